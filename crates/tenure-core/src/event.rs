@@ -1,0 +1,98 @@
+//! One line of a key's story: [`Event`].
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::holder::HolderId;
+use crate::key::Key;
+use crate::lease::Token;
+use crate::verdict::Evidence;
+
+/// What happened to a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// It began.
+    Granted,
+    /// Its holder renewed it; one event counts them all.
+    Renewed,
+    /// Its holder gave it back.
+    Released,
+    /// Its time ran out and it was taken away.
+    Expired,
+    /// Its holder was proven dead and it was taken away.
+    Dead,
+    /// Somebody took it away by force.
+    Forced,
+}
+
+impl EventKind {
+    /// The one word for it, as stored and shown.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Renewed => "renewed",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Dead => "dead",
+            Self::Forced => "forced",
+        }
+    }
+
+    /// The kind that goes by this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [
+            Self::Granted,
+            Self::Renewed,
+            Self::Released,
+            Self::Expired,
+            Self::Dead,
+            Self::Forced,
+        ]
+        .into_iter()
+        .find(|kind| kind.word() == word)
+    }
+
+    /// How a lease that ended with this evidence is recorded.
+    pub fn of(evidence: &Evidence) -> Self {
+        match evidence {
+            Evidence::TimeRanOut { .. } => Self::Expired,
+            Evidence::Forced { .. } => Self::Forced,
+            Evidence::LifeLockFree { .. }
+            | Evidence::ProcessGone { .. }
+            | Evidence::PidReused { .. }
+            | Evidence::Rebooted { .. } => Self::Dead,
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// One line of a key's story.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its number in the store. Later events have larger ones.
+    pub id: u64,
+    /// When.
+    pub at: Timestamp,
+    /// Of which key.
+    pub key: Key,
+    /// What.
+    pub kind: EventKind,
+    /// To which grant.
+    pub token: Token,
+    /// Whose grant it was.
+    pub holder: HolderId,
+    /// How often, for what is counted.
+    pub times: u64,
+    /// The reason of a grant, in one word.
+    pub reason: Option<String>,
+    /// The proof, for an end that was no release.
+    pub evidence: Option<Evidence>,
+}

@@ -1,0 +1,188 @@
+//! What is held: [`Key`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest name of a key or holder, in bytes.
+pub const MAX_NAME: usize = 255;
+
+/// What is held: `task:<id>`, `section:<id>`, `node:<id>`, `database`, `board`, or any name such
+/// as `build`.
+///
+/// ```
+/// use tenure_core::{Key, KeyKind};
+///
+/// let key = Key::parse("task:42").unwrap();
+/// assert_eq!(key.kind(), KeyKind::Task("42"));
+/// assert!(Key::parse("").is_err());
+/// assert!(Key::parse("two\nlines").is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(String);
+
+/// The kinds of key that some store treats specially.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind<'a> {
+    /// `task:<id>`
+    Task(&'a str),
+    /// `section:<id>`
+    Section(&'a str),
+    /// `node:<id>`
+    Node(&'a str),
+    /// Any other name.
+    Named(&'a str),
+}
+
+/// Why a text can't be the name of a key or a holder.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// Nothing, or nothing after the prefix.
+    #[error("the {0} is empty: give it a name, for example {1}")]
+    Empty(&'static str, &'static str),
+    /// Longer than [`MAX_NAME`].
+    #[error("the {what} is {length} bytes long: at most {MAX_NAME} are allowed")]
+    TooLong {
+        /// `key` or `holder`
+        what: &'static str,
+        /// How long it is.
+        length: usize,
+    },
+    /// A control character, which would garble every list it is shown in.
+    #[error(
+        "the {what} has a control character ({character}) at byte {at}: use visible characters and single spaces"
+    )]
+    Control {
+        /// `key` or `holder`
+        what: &'static str,
+        /// The character, escaped.
+        character: String,
+        /// Where it stands.
+        at: usize,
+    },
+    /// Two keys that look the same in a list must be the same.
+    #[error("the {0} begins or ends with white space: remove it")]
+    Padded(&'static str),
+}
+
+/// Checks what keys and holders have in common.
+pub(crate) fn check_name(
+    text: &str,
+    what: &'static str,
+    example: &'static str,
+) -> Result<(), BadName> {
+    if text.trim().is_empty() {
+        return Err(BadName::Empty(what, example));
+    }
+    if text.len() > MAX_NAME {
+        return Err(BadName::TooLong {
+            what,
+            length: text.len(),
+        });
+    }
+    if let Some((at, character)) = text.char_indices().find(|(_, c)| c.is_control()) {
+        return Err(BadName::Control {
+            what,
+            character: character.escape_default().to_string(),
+            at,
+        });
+    }
+    if text.trim() != text {
+        return Err(BadName::Padded(what));
+    }
+    Ok(())
+}
+
+impl Key {
+    /// Takes a text as a key, if it can be one.
+    pub fn parse(text: impl Into<String>) -> Result<Self, BadName> {
+        let text = text.into();
+        check_name(&text, "key", "build")?;
+        let key = Self(text);
+        match key.kind() {
+            KeyKind::Task("") => Err(BadName::Empty("id after task:", "task:42")),
+            KeyKind::Section("") => Err(BadName::Empty("id after section:", "section:backend")),
+            KeyKind::Node("") => Err(BadName::Empty("id after node:", "node:1.2")),
+            _ => Ok(key),
+        }
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Which kind of key it is.
+    pub fn kind(&self) -> KeyKind<'_> {
+        match self.0.split_once(':') {
+            Some(("task", id)) => KeyKind::Task(id),
+            Some(("section", id)) => KeyKind::Section(id),
+            Some(("node", id)) => KeyKind::Node(id),
+            _ => KeyKind::Named(&self.0),
+        }
+    }
+
+    /// The key without its kind: the task's id of `task:42`.
+    pub fn id(&self) -> &str {
+        match self.kind() {
+            KeyKind::Task(id) | KeyKind::Section(id) | KeyKind::Node(id) | KeyKind::Named(id) => id,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<Self, BadName> {
+        Self::parse(text)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.0
+    }
+}
+
+impl std::str::FromStr for Key {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_what_is_wrong_with_it() {
+        for (text, words) in [
+            ("", "is empty"),
+            ("   ", "is empty"),
+            ("a\tb", "control character"),
+            ("a\u{7f}", "control character"),
+            (" build", "white space"),
+            ("task:", "id after task:"),
+        ] {
+            let error = Key::parse(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text:?}: {error}");
+        }
+        let long = Key::parse("x".repeat(256)).unwrap_err().to_string();
+        assert!(long.contains("256 bytes"), "{long}");
+        assert!(Key::parse("x".repeat(255)).is_ok());
+    }
+
+    #[test]
+    fn spaces_and_any_script_are_fine_inside_a_key() {
+        for text in ["deploy to prod", "größe", "構築", "a:b:c", "node:1.2.3"] {
+            assert_eq!(Key::parse(text).unwrap().as_str(), text);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! One holding: [`Lease`], its fencing number [`Token`], and the holder's proof of it, [`Grant`].
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::holder::{Holder, HolderId};
+use crate::key::Key;
+use crate::time::Deadline;
+
+/// The fencing number. It strictly grows with every grant of a key (G2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub u64);
+
+impl Token {
+    /// The next larger one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One holding, as the store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// What is held.
+    pub key: Key,
+    /// By whom.
+    pub holder: Holder,
+    /// The fencing number.
+    pub token: Token,
+    /// Since when.
+    pub acquired_at: Timestamp,
+    /// Until when, unless renewed.
+    pub expires: Deadline,
+    /// When the holder was last heard.
+    pub heartbeat_at: Timestamp,
+    /// How long each renewal lasts.
+    pub ttl: Duration,
+}
+
+/// What a holder keeps to prove its lease: every later write names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What was granted.
+    pub key: Key,
+    /// To whom.
+    pub holder: HolderId,
+    /// With which number.
+    pub token: Token,
+}
+
+impl Lease {
+    /// The grant that this lease proves.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            key: self.key.clone(),
+            holder: self.holder.id.clone(),
+            token: self.token,
+        }
+    }
+
+    /// Whether `grant` is this lease, and not an earlier one of the same holder.
+    pub fn is(&self, grant: &Grant) -> bool {
+        self.token == grant.token && self.key == grant.key && self.holder.id == grant.holder
+    }
+}

@@ -1,0 +1,64 @@
+//! This machine's clocks: [`HostClock`].
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use tenure_core::{BootId, Clock, Moment};
+
+use crate::identity;
+
+/// The wall clock, and the clock that counts from boot, sleep included.
+///
+/// `std::time::Instant` stands still while the machine sleeps, so it can't tell how old a lease is.
+#[derive(Debug, Clone)]
+pub struct HostClock {
+    boot: BootId,
+}
+
+impl HostClock {
+    /// The clocks of this boot.
+    pub fn new() -> Self {
+        Self {
+            boot: identity::boot().clone(),
+        }
+    }
+}
+
+impl Default for HostClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for HostClock {
+    fn now(&self) -> Moment {
+        let wall = clock_gettime(ClockId::Realtime);
+        let wall = i32::try_from(wall.tv_nsec)
+            .ok()
+            .and_then(|nanos| Timestamp::new(wall.tv_sec, nanos).ok());
+        Moment {
+            wall: wall.unwrap_or(Timestamp::UNIX_EPOCH),
+            since_boot: duration(clock_gettime(ClockId::Boottime)),
+            boot: self.boot.clone(),
+        }
+    }
+}
+
+fn duration(time: Timespec) -> Duration {
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_clock_only_goes_forward_and_knows_its_boot() {
+        let clock = HostClock::new();
+        let (a, b) = (clock.now(), clock.now());
+        assert!(b.since_boot >= a.since_boot);
+        assert!(a.boot.same(&b.boot), "this machine has a boot id");
+    }
+}

@@ -1,0 +1,146 @@
+//! Which process is meant by a pid: its start time, boot, namespace and host.
+
+use std::fs;
+use std::io;
+use std::sync::OnceLock;
+
+use tenure_core::{BootId, Process};
+
+/// This boot. Unknown where the kernel does not tell.
+pub fn boot() -> &'static BootId {
+    static BOOT: OnceLock<BootId> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_or_else(|_| BootId::unknown(), |text| BootId(text.trim().to_owned()))
+    })
+}
+
+/// The name of this machine or container.
+pub fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned()
+    })
+}
+
+/// This process's pid namespace; empty where the kernel does not tell.
+pub fn namespace() -> &'static str {
+    static NAMESPACE: OnceLock<String> = OnceLock::new();
+    NAMESPACE.get_or_init(|| {
+        fs::read_link("/proc/self/ns/pid")
+            .map(|link| link.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    })
+}
+
+/// This very process.
+pub fn this_process() -> Process {
+    let pid = std::process::id();
+    describe(pid, start_time(pid).ok().flatten().unwrap_or(0))
+}
+
+/// The process that has this pid now; `None` if there is none.
+pub fn process(pid: u32) -> io::Result<Option<Process>> {
+    Ok(start_time(pid)?.map(|started| describe(pid, started)))
+}
+
+fn describe(pid: u32, started: u64) -> Process {
+    Process {
+        pid,
+        started,
+        boot: boot().clone(),
+        namespace: namespace().to_owned(),
+        host: host().to_owned(),
+    }
+}
+
+/// When the process with this pid started, in ticks since boot; `None` if there is no such
+/// process. A zombie counts as gone: it holds nothing any more and will never run again.
+pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
+    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(text) => text,
+        // ESRCH: it ended between open and read.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(libc::ESRCH) =>
+        {
+            return confirm_gone(pid);
+        }
+        Err(error) => return Err(error),
+    };
+    // The second field is the program's name in brackets and may itself hold spaces and brackets.
+    let Some((_, rest)) = text.rsplit_once(')') else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "unreadable process state",
+        ));
+    };
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next().unwrap_or_default();
+    if matches!(state, "Z" | "X" | "x") {
+        return Ok(None);
+    }
+    fields
+        .nth(18)
+        .and_then(|field| field.parse().ok())
+        .map(Some)
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "no start time in the process state",
+            )
+        })
+}
+
+/// A missing `/proc/PID` proves nothing if `/proc` is not there or hides other users' processes
+/// (`hidepid`): ask the kernel as well, and take only "no such process" for an answer.
+fn confirm_gone(pid: u32) -> io::Result<Option<u64>> {
+    let raw = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    let Some(raw) = raw else { return Ok(None) };
+    match rustix::process::test_kill_process(raw) {
+        Err(rustix::io::Errno::SRCH) => Ok(None),
+        Ok(()) | Err(_) => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the process exists but its state can't be read",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_who_we_are() {
+        let us = this_process();
+        assert_eq!(process(us.pid).unwrap(), Some(us));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_even_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        while start_time(pid).unwrap().is_some() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(start_time(pid).unwrap(), None);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_confuse_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("a) b (c");
+        fs::copy("/bin/sleep", &odd).unwrap();
+        let mut child = std::process::Command::new(&odd).arg("30").spawn().unwrap();
+        let found = start_time(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.unwrap().unwrap() > 0);
+    }
+}

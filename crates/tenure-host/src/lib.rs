@@ -1,0 +1,34 @@
+//! What this machine knows of a process: its clock, its identity, proof of its life, and a bell.
+//!
+//! Every store that lives on one machine stands on this crate.
+//!
+//! # Contents
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`clock`] | [`HostClock`]: wall and boot clock |
+//! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
+//! | [`life`] | [`Life`]: a kernel lock that a process and its children keep for as long as they live |
+//! | [`liveness`] | what can be proven about the process behind a lease |
+//! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
+//! | [`watch`] | be told when another process ends |
+//! | [`tied`] | [`Tied`]: a command that does not outlive us |
+//!
+//! # Limitations
+//!
+//! Linux only: `/proc`, `flock`, `inotify`, `pidfd`, the parent-death signal. A life lock proves
+//! nothing on a file system whose `flock` is not shared by all who see it (some network and
+//! virtual-machine file systems); that is why the boot id must match too.
+
+pub mod bell;
+pub mod clock;
+pub mod identity;
+pub mod life;
+pub mod liveness;
+pub mod tied;
+pub mod watch;
+
+pub use bell::Bell;
+pub use clock::HostClock;
+pub use life::{Life, LifeFolder};
+pub use tied::Tied;

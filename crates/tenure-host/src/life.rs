@@ -1,0 +1,217 @@
+//! Proof of life: [`Life`], a kernel lock that a process keeps for as long as it lives.
+//!
+//! A life is a file in a [`LifeFolder`], locked with `flock`. The kernel gives the lock up when
+//! the last process that has the open file is gone: no pid can be mistaken for another, and it
+//! works across containers that share the folder on one machine. Commands inherit the open file,
+//! so a lease lasts until the whole command is gone, even if the process that took it is killed.
+//!
+//! The same file is the process's doorbell, see [`crate::bell`].
+//!
+//! # Invariants
+//!
+//! 1. A life's name is told to others only after its lock is held, so a free lock means an end,
+//!    never a beginning.
+//! 2. A file is removed only by its owner or by someone who holds its lock.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tenure_core::LifeId;
+
+/// Where the lives of one store are kept.
+#[derive(Debug, Clone)]
+pub struct LifeFolder(PathBuf);
+
+/// What the kernel says of a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulse {
+    /// Somebody holds the lock.
+    Beating,
+    /// The file is there and nobody holds the lock.
+    Stopped,
+    /// There is no such file.
+    Missing,
+}
+
+impl LifeFolder {
+    /// The folder at this path. It is made when the first life begins.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The file of one life. A name that is not plain can't lead out of the folder.
+    pub(crate) fn file(&self, life: &LifeId) -> PathBuf {
+        let plain = !life.0.is_empty()
+            && life
+                .0
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        self.0
+            .join(if plain { life.0.as_str() } else { "not-a-life" })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Feels for a pulse.
+    pub fn pulse(&self, life: &LifeId) -> io::Result<Pulse> {
+        let file = match File::open(self.file(life)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pulse::Missing),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Pulse::Stopped),
+            Err(TryLockError::WouldBlock) => Ok(Pulse::Beating),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Removes what dead processes left behind, except what `keep` still needs. Returns how many.
+    pub fn sweep(&self, mut keep: impl FnMut(&LifeId) -> bool) -> io::Result<usize> {
+        let entries = match fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let mut swept = 0;
+        for entry in entries {
+            let entry = entry?;
+            let life = LifeId(entry.file_name().to_string_lossy().into_owned());
+            if keep(&life) {
+                continue;
+            }
+            let Ok(file) = File::open(entry.path()) else {
+                continue;
+            };
+            // Invariant 2. A life that is just beginning waits for this lock, then sees that its
+            // file is gone and begins anew.
+            if file.try_lock().is_ok() && fs::remove_file(entry.path()).is_ok() {
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// The life of this process. Ends when it is dropped, or with the process and all that inherited it.
+#[derive(Debug)]
+pub struct Life {
+    id: LifeId,
+    file: File,
+    path: PathBuf,
+}
+
+impl Life {
+    /// Begins a life.
+    pub fn begin(folder: &LifeFolder) -> io::Result<Self> {
+        loop {
+            let id = LifeId(uuid::Uuid::new_v4().simple().to_string());
+            let path = folder.file(&id);
+            let create = || {
+                File::options()
+                    .read(true)
+                    .write(true)
+                    .create_new(true)
+                    .open(&path)
+            };
+            let file = match create() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(folder.path())?;
+                    create()?
+                }
+                other => other?,
+            };
+            file.lock()?;
+            // Swept between its creation and its lock: nobody could ever see this one.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Self { id, file, path });
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &LifeId {
+        &self.id
+    }
+}
+
+impl AsFd for Life {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        // Best effort: a file that stays is swept later.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_beats_until_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LifeFolder::new(dir.path().join("live"));
+        let life = Life::begin(&folder).unwrap();
+        let id = life.id().clone();
+        assert_eq!(folder.pulse(&id).unwrap(), Pulse::Beating);
+        drop(life);
+        assert_eq!(folder.pulse(&id).unwrap(), Pulse::Missing);
+    }
+
+    #[test]
+    fn sweeping_removes_only_what_nobody_holds_or_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LifeFolder::new(dir.path());
+        let life = Life::begin(&folder).unwrap();
+        for name in ["dead", "needed"] {
+            File::create(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(folder.sweep(|life| life.0 == "needed").unwrap(), 1);
+        assert_eq!(folder.pulse(life.id()).unwrap(), Pulse::Beating);
+        assert_eq!(
+            folder.pulse(&LifeId("needed".into())).unwrap(),
+            Pulse::Stopped
+        );
+        assert_eq!(
+            folder.pulse(&LifeId("dead".into())).unwrap(),
+            Pulse::Missing
+        );
+    }
+
+    #[test]
+    fn a_sweeper_never_ends_a_life_that_is_just_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LifeFolder::new(dir.path());
+        std::thread::scope(|scope| {
+            let sweeper = scope.spawn(|| {
+                (0..20_000)
+                    .map(|_| folder.sweep(|_| false).unwrap())
+                    .sum::<usize>()
+            });
+            while !sweeper.is_finished() {
+                let life = Life::begin(&folder).unwrap();
+                assert_eq!(folder.pulse(life.id()).unwrap(), Pulse::Beating);
+            }
+        });
+    }
+
+    #[test]
+    fn a_strange_name_does_not_lead_out_of_the_folder() {
+        let folder = LifeFolder::new("here");
+        assert_eq!(
+            folder.file(&LifeId("../../etc/passwd".into())),
+            Path::new("here/not-a-life")
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Opening the database: pragmas, patience with other writers, and what is refused.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use tenure_core::{ErrorKind, StoreError};
+
+use crate::fault::explain;
+use crate::schema;
+
+/// How long to wait for another writer before giving up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest single pause while waiting for another writer. Our own transactions take tens of
+/// microseconds, so SQLite's own pauses (up to 100 ms) would be most of the waiting.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// Pages in the write-ahead log before it is folded into the database. Small, because a process
+/// that comes when nobody else has the database open reads the whole log first.
+const LOG_PAGES: u32 = 256;
+
+/// Opens the database, making it if it is not there.
+pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+    if path.is_dir() {
+        return Err(StoreError::new(
+            ErrorKind::NotAStore,
+            format!("{} is a folder, not a database", path.display()),
+        )
+        .fix("name the database file, for example .tenure/tenure.db"));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || -> rusqlite::Result<Connection> {
+        let mut db = Connection::open_with_flags(path, flags)?;
+        db.busy_handler(Some(pause))?;
+        // The last one to leave would fold the log into the database and sync both: that is what
+        // a short command can't afford. Whoever passes LOG_PAGES does it instead.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        db.execute_batch(&format!(
+            "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = {LOG_PAGES};"
+        ))?;
+        db.set_prepared_statement_cache_capacity(64);
+        Ok(db)
+    };
+    let mut db = open().map_err(|error| explain(path, error))?;
+    schema::prepare(path, &mut db)?;
+    Ok(db)
+}
+
+/// Called by SQLite when somebody else is writing, with the number of calls so far. The pauses
+/// add up to [`PATIENCE`].
+fn pause(calls: i32) -> bool {
+    let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+    let short = Duration::from_micros(50).saturating_mul(calls.saturating_add(1));
+    // 100 pauses that grow to 5 ms take a quarter of a second; the rest are of 5 ms each.
+    let all = 100 + u32::try_from(PATIENCE.as_millis() / LONGEST_PAUSE.as_millis()).unwrap_or(0);
+    if calls >= all {
+        return false;
+    }
+    std::thread::sleep(short.min(LONGEST_PAUSE));
+    true
+}

@@ -1,0 +1,72 @@
+//! SQLite's errors in words: what is wrong, where, and the way out.
+
+use std::path::Path;
+
+use rusqlite::ffi;
+use tenure_core::{ErrorKind, StoreError};
+
+use crate::connection::PATIENCE;
+
+/// Puts an error of SQLite into words.
+pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
+    let place = path.display();
+    if let rusqlite::Error::FromSqlConversionFailure(..)
+    | rusqlite::Error::InvalidColumnType(..)
+    | rusqlite::Error::IntegralValueOutOfRange(..) = error
+    {
+        return StoreError::new(ErrorKind::Damaged, format!("{place}: a row can't be read"))
+            .because(error)
+            .fix("somebody changed it by hand; correct or remove it with sqlite3");
+    }
+    let code = match &error {
+        rusqlite::Error::SqliteFailure(failure, _) => failure.extended_code,
+        _ => ffi::SQLITE_ERROR,
+    };
+    let fault = match code & 0xff {
+        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
+            return StoreError::new(
+                ErrorKind::Contended,
+                format!(
+                    "{place} was held by another program for over {} s",
+                    PATIENCE.as_secs()
+                ),
+            )
+            .fix("see who has it open (fuser or lsof tell) and try again; nothing was changed");
+        }
+        ffi::SQLITE_FULL => StoreError::new(ErrorKind::Full, format!("no space left for {place}"))
+            .fix("free some space and try again; nothing was changed"),
+        // The shared-memory file could not grow: SQLite reports a full disk this way.
+        ffi::SQLITE_IOERR if code == ffi::SQLITE_IOERR_SHMSIZE => {
+            StoreError::new(ErrorKind::Full, format!("no space left beside {place}"))
+                .fix("free some space and try again; nothing was changed")
+        }
+        ffi::SQLITE_READONLY => {
+            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
+                .fix("check the permissions of the file and its folder")
+        }
+        ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
+            .fix("check that its folder exists and may be written"),
+        ffi::SQLITE_NOTADB => {
+            StoreError::new(ErrorKind::NotAStore, format!("{place} is not a database"))
+                .fix("move it away and run tenure init to make a new one")
+        }
+        ffi::SQLITE_CORRUPT => StoreError::new(ErrorKind::Damaged, format!("{place} is damaged"))
+            .fix("move it away and run tenure init, or try: sqlite3 FILE .recover"),
+        _ => StoreError::new(ErrorKind::Io, format!("{place} could not be used")),
+    };
+    fault.because(error)
+}
+
+/// Puts an error of a commit into words: some leave it open whether the commit happened.
+pub(crate) fn explain_commit(path: &Path, error: rusqlite::Error) -> StoreError {
+    let mut fault = explain(path, error);
+    if fault.kind == ErrorKind::Io {
+        fault.kind = ErrorKind::OutcomeUnknown;
+        fault.what = format!(
+            "writing {} failed, and it is not known whether the change was kept",
+            path.display()
+        );
+        fault.fix = Some("look with tenure locks show before trying again".into());
+    }
+    fault
+}

@@ -1,0 +1,147 @@
+//! Events: append, count, prune, tell.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, params};
+use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Lease, Reason};
+
+use crate::rows::{self, select_event};
+
+/// How much of the past to keep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    pub(crate) age: Duration,
+    pub(crate) events: u64,
+}
+
+/// How often, in events, something is pruned, and how many at a time: twice as many as were
+/// added, so that the end is reached, and never so many that one unlucky command pays for all.
+const PRUNE_EVERY: i64 = 256;
+const PRUNE_AT_MOST: i64 = 512;
+
+fn append(
+    db: &Connection,
+    at: Timestamp,
+    lease: &Lease,
+    kind: EventKind,
+    reason: Option<Reason>,
+    evidence: Option<&Evidence>,
+    keep: Keep,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO history (at, key, kind, token, holder, reason, evidence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        rows::time(at),
+        lease.key.as_str(),
+        kind.word(),
+        rows::number(lease.token.0),
+        lease.holder.id.as_str(),
+        reason.map(Reason::word),
+        evidence.map(rows::json).transpose()?,
+    ])?;
+    let id = db.last_insert_rowid();
+    if id % PRUNE_EVERY == 0 {
+        prune(db, id, at, keep)
+    } else {
+        Ok(())
+    }
+}
+
+/// Records that a lease began.
+pub(crate) fn granted(
+    db: &Connection,
+    at: Timestamp,
+    lease: &Lease,
+    reason: Reason,
+    keep: Keep,
+) -> rusqlite::Result<()> {
+    append(db, at, lease, EventKind::Granted, Some(reason), None, keep)
+}
+
+/// Records that its holder gave a lease back.
+pub(crate) fn released(
+    db: &Connection,
+    at: Timestamp,
+    lease: &Lease,
+    keep: Keep,
+) -> rusqlite::Result<()> {
+    append(db, at, lease, EventKind::Released, None, None, keep)
+}
+
+/// Records that a lease ended otherwise, with the proof (G3).
+pub(crate) fn ended(
+    db: &Connection,
+    at: Timestamp,
+    lease: &Lease,
+    proof: &Evidence,
+    keep: Keep,
+) -> rusqlite::Result<()> {
+    append(db, at, lease, EventKind::of(proof), None, Some(proof), keep)
+}
+
+/// Records a renewal: one event for each grant counts them all, or a long lease would bury the
+/// story of its key.
+pub(crate) fn renewed(
+    db: &Connection,
+    at: Timestamp,
+    lease: &Lease,
+    keep: Keep,
+) -> rusqlite::Result<()> {
+    let counted = db
+        .prepare_cached(
+            "UPDATE history SET times = times + 1, at = ?1
+             WHERE id = (SELECT max(id) FROM history WHERE key = ?2) AND kind = 'renewed' AND token = ?3",
+        )?
+        .execute(params![rows::time(at), lease.key.as_str(), rows::number(lease.token.0)])?;
+    if counted > 0 {
+        Ok(())
+    } else {
+        append(db, at, lease, EventKind::Renewed, None, None, keep)
+    }
+}
+
+/// Removes some of what is too old or too much. `newest` itself always stays.
+fn prune(db: &Connection, newest: i64, now: Timestamp, keep: Keep) -> rusqlite::Result<()> {
+    let oldest_allowed = SignedDuration::try_from(keep.age)
+        .ok()
+        .and_then(|age| now.checked_sub(age).ok());
+    let last_too_many = newest.saturating_sub(rows::number(keep.events));
+    db.prepare_cached(
+        "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?1)
+         AND (id <= ?2 OR at < ?3) AND id < ?4",
+    )?
+    .execute(params![
+        PRUNE_AT_MOST,
+        last_too_many,
+        oldest_allowed.map(rows::time),
+        newest
+    ])?;
+    Ok(())
+}
+
+/// The newest events that match, oldest first.
+pub(crate) fn tell(db: &Connection, query: &HistoryQuery) -> rusqlite::Result<Vec<Event>> {
+    let (sql, key) = match &query.key {
+        Some(key) => (
+            select_event!("WHERE key = ?1 AND at >= ?2 ORDER BY id DESC LIMIT ?3"),
+            key.as_str(),
+        ),
+        None => (
+            select_event!("WHERE ?1 = '' AND at >= ?2 ORDER BY id DESC LIMIT ?3"),
+            "",
+        ),
+    };
+    let limit = query
+        .limit
+        .and_then(|limit| i64::try_from(limit).ok())
+        .unwrap_or(-1);
+    let since = query.since.map(rows::time).unwrap_or_default();
+    let mut events: Vec<Event> = db
+        .prepare_cached(sql)?
+        .query_map(params![key, since, limit], rows::event)?
+        .collect::<Result<_, _>>()?;
+    events.reverse();
+    Ok(events)
+}

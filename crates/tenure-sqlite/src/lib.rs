@@ -1,0 +1,41 @@
+//! The embedded store: leases, queue, tokens and history in one SQLite database.
+//!
+//! # Contents
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`store`] | [`SqliteStore`]: the verbs, each one transaction |
+//! | `write` | what the verbs do inside a write transaction |
+//! | `view` | reading one key inside a transaction |
+//! | `rows` | rows to types and back |
+//! | `seed_tables` | `task_locks` and `section_locks`, which other programs read and write too |
+//! | `history` | events: append, count, prune, tell |
+//! | `schema` | tables, versions, migration |
+//! | `connection` | opening, pragmas, patience |
+//! | `fault` | SQLite's errors in words |
+//!
+//! # Invariants
+//!
+//! 1. Every verb is one `BEGIN IMMEDIATE` transaction: read, decide, write (G1, G5, G10).
+//! 2. The token counter is never lowered and outlives every lease (G2). A power cut may undo the
+//!    last commits (WAL without a sync for each), so the first grant of a new boot jumps ahead by
+//!    more than those commits could have used.
+//! 3. Bells are rung after the commit, never inside it.
+//!
+//! # Limitations
+//!
+//! One machine: SQLite's WAL needs shared memory, so a database on a network file system that
+//! several machines write is not supported.
+
+mod connection;
+mod fault;
+mod history;
+mod rows;
+mod schema;
+mod seed_tables;
+pub mod store;
+mod view;
+mod write;
+
+pub use schema::VERSION as SCHEMA_VERSION;
+pub use store::{Options, SqliteStore};

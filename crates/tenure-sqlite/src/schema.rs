@@ -1,0 +1,183 @@
+//! The tables, their version, and the way from older versions to this one.
+//!
+//! `user_version` holds the version, `application_id` says that the file is tenure's. A migration
+//! is one transaction: killed in the middle, the old version is still there, whole.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tenure_core::{ErrorKind, StoreError};
+
+use crate::fault::explain;
+
+/// The version this code reads and writes.
+pub const VERSION: i32 = 1;
+
+/// "tenr" in ASCII.
+const APPLICATION: i32 = 0x7465_6e72;
+
+/// What turns version `n` into `n + 1`, by index.
+const MIGRATIONS: [&str; VERSION as usize] = [FIRST];
+
+const FIRST: &str = "
+-- At least every token that was ever given, and the boot in which it was last raised.
+CREATE TABLE tokens (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    newest INTEGER NOT NULL,
+    boot TEXT NOT NULL
+);
+INSERT INTO tokens VALUES (1, 0, '');
+
+-- One row for each key that is held.
+CREATE TABLE leases (
+    key TEXT PRIMARY KEY,
+    token INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    host TEXT NOT NULL,
+    command TEXT,
+    binding TEXT NOT NULL,        -- JSON: the process it is tied to
+    acquired_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL,
+    ttl_ms INTEGER NOT NULL,
+    boot TEXT NOT NULL,           -- expires_boot counts in this boot
+    expires_boot INTEGER NOT NULL -- nanoseconds since boot, the same instant as expires_at
+) WITHOUT ROWID;
+
+-- One row for each place in a queue.
+CREATE TABLE tickets (
+    ticket INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    host TEXT NOT NULL,
+    command TEXT,
+    binding TEXT NOT NULL,
+    named INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    boot TEXT NOT NULL,
+    arrived INTEGER NOT NULL,     -- nanoseconds since boot
+    seen INTEGER NOT NULL         -- nanoseconds since boot
+);
+CREATE INDEX tickets_by_key ON tickets (key);
+CREATE INDEX tickets_by_holder ON tickets (holder);
+
+-- What happened. The largest id is never removed.
+CREATE TABLE history (
+    id INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    times INTEGER NOT NULL DEFAULT 1,
+    reason TEXT,
+    evidence TEXT                 -- JSON
+);
+CREATE INDEX history_by_key ON history (key, id);
+
+CREATE TABLE sections (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+);
+CREATE TABLE tasks (
+    id TEXT PRIMARY KEY,
+    title TEXT NOT NULL,
+    section_id TEXT REFERENCES sections(id),
+    status TEXT NOT NULL DEFAULT 'pending'
+);
+
+-- These two are read and written by other programs too: not a letter differs from theirs.
+CREATE TABLE task_locks (
+    task_id TEXT PRIMARY KEY REFERENCES tasks(id),
+    runner_id TEXT NOT NULL,
+    acquired_at TEXT NOT NULL DEFAULT (datetime('now')),
+    expires_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL DEFAULT (datetime('now'))
+);
+CREATE TABLE section_locks (
+    section_id TEXT PRIMARY KEY REFERENCES sections(id),
+    runner_id TEXT NOT NULL,
+    acquired_at TEXT NOT NULL DEFAULT (datetime('now')),
+    expires_at TEXT NOT NULL
+);
+";
+
+/// What a database says of itself.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Empty,
+    Ours(i32),
+    Foreign,
+}
+
+/// Makes sure that the database is ours and of this version.
+pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError> {
+    match look(db).map_err(|error| explain(path, error))? {
+        Found::Ours(VERSION) => Ok(()),
+        Found::Ours(version) if version > VERSION => Err(StoreError::new(
+            ErrorKind::TooNew,
+            format!("{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})", path.display()),
+        )
+        .fix("use the newer tenure; nothing was changed")),
+        Found::Foreign => Err(StoreError::new(
+            ErrorKind::NotAStore,
+            format!("{} is a database of another program", path.display()),
+        )
+        .fix("name another file; nothing was changed")),
+        Found::Empty | Found::Ours(_) => migrate(db).map_err(|error| explain(path, error)),
+    }
+}
+
+fn look(db: &Connection) -> rusqlite::Result<Found> {
+    let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
+    let version = number("PRAGMA user_version")?;
+    if number("PRAGMA application_id")? == APPLICATION {
+        return Ok(Found::Ours(version));
+    }
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    Ok(if version == 0 && tables == 0 {
+        Found::Empty
+    } else {
+        Found::Foreign
+    })
+}
+
+fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+    switch_to_wal(db)?;
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Somebody else may have done it while we waited.
+    let from = match look(&tx)? {
+        Found::Ours(version) => version,
+        Found::Empty => 0,
+        Found::Foreign => return tx.rollback(),
+    };
+    for migration in MIGRATIONS
+        .iter()
+        .skip(usize::try_from(from).unwrap_or(usize::MAX))
+    {
+        tx.execute_batch(migration)?;
+    }
+    tx.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    ))?;
+    tx.commit()
+}
+
+/// Turns the write-ahead log on. SQLite does not call the busy handler for this, so several
+/// processes that make a new database at once have to try again by themselves.
+fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| {
+            row.get::<_, String>(0)
+        }) {
+            Err(rusqlite::Error::SqliteFailure(failure, _))
+                if failure.code == rusqlite::ErrorCode::DatabaseBusy && tries < 1000 =>
+            {
+                tries += 1;
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            other => return other.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Reading one key inside a transaction.
+
+use rusqlite::{Connection, OptionalExtension};
+use tenure_core::decide::View;
+use tenure_core::{
+    BootId, Evidence, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot, Token, Verdict,
+    Waiter,
+};
+use tenure_host::{LifeFolder, liveness};
+
+use crate::rows::{self, select_lease, select_ticket};
+use crate::seed_tables::{self, Table};
+
+/// More than a power cut can undo: the log is folded and synced every few hundred pages, and each
+/// grant takes at least one.
+const JUMP: u64 = 1 << 20;
+
+/// Where the reader stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) lives: &'a LifeFolder,
+    pub(crate) now: &'a Moment,
+    /// Our own life, which needs no probing.
+    pub(crate) us: Option<&'a LifeId>,
+}
+
+/// A view, and what was found out on the way.
+pub(crate) struct Read {
+    pub(crate) view: View,
+    /// A lease of ours that somebody ended by writing the seed's tables.
+    pub(crate) overruled: Option<(Lease, Evidence)>,
+}
+
+impl Reader<'_> {
+    /// All of one key.
+    pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<Read> {
+        let (lease, overruled) = self.lease(key)?;
+        let view = View {
+            lease,
+            queue: self.queue(key)?,
+            newest: self.newest()?,
+        };
+        Ok(Read { view, overruled })
+    }
+
+    /// The lease of one key, and what the host says of it.
+    #[expect(clippy::type_complexity, reason = "the two halves of one answer")]
+    pub(crate) fn lease(
+        &self,
+        key: &Key,
+    ) -> rusqlite::Result<(Option<(Lease, Liveness)>, Option<(Lease, Evidence)>)> {
+        let ours = self
+            .db
+            .prepare_cached(select_lease!("WHERE key = ?1"))?
+            .query_row([key.as_str()], rows::lease)
+            .optional()?;
+        let Some((table, id)) = Table::of(key) else {
+            return Ok((ours.map(|lease| self.judge(lease)), None));
+        };
+        let merged = seed_tables::merge(key, ours, table.read(self.db, id)?);
+        Ok((
+            merged
+                .lease
+                .map(|(lease, known)| self.judge_unless(lease, known)),
+            merged.overruled,
+        ))
+    }
+
+    fn judge(&self, lease: Lease) -> (Lease, Liveness) {
+        let liveness = liveness::probe(self.lives, &lease.holder.binding);
+        (lease, liveness)
+    }
+
+    fn judge_unless(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
+        match known {
+            Some(liveness) => (lease, liveness),
+            None => self.judge(lease),
+        }
+    }
+
+    /// The queue of one key, in order.
+    pub(crate) fn queue(&self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
+        let mut queue: Vec<Waiter> = self
+            .db
+            .prepare_cached(select_ticket!("WHERE key = ?1"))?
+            .query_map([key.as_str()], rows::waiter)?
+            .collect::<Result<_, _>>()?;
+        self.settle(&mut queue);
+        Ok(queue)
+    }
+
+    /// Puts waiters in order and finds out who is there. Only as many are probed as it takes to
+    /// know whose turn it is; of the others it is enough that they were heard lately.
+    fn settle(&self, queue: &mut [Waiter]) {
+        queue.sort_by_key(Waiter::rank);
+        let mut turn_known = false;
+        for waiter in queue {
+            let us = self.us.is_some() && waiter.holder.life() == self.us;
+            let here = us
+                || waiter.heard_lately(self.now)
+                    && (turn_known
+                        || !matches!(
+                            liveness::probe(self.lives, &waiter.holder.binding),
+                            Liveness::Gone(_) | Liveness::Orphaned
+                        ));
+            waiter.presence = if here { Presence::Here } else { Presence::Away };
+            turn_known |= here;
+        }
+    }
+
+    /// The newest token, jumped ahead if this is the first look in a new boot.
+    pub(crate) fn newest(&self) -> rusqlite::Result<Token> {
+        let (newest, boot) = self
+            .db
+            .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
+            .query_row([], |row| Ok((row.get::<_, i64>(0)?, BootId(row.get(1)?))))?;
+        let newest = u64::try_from(newest).unwrap_or(0);
+        Ok(Token(if boot.differs(&self.now.boot) {
+            newest.saturating_add(JUMP)
+        } else {
+            newest
+        }))
+    }
+
+    /// Every key that is held or waited for.
+    pub(crate) fn all(&self) -> rusqlite::Result<Vec<Snapshot>> {
+        use std::collections::BTreeMap;
+        let mut leases: BTreeMap<Key, Lease> = BTreeMap::new();
+        let mut statement = self.db.prepare_cached(select_lease!(""))?;
+        for lease in statement.query_map([], rows::lease)? {
+            let lease = lease?;
+            leases.insert(lease.key.clone(), lease);
+        }
+        let mut seeds = BTreeMap::new();
+        for table in [Table::Task, Table::Section] {
+            seeds.extend(table.all(self.db)?);
+        }
+        let mut queues: BTreeMap<Key, Vec<Waiter>> = BTreeMap::new();
+        let mut statement = self.db.prepare_cached(select_ticket!(""))?;
+        for row in
+            statement.query_map([], |row| Ok((row.get::<_, String>(1)?, rows::waiter(row)?)))?
+        {
+            let (key, waiter) = row?;
+            if let Ok(key) = Key::parse(key) {
+                queues.entry(key).or_default().push(waiter);
+            }
+        }
+        let mut keys: Vec<Key> = leases
+            .keys()
+            .chain(seeds.keys())
+            .chain(queues.keys())
+            .cloned()
+            .collect();
+        keys.sort();
+        keys.dedup();
+        let snapshots = keys.into_iter().map(|key| {
+            let ours = leases.remove(&key);
+            let lease = match Table::of(&key) {
+                Some(_) => seed_tables::merge(&key, ours, seeds.remove(&key)).lease,
+                None => ours.map(|lease| (lease, None)),
+            };
+            let mut queue = queues.remove(&key).unwrap_or_default();
+            self.settle(&mut queue);
+            let lease = lease.map(|(lease, known)| self.verdict(self.judge_unless(lease, known)));
+            Snapshot {
+                key,
+                lease,
+                queue,
+                revision: tenure_core::Revision(0),
+            }
+        });
+        Ok(snapshots
+            .filter(|snapshot| snapshot.lease.is_some() || !snapshot.queue.is_empty())
+            .collect())
+    }
+
+    /// The judgement on a lease.
+    pub(crate) fn verdict(&self, (lease, liveness): (Lease, Liveness)) -> (Lease, Verdict) {
+        let verdict = Verdict::on(self.now, &lease, &liveness);
+        (lease, verdict)
+    }
+}

@@ -1,0 +1,315 @@
+//! A write transaction under way: what the verbs of the store do inside it.
+
+use std::time::Duration;
+
+use rusqlite::params;
+use tenure_core::cycle;
+use tenure_core::decide::{self, Seat, View};
+use tenure_core::queue::Rank;
+use tenure_core::{
+    Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, Lease, LifeId, Moment, Place, Presence,
+    Reaped, Reason, Revision, Snapshot, StoreError, Ticket, Token, Waiter,
+};
+
+use crate::history::{self, Keep};
+use crate::rows;
+use crate::seed_tables;
+use crate::view::{Read, Reader};
+
+/// How often a waiting process renews its ticket, at most.
+const TICKET_HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Why a transaction was given up.
+pub(crate) enum Failure {
+    Sql(rusqlite::Error),
+    Store(StoreError),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A write transaction under way.
+pub(crate) struct Write<'a> {
+    pub(crate) reader: Reader<'a>,
+    pub(crate) keep: Keep,
+    /// Whom to wake once it is committed.
+    pub(crate) rings: Vec<LifeId>,
+}
+
+impl Write<'_> {
+    pub(crate) fn now(&self) -> &Moment {
+        self.reader.now
+    }
+
+    /// Reads a key. A lease that somebody ended by writing the seed's tables is taken off the
+    /// record, so that its holder learns of it.
+    pub(crate) fn read(&mut self, key: &Key) -> Result<View, Failure> {
+        let Read { view, overruled } = self.reader.key(key)?;
+        if let Some((lease, proof)) = overruled {
+            self.reader
+                .db
+                .prepare_cached("DELETE FROM leases WHERE key = ?1")?
+                .execute([key.as_str()])?;
+            self.record_end(&lease, &proof)?;
+        }
+        Ok(view)
+    }
+
+    pub(crate) fn record_end(&mut self, lease: &Lease, proof: &Evidence) -> Result<(), Failure> {
+        history::ended(self.reader.db, self.now().wall, lease, proof, self.keep)?;
+        self.ring(&lease.holder);
+        Ok(())
+    }
+
+    /// Takes a lease off the record, with the proof of its end.
+    pub(crate) fn end(&mut self, lease: &Lease, proof: &Evidence) -> Result<(), Failure> {
+        self.remove(&lease.key)?;
+        self.record_end(lease, proof)
+    }
+
+    pub(crate) fn remove(&self, key: &Key) -> Result<(), Failure> {
+        self.reader
+            .db
+            .prepare_cached("DELETE FROM leases WHERE key = ?1")?
+            .execute([key.as_str()])?;
+        Ok(seed_tables::remove(self.reader.db, key)?)
+    }
+
+    pub(crate) fn ring(&mut self, holder: &Holder) {
+        if let Some(life) = holder.life() {
+            self.rings.push(life.clone());
+        }
+    }
+
+    /// Wakes the one whose turn it is.
+    pub(crate) fn ring_next(&mut self, queue: &[Waiter]) {
+        if let Some(next) = queue
+            .iter()
+            .find(|waiter| waiter.presence == Presence::Here)
+        {
+            self.ring(&next.holder.clone());
+        }
+    }
+
+    pub(crate) fn put(&self, lease: &Lease) -> Result<(), Failure> {
+        self.reader
+            .db
+            .prepare_cached(
+                "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
+                 heartbeat_at, ttl_ms, boot, expires_boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            )?
+            .execute(params![
+                lease.key.as_str(),
+                rows::number(lease.token.0),
+                lease.holder.id.as_str(),
+                lease.holder.host,
+                lease.holder.command,
+                rows::json(&lease.holder.binding)?,
+                rows::time(lease.acquired_at),
+                rows::time(lease.expires.wall),
+                rows::time(lease.heartbeat_at),
+                rows::millis(lease.ttl),
+                lease.expires.boot.0,
+                rows::nanos(lease.expires.since_boot),
+            ])?;
+        seed_tables::write(self.reader.db, lease)
+    }
+
+    pub(crate) fn grant(
+        &mut self,
+        claim: &Claim,
+        token: Token,
+        reason: Reason,
+    ) -> Result<Lease, Failure> {
+        let now = self.now().clone();
+        let lease = Lease {
+            key: claim.key.clone(),
+            holder: claim.holder.clone(),
+            token,
+            acquired_at: now.wall,
+            expires: now.deadline(claim.ttl),
+            heartbeat_at: now.wall,
+            ttl: claim.ttl,
+        };
+        self.reader
+            .db
+            .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
+            .execute(params![rows::number(token.0), now.boot.0])?;
+        self.put(&lease)?;
+        history::granted(self.reader.db, now.wall, &lease, reason, self.keep)?;
+        Ok(lease)
+    }
+
+    pub(crate) fn extend(
+        &mut self,
+        lease: &Lease,
+        holder: &Holder,
+        ttl: Duration,
+    ) -> Result<Lease, Failure> {
+        let now = self.now().clone();
+        let lease = Lease {
+            holder: holder.clone(),
+            expires: now.deadline(ttl),
+            heartbeat_at: now.wall,
+            ttl,
+            ..lease.clone()
+        };
+        self.put(&lease)?;
+        history::renewed(self.reader.db, now.wall, &lease, self.keep)?;
+        Ok(lease)
+    }
+
+    pub(crate) fn drop_ticket(&self, seat: Seat) -> Result<(), Failure> {
+        if let Some(ticket) = seat.ticket() {
+            self.reader
+                .db
+                .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
+                .execute([rows::number(ticket.0)])?;
+        }
+        Ok(())
+    }
+
+    /// Writes or renews the ticket of a claim that has to wait.
+    pub(crate) fn take_ticket(
+        &self,
+        claim: &Claim,
+        view: &View,
+        seat: Seat,
+        grace: Duration,
+    ) -> Result<Ticket, Failure> {
+        let (db, now) = (self.reader.db, self.now());
+        let seen = rows::nanos(now.since_boot);
+        if let Seat::Own(ticket) = seat {
+            let mine = view.queue.iter().find(|waiter| waiter.ticket == ticket);
+            if mine.is_some_and(|mine| now.since_boot.saturating_sub(mine.seen) >= TICKET_HEARTBEAT)
+            {
+                db.prepare_cached("UPDATE tickets SET seen = ?1 WHERE ticket = ?2")?
+                    .execute(params![seen, rows::number(ticket.0)])?;
+            }
+            return Ok(ticket);
+        }
+        let binding = rows::json(&claim.asker)?;
+        if let Seat::Resumed(ticket) = seat {
+            db.prepare_cached(
+                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5 WHERE ticket = ?6",
+            )?
+            .execute(params![
+                claim.holder.host,
+                claim.holder.command,
+                binding,
+                claim.priority.level(),
+                seen,
+                rows::number(ticket.0)
+            ])?;
+            return Ok(ticket);
+        }
+        for waiter in view
+            .queue
+            .iter()
+            .filter(|waiter| waiter.forgotten(now, grace))
+        {
+            self.drop_ticket(Seat::Own(waiter.ticket))?;
+        }
+        db.prepare_cached(
+            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(params![
+            claim.key.as_str(),
+            claim.holder.id.as_str(),
+            claim.holder.host,
+            claim.holder.command,
+            binding,
+            claim.named,
+            claim.priority.level(),
+            now.boot.0,
+            rows::nanos(decide::arrival(now, &view.queue)),
+            seen,
+        ])?;
+        Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
+    }
+
+    /// The cycle that this wait would close.
+    pub(crate) fn cycle(&self, claim: &Claim, view: &View) -> Result<Option<Cycle>, Failure> {
+        let Some((lease, _)) = &view.lease else {
+            return Ok(None);
+        };
+        cycle::find(&claim.holder.id, &claim.key, &lease.holder.id, |holder| {
+            self.waits_of(holder)
+        })
+    }
+
+    /// What a holder waits for, and who holds that.
+    pub(crate) fn waits_of(&self, holder: &HolderId) -> Result<Vec<(Key, HolderId)>, Failure> {
+        let keys = self
+            .reader
+            .db
+            .prepare_cached("SELECT DISTINCT key FROM tickets WHERE holder = ?1")?
+            .query_map([holder.as_str()], |row| row.get::<_, String>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut waits = Vec::new();
+        for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
+            let here =
+                |waiter: &Waiter| waiter.holder.id == *holder && waiter.presence == Presence::Here;
+            if !self.reader.queue(&key)?.iter().any(here) {
+                continue;
+            }
+            if let (Some(lease), _) = self.reader.lease(&key)? {
+                let (lease, verdict) = self.reader.verdict(lease);
+                if verdict.over().is_none() && lease.holder.id != *holder {
+                    waits.push((key, lease.holder.id));
+                }
+            }
+        }
+        Ok(waits)
+    }
+
+    /// The answer to a claim that was not granted. Its revision is filled in after the commit.
+    pub(crate) fn busy(&self, view: &View, place: Option<Place>, rank: Option<Rank>) -> Busy {
+        let own = place.map(|place| place.ticket);
+        let here = || {
+            view.queue
+                .iter()
+                .filter(|w| w.presence == Presence::Here && Some(w.ticket) != own)
+        };
+        let before = |waiter: &&Waiter| rank.is_none_or(|rank| waiter.rank() < rank);
+        Busy {
+            lease: view.lease.clone().map(|lease| self.reader.verdict(lease)),
+            behind: here().rfind(before).map(|waiter| waiter.holder.clone()),
+            place,
+            waiting: here().count(),
+            revision: Revision(0),
+        }
+    }
+
+    /// Ends every lease that is over.
+    pub(crate) fn reap(&mut self) -> Result<Vec<Reaped>, Failure> {
+        let mut reaped = Vec::new();
+        for Snapshot {
+            key, lease, queue, ..
+        } in self.reader.all()?
+        {
+            let Some((lease, verdict)) = lease else {
+                continue;
+            };
+            let Some(evidence) = verdict.over().cloned() else {
+                continue;
+            };
+            // Through `read`, so that a lease overruled from outside is recorded as well.
+            self.read(&key)?;
+            self.end(&lease, &evidence)?;
+            self.ring_next(&queue);
+            reaped.push(Reaped { lease, evidence });
+        }
+        Ok(reaped)
+    }
+}

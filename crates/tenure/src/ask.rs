@@ -1,0 +1,240 @@
+//! What is wanted, in the caller's words: [`Ask`].
+
+use std::time::Duration;
+
+use tenure_core::{
+    Binding, Busy, Claim, Cycle, Holder, HolderId, Key, KeyKind, Patience, Priority, Token,
+};
+use tenure_host::identity;
+
+use crate::Error;
+use crate::acquire::{self, Answer, Cancel, OnTimeout, Progress, Waiting};
+use crate::duration;
+use crate::held::Held;
+use crate::open::Tenure;
+
+/// The shortest time to live: renewals come every third of it, and a busy machine needs some air.
+pub const MIN_TTL: Duration = Duration::from_millis(100);
+
+/// The longest time to live.
+pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What the lease is tied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// This process: the lease is renewed while it runs and ends with it.
+    ThisProcess,
+    /// Another process: the lease ends with it, or when its time runs out.
+    Process(u32),
+    /// Nothing: the lease ends when its time runs out.
+    Nothing,
+}
+
+/// A question that is being put together. See [`Tenure::ask`].
+#[must_use]
+pub struct Ask<'a> {
+    tenure: &'a Tenure,
+    key: Key,
+    holder: Option<HolderId>,
+    command: Option<String>,
+    tie: Tie,
+    ttl: Option<Duration>,
+    priority: Priority,
+    wait: Option<Duration>,
+    on_timeout: OnTimeout,
+    tick: Duration,
+    within: Vec<Token>,
+}
+
+/// What came of asking.
+#[must_use]
+pub enum Outcome {
+    /// The key is ours for as long as this is kept.
+    Granted(Held),
+    /// Somebody else has it, or comes first.
+    Busy(Box<Busy>),
+    /// Waiting would never have ended.
+    Deadlock(Cycle),
+    /// The wait was cancelled.
+    Cancelled,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn new(tenure: &'a Tenure, key: Key) -> Self {
+        Self {
+            tenure,
+            key,
+            holder: None,
+            command: None,
+            tie: Tie::ThisProcess,
+            ttl: None,
+            priority: Priority::default(),
+            wait: None,
+            on_timeout: OnTimeout::Leave,
+            tick: Duration::MAX,
+            within: Vec::new(),
+        }
+    }
+
+    /// Asks in this name. Whoever asks again in the same name is taken for the same holder;
+    /// without one, a name is made up that nobody can share.
+    pub fn named(mut self, holder: &str) -> Result<Self, Error> {
+        self.holder = Some(HolderId::parse(holder)?);
+        Ok(self)
+    }
+
+    /// Ties the lease to something else than this process.
+    pub fn tied_to(mut self, tie: Tie) -> Self {
+        self.tie = tie;
+        self
+    }
+
+    /// Says what is going to be done, for those who have to wait for it.
+    pub fn command(mut self, command: impl Into<String>) -> Self {
+        self.command = Some(command.into());
+        self
+    }
+
+    /// How long the lease lasts unless it is renewed.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How urgent it is.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Waits for up to so long.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = Some(limit);
+        self
+    }
+
+    /// Keeps the place in the queue for a grace time when the wait ends without the key. For a
+    /// process that ends then, and asks again in the same name.
+    pub fn keep_place(mut self) -> Self {
+        self.on_timeout = OnTimeout::KeepPlace;
+        self
+    }
+
+    /// Tells the onlooker at least this often.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// Says under which grants this process runs, so that it does not wait for itself.
+    pub fn within(mut self, grants: Vec<Token>) -> Self {
+        self.within = grants;
+        self
+    }
+
+    /// Asks.
+    pub fn acquire(self) -> Result<Outcome, Error> {
+        self.acquire_watched(&Cancel::default(), &mut |_| {})
+    }
+
+    /// Asks; `cancel` ends a wait, `onlooker` sees how it goes.
+    pub fn acquire_watched(
+        self,
+        cancel: &Cancel,
+        onlooker: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Outcome, Error> {
+        let claim = self.claim()?;
+        let tenure = self.tenure;
+        let poll = tenure.config.locking.poll_interval;
+        let waiting = self.wait.map(|limit| Waiting {
+            limit,
+            poll,
+            tick: self.tick,
+            on_timeout: self.on_timeout,
+        });
+        let answer = acquire::acquire(
+            &*tenure.store,
+            &*tenure.clock,
+            &claim,
+            waiting,
+            cancel,
+            onlooker,
+        )?;
+        Ok(match answer {
+            Answer::Granted {
+                lease,
+                reason,
+                asked,
+            } => Outcome::Granted(Held::new(tenure, lease, reason, &asked, self.tie)),
+            Answer::Busy(busy) => Outcome::Busy(busy),
+            Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
+            Answer::Cancelled => Outcome::Cancelled,
+        })
+    }
+
+    fn claim(&self) -> Result<Claim, Error> {
+        let ttl = self.ttl.unwrap_or_else(|| self.default_ttl());
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Err(Error::Ttl {
+                given: duration::format(ttl),
+                min: duration::format(MIN_TTL),
+                max: duration::format(MAX_TTL),
+            });
+        }
+        let binding = match self.tie {
+            Tie::ThisProcess => self.tenure.store.this_process()?,
+            Tie::Nothing => Binding::Detached,
+            Tie::Process(pid) => match identity::process(pid) {
+                Ok(Some(process)) => Binding::Process { process },
+                Ok(None) => return Err(Error::NoProcess(pid)),
+                Err(error) => return Err(Error::HiddenProcess { pid, error }),
+            },
+        };
+        // Only a wait needs somebody who can be woken.
+        let asker = match (&binding, self.wait) {
+            (Binding::Life { .. }, _) | (_, None) => binding.clone(),
+            (_, Some(_)) => self.tenure.store.this_process()?,
+        };
+        Ok(Claim {
+            key: self.key.clone(),
+            holder: Holder {
+                id: self.holder.clone().unwrap_or_else(made_up_name),
+                host: identity::host().to_owned(),
+                command: self.command.clone(),
+                binding,
+            },
+            asker,
+            named: self.holder.is_some(),
+            ttl,
+            priority: self.priority,
+            patience: if self.wait.is_some() {
+                Patience::Queue
+            } else {
+                Patience::Try
+            },
+            within: self.within.clone(),
+        })
+    }
+
+    fn default_ttl(&self) -> Duration {
+        let locking = &self.tenure.config.locking;
+        match (self.tie, self.key.kind()) {
+            (Tie::ThisProcess, _) => locking.run_timeout,
+            (_, KeyKind::Section(_)) => locking.section_timeout,
+            (_, KeyKind::Task(_) | KeyKind::Node(_) | KeyKind::Named(_)) => locking.task_timeout,
+        }
+    }
+}
+
+/// A name for somebody who gave none: who and where, and the pid so that it is not shared.
+pub fn made_up_name() -> HolderId {
+    let user = std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_else(|_| "user".into());
+    HolderId::parse(format!(
+        "{user}@{}:{}",
+        identity::host(),
+        std::process::id()
+    ))
+    .unwrap_or_else(|_| HolderId::unreadable())
+}

@@ -1,0 +1,122 @@
+//! Reading one configuration file, if there is one.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use super::error::{ConfigError, Place, Problem};
+use super::{Assignment, yaml};
+
+/// A complete file in the longest form is about 3 KiB. The parser's need for stack grows with the
+/// file, so `yaml` relies on this bound.
+pub(super) const LARGEST: u64 = 16 * 1024;
+
+/// What the file at `path` assigns. A file that does not exist assigns nothing.
+pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
+    let bytes = match bytes(path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(Vec::new()),
+        Err(problem) => return Err(in_file(path, problem)),
+    };
+    let text = String::from_utf8(bytes).map_err(|_| in_file(path, Problem::NotUtf8))?;
+    yaml::assignments(path, &text)
+}
+
+fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+    let kind = match fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if is_absence(&error) => return Ok(None),
+        Err(error) => return Err(Problem::Unreadable(error)),
+    };
+    // Asked before it is opened: opening a pipe waits for a writer that may never come.
+    if kind.is_dir() {
+        return Err(Problem::NotAFile("a directory"));
+    }
+    if !kind.is_file() {
+        return Err(Problem::NotAFile("a pipe, socket or device"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
+        .map_err(Problem::Unreadable)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Problem::TooLarge(LARGEST / 1024));
+    }
+    Ok(Some(bytes))
+}
+
+/// `HOME` is `/dev/null` for many a service: that too is a home without a configuration.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn in_file(path: &Path, problem: Problem) -> ConfigError {
+    ConfigError {
+        place: Place::File(path.to_owned()),
+        problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        let error = read(path).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
+        error
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_assigns_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(&folder.path().join("config.yaml")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_home_that_is_no_folder_has_no_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let inside = file.path().join(".tenure/config.yaml");
+        assert!(read(&inside).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_in_place_of_the_file_is_named_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(refusal(folder.path()).contains("it is a directory"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_in_place_of_the_file_is_refused_without_being_read() {
+        assert!(refusal(Path::new("/dev/zero")).contains("device"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        fs::write(&path, b"locking:\n  taskTimeout: \xff\xfe\n").unwrap();
+        assert!(refusal(&path).contains("not UTF-8"));
+    }
+
+    #[test]
+    fn a_file_larger_than_any_configuration_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        fs::write(&path, "#".repeat(16 * 1024)).unwrap();
+        assert!(read(&path).unwrap().is_empty());
+        fs::write(&path, "#".repeat(16 * 1024 + 1)).unwrap();
+        assert!(refusal(&path).contains("larger than 16 KiB"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_may_not_be_read_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        // A link to itself cannot be read by anybody, not even by root, who may read all else.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(refusal(&path).contains("cannot read this configuration file"));
+    }
+}

@@ -1,0 +1,360 @@
+//! The table of settings: the one place where a setting is defined.
+//!
+//! To add a setting, add a field to one of the structs of [`config`](super) and a row here.
+
+use std::time::Duration;
+
+use super::Config;
+use crate::duration;
+
+/// One row of the table.
+pub(super) struct Definition {
+    /// `section.key`, as written in the files.
+    pub(super) key: &'static str,
+    pub(super) description: &'static str,
+    /// As a person would write it; a test holds it to the value in `kind`.
+    pub(super) default: &'static str,
+    kind: Kind,
+}
+
+/// What a setting's values are, and which field of [`Config`] they go to.
+enum Kind {
+    Time {
+        default: Duration,
+        least: Duration,
+        most: Duration,
+        field: fn(&mut Config) -> &mut Duration,
+    },
+    Count {
+        default: u64,
+        least: u64,
+        most: u64,
+        field: fn(&mut Config) -> &mut u64,
+    },
+}
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        key: "locking.taskTimeout",
+        description: "How long a task's lease lasts unless it is renewed",
+        default: "60m",
+        kind: Kind::Time {
+            default: minutes(60),
+            least: SHORTEST_LEASE,
+            most: LONGEST_LEASE,
+            field: |config| &mut config.locking.task_timeout,
+        },
+    },
+    Definition {
+        key: "locking.sectionTimeout",
+        description: "How long a section's lease lasts unless it is renewed",
+        default: "120m",
+        kind: Kind::Time {
+            default: minutes(120),
+            least: SHORTEST_LEASE,
+            most: LONGEST_LEASE,
+            field: |config| &mut config.locking.section_timeout,
+        },
+    },
+    Definition {
+        key: "locking.waitTimeout",
+        description: "How long to wait for a key that is held",
+        default: "30m",
+        kind: Kind::Time {
+            default: minutes(30),
+            least: Duration::ZERO,
+            most: days(30),
+            field: |config| &mut config.locking.wait_timeout,
+        },
+    },
+    Definition {
+        key: "locking.pollInterval",
+        description: "How often a waiter looks again when nothing woke it",
+        default: "5s",
+        kind: Kind::Time {
+            default: Duration::from_secs(5),
+            least: Duration::from_millis(10),
+            most: minutes(60),
+            field: |config| &mut config.locking.poll_interval,
+        },
+    },
+    Definition {
+        key: "locking.runTimeout",
+        description: "How long the lease of `tenure run` lasts; it is renewed every third of it",
+        default: "5m",
+        kind: Kind::Time {
+            default: minutes(5),
+            least: SHORTEST_LEASE,
+            most: LONGEST_LEASE,
+            field: |config| &mut config.locking.run_timeout,
+        },
+    },
+    Definition {
+        key: "locking.queueGrace",
+        description: "How long the place of a waiter that was cut off is kept in the queue",
+        default: "10m",
+        kind: Kind::Time {
+            default: minutes(10),
+            least: Duration::ZERO,
+            most: days(7),
+            field: |config| &mut config.locking.queue_grace,
+        },
+    },
+    Definition {
+        key: "history.maxAge",
+        description: "How old an event of the history may become",
+        default: "90d",
+        kind: Kind::Time {
+            default: days(90),
+            least: minutes(60),
+            most: duration::LONGEST,
+            field: |config| &mut config.history.max_age,
+        },
+    },
+    Definition {
+        key: "history.maxEvents",
+        description: "How many events the history keeps",
+        default: "200000",
+        kind: Kind::Count {
+            default: 200_000,
+            least: 100,
+            most: 100_000_000,
+            field: |config| &mut config.history.max_events,
+        },
+    },
+    Definition {
+        key: "run.killGrace",
+        description: "How long a command has between TERM and KILL when its lease is lost",
+        default: "10s",
+        kind: Kind::Time {
+            default: Duration::from_secs(10),
+            least: Duration::ZERO,
+            most: minutes(60),
+            field: |config| &mut config.run.kill_grace,
+        },
+    },
+];
+
+// Shorter, and a lease could run out between its grant and the first renewal on a busy machine.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+const LONGEST_LEASE: Duration = days(30);
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+const fn days(count: u64) -> Duration {
+    minutes(count * 24 * 60)
+}
+
+/// What every environment variable that configures begins with.
+pub(super) const ENV_PREFIX: &str = "TENURE_";
+
+impl Definition {
+    pub(super) fn section(&self) -> &'static str {
+        self.key
+            .split_once('.')
+            .map_or(self.key, |(section, _)| section)
+    }
+
+    /// The key inside its section.
+    pub(super) fn name(&self) -> &'static str {
+        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+    }
+
+    /// `locking.taskTimeout` becomes `TENURE_LOCKING_TASK_TIMEOUT`.
+    pub(super) fn env(&self) -> String {
+        let mut env = section_env(self.section());
+        for c in self.name().chars() {
+            if c.is_ascii_uppercase() {
+                env.push('_');
+            }
+            env.push(c.to_ascii_uppercase());
+        }
+        env
+    }
+
+    /// In words, which values the setting can have.
+    pub(super) fn accepted(&self) -> String {
+        match &self.kind {
+            Kind::Time { least, most, .. } => format!(
+                "a duration from {} to {}",
+                duration::format(*least),
+                duration::format(*most)
+            ),
+            Kind::Count { least, most, .. } => format!("a whole number from {least} to {most}"),
+        }
+    }
+
+    pub(super) fn store_default(&self, config: &mut Config) {
+        match &self.kind {
+            Kind::Time { default, field, .. } => *field(config) = *default,
+            Kind::Count { default, field, .. } => *field(config) = *default,
+        }
+    }
+
+    /// Check a value and put it into its field, or say why it is refused.
+    pub(super) fn store(&self, text: &str, config: &mut Config) -> Result<(), String> {
+        let refuse = |why: String| format!("{why}; accepted is {}", self.accepted());
+        match &self.kind {
+            Kind::Time {
+                least, most, field, ..
+            } => {
+                let value = duration::parse(text).map_err(|bad| refuse(bad.to_string()))?;
+                *field(config) = within(value, *least, *most, text).map_err(refuse)?;
+            }
+            Kind::Count {
+                least, most, field, ..
+            } => {
+                let value = whole_number(text).map_err(refuse)?;
+                *field(config) = within(value, *least, *most, text).map_err(refuse)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within<T: PartialOrd + Copy>(value: T, least: T, most: T, text: &str) -> Result<T, String> {
+    if value < least {
+        Err(format!("{text:?} is too small"))
+    } else if value > most {
+        Err(format!("{text:?} is too large"))
+    } else {
+        Ok(value)
+    }
+}
+
+fn whole_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|bad: std::num::ParseIntError| {
+        if *bad.kind() == std::num::IntErrorKind::PosOverflow {
+            format!("{text:?} is too large")
+        } else {
+            format!("{text:?} is not a whole number")
+        }
+    })
+}
+
+/// What the variables of a section begin with: `TENURE_LOCKING_`.
+pub(super) fn section_env(section: &str) -> String {
+    format!("{ENV_PREFIX}{}_", section.to_ascii_uppercase())
+}
+
+/// The sections, in the order of the table.
+pub(super) fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = DEFINITIONS.iter().map(Definition::section).collect();
+    sections.dedup();
+    sections
+}
+
+/// The settings of one section.
+pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Definition> {
+    DEFINITIONS.iter().filter(move |d| d.section() == section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_reads_as_the_value_it_stands_for() {
+        for definition in DEFINITIONS {
+            let mut built_in = Config::default();
+            let mut read = Config::default();
+            definition.store_default(&mut built_in);
+            definition.store(definition.default, &mut read).unwrap();
+            assert_eq!(read, built_in, "{}", definition.key);
+        }
+    }
+
+    #[test]
+    fn every_bound_is_itself_accepted_and_nothing_beyond_it_is() {
+        for definition in DEFINITIONS {
+            let (inside, outside) = match &definition.kind {
+                Kind::Time { least, most, .. } => {
+                    let exact = |d: Duration| format!("{}ms", d.as_millis());
+                    let tick = Duration::from_millis(1);
+                    let below = least.checked_sub(tick).map(exact);
+                    (
+                        vec![exact(*least), exact(*most)],
+                        vec![below.unwrap_or("-1ms".to_owned()), exact(*most + tick)],
+                    )
+                }
+                Kind::Count { least, most, .. } => (
+                    vec![least.to_string(), most.to_string()],
+                    vec![(least - 1).to_string(), (most + 1).to_string()],
+                ),
+            };
+            for text in inside {
+                assert_eq!(
+                    definition.store(&text, &mut Config::default()),
+                    Ok(()),
+                    "{} = {text}",
+                    definition.key
+                );
+            }
+            for text in outside {
+                let why = definition.store(&text, &mut Config::default()).unwrap_err();
+                assert!(why.contains(&text), "{why}");
+                assert!(why.contains(&definition.accepted()), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_settings_share_a_field() {
+        let mut config = Config::default();
+        let mut fields: Vec<usize> = DEFINITIONS
+            .iter()
+            .map(|definition| match &definition.kind {
+                Kind::Time { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
+                Kind::Count { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
+            })
+            .collect();
+        fields.sort_unstable();
+        fields.dedup();
+        assert_eq!(fields.len(), DEFINITIONS.len());
+    }
+
+    #[test]
+    fn the_name_of_a_variable_follows_from_the_key() {
+        let names: Vec<String> = DEFINITIONS.iter().map(Definition::env).collect();
+        assert_eq!(
+            names,
+            [
+                "TENURE_LOCKING_TASK_TIMEOUT",
+                "TENURE_LOCKING_SECTION_TIMEOUT",
+                "TENURE_LOCKING_WAIT_TIMEOUT",
+                "TENURE_LOCKING_POLL_INTERVAL",
+                "TENURE_LOCKING_RUN_TIMEOUT",
+                "TENURE_LOCKING_QUEUE_GRACE",
+                "TENURE_HISTORY_MAX_AGE",
+                "TENURE_HISTORY_MAX_EVENTS",
+                "TENURE_RUN_KILL_GRACE",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_accepted_values_are_stated_in_words() {
+        let accepted: Vec<String> = DEFINITIONS.iter().map(Definition::accepted).collect();
+        assert_eq!(
+            accepted,
+            [
+                "a duration from 100ms to 30d",
+                "a duration from 100ms to 30d",
+                "a duration from 0s to 30d",
+                "a duration from 10ms to 1h",
+                "a duration from 100ms to 30d",
+                "a duration from 0s to 7d",
+                "a duration from 1h to 3650d",
+                "a whole number from 100 to 100000000",
+                "a duration from 0s to 1h",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_section_is_listed_once() {
+        assert_eq!(sections(), ["locking", "history", "run"]);
+    }
+}

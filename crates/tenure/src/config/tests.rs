@@ -1,0 +1,326 @@
+//! The layers together: precedence, provenance, and the messages a person sees.
+
+use std::fs;
+
+use super::*;
+
+/// A home and a project, each of which may have a configuration file.
+struct Layers {
+    folder: tempfile::TempDir,
+}
+
+impl Layers {
+    fn new(home: Option<&str>, project: Option<&str>) -> Self {
+        let layers = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        for (path, text) in [(layers.home_file(), home), (layers.project_file(), project)] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            if let Some(text) = text {
+                fs::write(path, text).unwrap();
+            }
+        }
+        layers
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn project(&self) -> PathBuf {
+        self.folder.path().join("project/.tenure")
+    }
+
+    fn home_file(&self) -> PathBuf {
+        self.home().join(".tenure/config.yaml")
+    }
+
+    fn project_file(&self) -> PathBuf {
+        self.project().join("config.yaml")
+    }
+
+    fn load(&self, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::load_with(Some(&self.home()), Some(&self.project()), variables(env))
+    }
+}
+
+fn variables(env: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    env.iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)))
+        .collect()
+}
+
+fn from_env(env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::load_with(None, None, variables(env))
+}
+
+fn setting<'a>(config: &'a Config, key: &str) -> &'a Setting {
+    config.settings().iter().find(|s| s.key == key).unwrap()
+}
+
+fn fields(config: &Config) -> (&Locking, &History, &Run) {
+    (&config.locking, &config.history, &config.run)
+}
+
+#[test]
+fn the_defaults_are_those_of_the_documentation() {
+    let config = Config::default();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    assert_eq!(
+        config.locking,
+        Locking {
+            task_timeout: minutes(60),
+            section_timeout: minutes(120),
+            wait_timeout: minutes(30),
+            poll_interval: Duration::from_secs(5),
+            run_timeout: minutes(5),
+            queue_grace: minutes(10),
+        }
+    );
+    assert_eq!(config.history.max_age, minutes(90 * 24 * 60));
+    assert_eq!(config.history.max_events, 200_000);
+    assert_eq!(config.run.kill_grace, Duration::from_secs(10));
+}
+
+#[test]
+fn without_any_layer_everything_is_the_default() {
+    let config = Config::load_with(None, None, []).unwrap();
+    assert_eq!(config, Config::default());
+    for setting in config.settings() {
+        assert_eq!(setting.value, setting.default);
+        assert_eq!(setting.source, Source::Default);
+        assert!(!setting.description.is_empty());
+    }
+}
+
+#[test]
+fn files_that_do_not_exist_are_skipped() {
+    let layers = Layers::new(None, None);
+    assert_eq!(layers.load(&[]).unwrap(), Config::default());
+}
+
+#[test]
+fn the_project_wins_over_the_home_and_the_environment_over_both() {
+    let layers = Layers::new(
+        Some("locking: {taskTimeout: 1m, sectionTimeout: 1m, waitTimeout: 1m}"),
+        Some("locking: {sectionTimeout: 2m, waitTimeout: 2m}"),
+    );
+    let config = layers
+        .load(&[("TENURE_LOCKING_WAIT_TIMEOUT", "3m")])
+        .unwrap();
+
+    assert_eq!(config.locking.task_timeout, Duration::from_secs(60));
+    assert_eq!(config.locking.section_timeout, Duration::from_secs(120));
+    assert_eq!(config.locking.wait_timeout, Duration::from_secs(180));
+    assert_eq!(config.locking.poll_interval, Duration::from_secs(5));
+
+    for (key, value, source) in [
+        (
+            "locking.taskTimeout",
+            "1m",
+            Source::File(layers.home_file()),
+        ),
+        (
+            "locking.sectionTimeout",
+            "2m",
+            Source::File(layers.project_file()),
+        ),
+        (
+            "locking.waitTimeout",
+            "3m",
+            Source::Environment("TENURE_LOCKING_WAIT_TIMEOUT".to_owned()),
+        ),
+        ("locking.pollInterval", "5s", Source::Default),
+    ] {
+        let setting = setting(&config, key);
+        assert_eq!(setting.value, value);
+        assert_eq!(setting.source, source);
+    }
+}
+
+#[test]
+fn a_setting_without_a_value_leaves_the_layer_below_in_effect() {
+    let layers = Layers::new(
+        Some("run: {killGrace: 3s}"),
+        Some("run: {killGrace: {_default: 10s}}"),
+    );
+    let config = layers.load(&[]).unwrap();
+    assert_eq!(config.run.kill_grace, Duration::from_secs(3));
+    let source = &setting(&config, "run.killGrace").source;
+    assert_eq!(*source, Source::File(layers.home_file()));
+}
+
+#[test]
+fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
+    let default = Config::default();
+    for defined in default.settings() {
+        let (section, name) = defined.key.split_once('.').unwrap();
+        let value = match defined.key {
+            "history.maxEvents" => "101",
+            "history.maxAge" => "2h",
+            _ => "59m 59s",
+        };
+        let layers = Layers::new(None, Some(&format!("{section}:\n  {name}: {value}\n")));
+        let in_file = layers.load(&[]).unwrap();
+        let in_env = from_env(&[(&defined.env, value)]).unwrap();
+        assert_eq!(setting(&in_file, defined.key).value, value);
+        assert_eq!(fields(&in_file), fields(&in_env));
+        assert_ne!(fields(&in_file), fields(&default), "{}", defined.key);
+    }
+}
+
+#[test]
+fn a_source_is_shown_as_the_person_would_name_it() {
+    assert_eq!(Source::Default.to_string(), "default");
+    let path = PathBuf::from("a/config.yaml");
+    assert_eq!(Source::File(path).to_string(), "a/config.yaml");
+    assert_eq!(
+        Source::Environment("TENURE_RUN_KILL_GRACE".to_owned()).to_string(),
+        "environment TENURE_RUN_KILL_GRACE"
+    );
+}
+
+#[test]
+fn a_bad_value_in_a_file_names_the_place_the_key_and_what_is_accepted() {
+    let layers = Layers::new(None, Some("locking:\n  taskTimeout: soon\n"));
+    let error = layers.load(&[]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "{}:2:16: locking.taskTimeout: \"soon\" is not a duration: write a number and a \
+             unit, for example 30s, 5m or 1h30m; accepted is a duration from 100ms to 30d",
+            layers.project_file().display()
+        )
+    );
+}
+
+#[test]
+fn a_bad_value_in_a_variable_names_the_variable_and_the_key() {
+    let error = from_env(&[("TENURE_LOCKING_TASK_TIMEOUT", "31d")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "environment variable TENURE_LOCKING_TASK_TIMEOUT: locking.taskTimeout: \"31d\" is too \
+         large; accepted is a duration from 100ms to 30d"
+    );
+    assert!(matches!(
+        error.problem,
+        Problem::BadValue { key: "locking.taskTimeout", value, .. } if value == "31d"
+    ));
+}
+
+#[test]
+fn a_bad_value_is_an_error_even_where_a_later_layer_overrides_it() {
+    let layers = Layers::new(Some("run: {killGrace: 30}"), Some("run: {killGrace: 3s}"));
+    let error = layers.load(&[]).unwrap_err().to_string();
+    assert!(error.contains("30 what? write 30s, 30m or 30h"), "{error}");
+}
+
+#[test]
+fn a_count_is_a_whole_number_in_either_form() {
+    for text in [
+        "maxEvents: 1000",
+        "maxEvents: \"1000\"",
+        "maxEvents: {value: 1000}",
+        "maxEvents: {value: \"1000\"}",
+    ] {
+        let layers = Layers::new(None, Some(&format!("history:\n  {text}\n")));
+        assert_eq!(layers.load(&[]).unwrap().history.max_events, 1000, "{text}");
+    }
+    for bad in [
+        "1000.0",
+        "1e4",
+        "many",
+        "-5",
+        "10m",
+        "true",
+        "99999999999999999999999",
+    ] {
+        let layers = Layers::new(None, Some(&format!("history:\n  maxEvents: {bad}\n")));
+        let error = layers.load(&[]).unwrap_err().to_string();
+        assert!(error.contains("history.maxEvents"), "{error}");
+        assert!(
+            error.contains("a whole number from 100 to 100000000"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let config = from_env(&[
+        ("TENURE_LOCKING_TASK_TIMEOUT", ""),
+        ("TENURE_LOCKING_NO_SUCH_KEY", ""),
+    ]);
+    assert_eq!(config.unwrap(), Config::default());
+}
+
+#[test]
+fn an_unknown_variable_of_a_section_is_refused_with_the_closest() {
+    for (name, meant) in [
+        ("TENURE_LOCKING_TASK_TIMEOT", "TENURE_LOCKING_TASK_TIMEOUT"),
+        ("TENURE_LOCKING_TASKTIMEOUT", "TENURE_LOCKING_TASK_TIMEOUT"),
+        ("TENURE_HISTORY_MAX_EVENT", "TENURE_HISTORY_MAX_EVENTS"),
+        ("TENURE_RUN_KILLGRACE", "TENURE_RUN_KILL_GRACE"),
+    ] {
+        let error = from_env(&[(name, "5m")]).unwrap_err().to_string();
+        let expected = format!(
+            "environment variable {name}: unknown key {name}, did you mean {meant}?; known here: "
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn variables_that_belong_to_nobody_here_are_left_alone() {
+    let config = from_env(&[
+        ("TENURE_HOLDER", "agent-1"),
+        ("TENURE_RUNNER", "x"),
+        ("TENURE_", "x"),
+        ("LOCKING_TASK_TIMEOUT", "x"),
+        ("tenure_locking_task_timeout", "x"),
+        ("PATH", "x"),
+    ]);
+    assert_eq!(config.unwrap(), Config::default());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_not_text_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = OsString::from_vec(b"5\xffs".to_vec());
+    let env = [(OsString::from("TENURE_RUN_KILL_GRACE"), bytes)];
+    let error = Config::load_with(None, None, env).unwrap_err().to_string();
+    assert!(error.contains("TENURE_RUN_KILL_GRACE"), "{error}");
+    assert!(error.contains("is not a duration"), "{error}");
+}
+
+#[test]
+fn blanks_around_a_value_do_not_count() {
+    let config = from_env(&[("TENURE_RUN_KILL_GRACE", " 3s ")]).unwrap();
+    assert_eq!(config.run.kill_grace, Duration::from_secs(3));
+    assert_eq!(setting(&config, "run.killGrace").value, "3s");
+}
+
+#[test]
+fn the_paths_are_listed_in_the_order_they_are_read() {
+    let (home, project) = (Path::new("home"), Path::new("project/.tenure"));
+    assert_eq!(
+        paths(Some(home), Some(project)),
+        [
+            Path::new("home/.tenure/config.yaml"),
+            Path::new("project/.tenure/config.yaml"),
+        ]
+    );
+    assert_eq!(paths(None, None), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_empty_home_is_no_home() {
+    assert_eq!(paths(Some(Path::new("")), None), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_project_in_the_home_folder_is_read_once() {
+    let (home, project) = (Path::new("home"), Path::new("home/.tenure"));
+    assert_eq!(paths(Some(home), Some(project)).len(), 1);
+}

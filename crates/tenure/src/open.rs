@@ -1,0 +1,109 @@
+//! Opening a store by its address: [`StoreUrl`], [`Tenure`].
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tenure_core::{Clock, Key, Store, StoreError};
+use tenure_host::HostClock;
+use tenure_sqlite::{Options, SqliteStore};
+
+use crate::Error;
+use crate::ask::Ask;
+use crate::config::Config;
+
+/// Where a store is.
+///
+/// ```
+/// use tenure::StoreUrl;
+/// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
+/// assert!(StoreUrl::parse("redis://localhost").is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// A database file.
+    Sqlite(PathBuf),
+}
+
+/// Why a text is no address of a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadUrl {
+    /// Not a kind of store that is known.
+    #[error(
+        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db"
+    )]
+    Unknown(String),
+    /// The kind is known, the place is missing.
+    #[error("{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db")]
+    NoPlace(String),
+}
+
+impl StoreUrl {
+    /// Takes a text as the address of a store, if it is one.
+    pub fn parse(text: &str) -> Result<Self, BadUrl> {
+        match text.split_once(':') {
+            Some(("sqlite", "")) => Err(BadUrl::NoPlace(text.to_owned())),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            _ => Err(BadUrl::Unknown(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+/// An open store with its settings.
+#[derive(Clone)]
+pub struct Tenure {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Config,
+}
+
+impl Tenure {
+    /// Opens a store.
+    pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let store = match url {
+            StoreUrl::Sqlite(path) => SqliteStore::open(
+                path,
+                Options {
+                    clock: Arc::clone(&clock),
+                    history_age: config.history.max_age,
+                    history_events: config.history.max_events,
+                    queue_grace: config.locking.queue_grace,
+                },
+            )?,
+        };
+        Ok(Self {
+            store: Arc::new(store),
+            clock,
+            config,
+        })
+    }
+
+    /// The store itself, for every verb that is not about asking.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Where time comes from.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Begins to ask for a key.
+    pub fn ask(&self, key: &str) -> Result<Ask<'_>, Error> {
+        Ok(Ask::new(self, Key::parse(key)?))
+    }
+}
