@@ -1,1 +1,62 @@
-fn main() {}
+//! The `tenure` command: arguments, words, exit codes. No rules here.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `args` | what can be typed |
+//! | `commands` | one file for each command |
+//! | `context` | the project, the settings, the store and the holder a command works with |
+//! | `answer` | what a command says: text or JSON, and its exit code |
+//! | `exit` | exit codes, in one place |
+//! | `words` | sentences about leases |
+//! | `table` | tables |
+//! | `waiting` | what a wait looks like |
+//! | `supervise` | the command of `tenure run` while it runs |
+//! | `signals` | signals as something to poll |
+//! | `terminal` | the terminal, lent to the command |
+
+mod answer;
+mod args;
+mod commands;
+mod context;
+mod exit;
+mod signals;
+mod supervise;
+mod table;
+mod terminal;
+mod waiting;
+mod words;
+
+use clap::Parser;
+
+use crate::answer::Failure;
+use crate::args::{Args, Command};
+
+fn main() {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => std::process::exit(answer::bad_usage(&error)),
+    };
+    if args.global.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    let (command, subcommand) = args.command.names();
+    let global = args.global.clone();
+    let outcome = dispatch(args);
+    std::process::exit(answer::give(&global, command, subcommand, outcome));
+}
+
+fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
+    let global = args.global;
+    match args.command {
+        Command::Init => commands::init::init(&global),
+        Command::Run(run) => commands::run::run(&global, &run),
+        Command::Acquire(acquire) => commands::acquire::acquire(&global, &acquire),
+        Command::Renew(renew) => commands::renew::renew(&global, &renew),
+        Command::Release(release) => commands::release::release(&global, &release),
+        Command::Fence(fence) => commands::fence::fence(&global, &fence),
+        Command::Locks(locks) => commands::locks::locks(&global, locks),
+        Command::Config(config) => commands::config::config(&global, &config),
+        Command::Completions { shell } => Ok(commands::completions::completions(shell)),
+        Command::Man { command } => commands::man::man(command.as_deref()),
+    }
+}

@@ -1,15 +1,19 @@
 //! Waking one process: [`ring`] and [`Bell`].
 //!
-//! A process's life file is its doorbell. Whoever has news for it touches the file; it hears that
-//! through inotify. So exactly the one that can go on is woken, and nobody polls (G9).
+//! A process's life is also its doorbell. Whoever has news for it writes a byte into the pipe; it
+//! hears that by polling the pipe. So exactly the one that can go on is woken, nobody polls (G9),
+//! and a ring that comes before the wait is not lost: the byte stays.
+//!
+//! Several threads of a process share one bell. One of them listens at the pipe and tells the
+//! others; every ring makes a new generation, so that none of them misses it.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use inotify::{Inotify, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Timestamps, UTIME_NOW, utimensat};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -17,65 +21,106 @@ use tenure_core::LifeId;
 
 use crate::life::LifeFolder;
 
-/// How often to look when the machine has no more inotify instances to give.
-const DEAF: Duration = Duration::from_millis(100);
-
-/// Rings the bell of a life. Nobody at home is no error: the dead need no waking.
+/// Rings the bell of a life. Nobody at home is no error: the dead need no waking. Whoever is not
+/// reached looks again by itself after its poll interval.
 pub fn ring(folder: &LifeFolder, life: &LifeId) {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    let times = Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    // Best effort: whoever is not reached looks again by itself after its poll interval.
-    let _ = utimensat(CWD, folder.file(life), &times, AtFlags::empty());
+    let pipe = std::fs::File::options()
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(folder.file(life));
+    if let Ok(mut pipe) = pipe {
+        // Full means that it has been rung and not yet heard.
+        let _ = pipe.write(b"!");
+    }
 }
 
-/// Hears rings from the moment it is made.
-#[derive(Debug)]
-pub struct Bell(Option<Inotify>);
+/// Hears the rings of one life, for all threads of this process.
+#[derive(Debug, Default)]
+pub struct Bell {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    generation: u32,
+    /// Whether a thread listens at the pipe.
+    listening: bool,
+}
 
 impl Bell {
-    /// Listens at the door of a life.
-    pub fn listen(folder: &LifeFolder, life: &LifeId) -> Self {
-        let listen = || -> io::Result<Inotify> {
-            let inotify = Inotify::init()?;
-            inotify.watches().add(
-                folder.file(life),
-                WatchMask::ATTRIB | WatchMask::DELETE_SELF,
-            )?;
-            Ok(inotify)
-        };
-        Self(listen().ok())
+    /// Changes with every ring that was heard.
+    pub fn generation(&self) -> u32 {
+        self.lock().generation
     }
 
-    /// Waits for a ring; `false` if none came in time. Time spent asleep counts.
-    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let Some(inotify) = &self.0 else {
-            std::thread::sleep(timeout.min(DEAF));
-            return Ok(timeout > DEAF);
-        };
-        if timeout.is_zero() {
-            return Ok(false);
-        }
-        let timer = alarm(timeout)?;
-        let mut fds = [
-            PollFd::new(inotify, PollFlags::IN),
-            PollFd::new(&timer, PollFlags::IN),
-        ];
-        loop {
-            match poll(&mut fds, None) {
-                Ok(_) => break,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+    /// Makes every wait that began with an earlier generation return. The one that listens at the
+    /// pipe has to be rung as well.
+    pub fn stir(&self) {
+        let mut state = self.lock();
+        state.generation = state.generation.wrapping_add(1);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the life.
+    /// Time spent asleep counts.
+    pub fn wait(&self, pipe: BorrowedFd<'_>, seen: u32, timeout: Duration) -> io::Result<bool> {
+        let mut state = self.lock();
+        while state.listening && state.generation == seen {
+            let (next, waited) = self
+                .changed
+                .wait_timeout(state, timeout)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if waited.timed_out() {
+                break;
             }
         }
-        let [rung, _] = fds;
-        Ok(!rung.revents().is_empty())
+        if state.generation != seen {
+            return Ok(true);
+        }
+        if state.listening || timeout.is_zero() {
+            return Ok(false);
+        }
+        state.listening = true;
+        drop(state);
+        let heard = listen(pipe, timeout);
+        let mut state = self.lock();
+        state.listening = false;
+        if matches!(heard, Ok(true)) {
+            state.generation = state.generation.wrapping_add(1);
+        }
+        // Also when nothing was heard: somebody else has to listen now.
+        self.changed.notify_all();
+        Ok(heard? || state.generation != seen)
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a byte in the pipe and takes all that are there.
+fn listen(pipe: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    let timer = alarm(timeout)?;
+    let mut fds = [
+        PollFd::new(&pipe, PollFlags::IN),
+        PollFd::new(&timer, PollFlags::IN),
+    ];
+    loop {
+        match poll(&mut fds, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let [rung, _] = fds;
+    if rung.revents().is_empty() {
+        return Ok(false);
+    }
+    let mut bytes = [0; 512];
+    while rustix::io::read(pipe, &mut bytes).is_ok_and(|read| read == bytes.len()) {}
+    Ok(true)
 }
 
 /// A timer that also runs while the machine sleeps, so that a holder wakes up to a lease that is
@@ -83,7 +128,10 @@ impl Bell {
 pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
     let value = Timespec {
-        tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX / 2),
+        // The kernel takes no larger ones.
+        tv_sec: i64::try_from(after.as_secs())
+            .unwrap_or(i64::MAX)
+            .min(i64::from(u32::MAX)),
         // Zero would disarm it.
         tv_nsec: i64::from(after.subsec_nanos()).max(1),
     };
@@ -91,14 +139,11 @@ pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    timerfd_settime(
-        timer.as_fd(),
-        TimerfdTimerFlags::empty(),
-        &Itimerspec {
-            it_interval: interval,
-            it_value: value,
-        },
-    )?;
+    let when = Itimerspec {
+        it_interval: interval,
+        it_value: value,
+    };
+    timerfd_settime(timer.as_fd(), TimerfdTimerFlags::empty(), &when)?;
     Ok(timer)
 }
 
@@ -107,15 +152,66 @@ mod tests {
     use super::*;
     use crate::life::Life;
 
+    const LONG: Duration = Duration::from_secs(20);
+
     #[test]
     fn a_ring_is_heard_even_if_it_comes_before_the_wait() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LifeFolder::new(dir.path());
         let life = Life::begin(&folder).unwrap();
-        let bell = Bell::listen(&folder, life.id());
-        assert!(!bell.wait(Duration::from_millis(5)).unwrap());
+        let bell = Bell::default();
+        let seen = bell.generation();
+        assert!(
+            !bell
+                .wait(life.as_fd(), seen, Duration::from_millis(5))
+                .unwrap()
+        );
         ring(&folder, life.id());
-        assert!(bell.wait(Duration::from_secs(20)).unwrap());
+        assert!(bell.wait(life.as_fd(), seen, LONG).unwrap());
+        let seen = bell.generation();
+        assert!(
+            !bell
+                .wait(life.as_fd(), seen, Duration::from_millis(5))
+                .unwrap(),
+            "it was heard once"
+        );
+    }
+
+    #[test]
+    fn one_ring_is_heard_by_every_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LifeFolder::new(dir.path());
+        let life = Life::begin(&folder).unwrap();
+        let bell = Bell::default();
+        let seen = bell.generation();
+        std::thread::scope(|scope| {
+            let waits: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| bell.wait(life.as_fd(), seen, LONG).unwrap()))
+                .collect();
+            std::thread::sleep(Duration::from_millis(20));
+            ring(&folder, life.id());
+            assert!(waits.into_iter().all(|wait| wait.join().unwrap()));
+        });
+    }
+
+    #[test]
+    fn when_the_listener_gives_up_another_one_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LifeFolder::new(dir.path());
+        let life = Life::begin(&folder).unwrap();
+        let bell = Bell::default();
+        let seen = bell.generation();
+        std::thread::scope(|scope| {
+            let short = scope.spawn(|| {
+                bell.wait(life.as_fd(), seen, Duration::from_millis(30))
+                    .unwrap()
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            let long = scope.spawn(|| bell.wait(life.as_fd(), seen, LONG).unwrap());
+            assert!(!short.join().unwrap());
+            ring(&folder, life.id());
+            assert!(long.join().unwrap());
+        });
     }
 
     #[test]
@@ -123,11 +219,5 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         ring(&LifeFolder::new(dir.path()), &LifeId("nobody".into()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn without_inotify_it_looks_again_now_and_then() {
-        assert!(Bell(None).wait(Duration::from_secs(20)).unwrap());
-        assert!(!Bell(None).wait(Duration::from_millis(1)).unwrap());
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! # Limitations
 //!
-//! Linux only: `/proc`, `flock`, `inotify`, `pidfd`, the parent-death signal. A life lock proves
+//! Linux only: `/proc`, `flock`, named pipes, `pidfd`, the parent-death signal. A life lock proves
 //! nothing on a file system whose `flock` is not shared by all who see it (some network and
 //! virtual-machine file systems); that is why the boot id must match too.
 

@@ -28,6 +28,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal, setpgid,
 };
+use rustix::termios::tcsetpgrp;
 
 /// `F_SETSIG` of Linux, which the libc crate does not name on every target.
 const F_SETSIG: libc::c_int = 10;
@@ -46,9 +47,16 @@ pub struct Tied {
 impl Tied {
     /// Starts a command. Call it from a thread that lives as long as the command should: the
     /// parent-death signal comes when that thread ends.
-    pub fn spawn(command: &mut Command, heirloom: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    ///
+    /// `terminal` is lent to the command before it runs, if given.
+    pub fn spawn(
+        command: &mut Command,
+        heirloom: Option<BorrowedFd<'_>>,
+        terminal: Option<&dyn AsFd>,
+    ) -> io::Result<Self> {
         let (fuse, hand) = pipe_with(PipeFlags::CLOEXEC)?;
         let inherited = [Some(fuse.as_raw_fd()), heirloom.map(|fd| fd.as_raw_fd())];
+        let terminal = terminal.map(|terminal| terminal.as_fd().as_raw_fd());
         let parent = getpid();
         // SAFETY: the closure only makes system calls that are safe between fork and exec, and
         // the descriptors it borrows are open in the child, which is a copy of us.
@@ -58,6 +66,12 @@ impl Tied {
                     fcntl_setfd(BorrowedFd::borrow_raw(fd), FdFlags::empty())?;
                 }
                 setpgid(None, None)?;
+                if let Some(terminal) = terminal {
+                    let terminal = BorrowedFd::borrow_raw(terminal);
+                    without_stopping(|| {
+                        let _ = tcsetpgrp(terminal, getpid());
+                    });
+                }
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 if let Some(Some(fuse)) = inherited.first() {
                     light(*fuse)?;
@@ -98,6 +112,20 @@ impl Tied {
                 flags - OFlags::from_bits_retain(libc::O_ASYNC as u32),
             )
         });
+    }
+}
+
+/// Does something to the terminal from the background, for which the kernel would stop us.
+pub fn without_stopping(act: impl FnOnce()) {
+    // SAFETY: a signal set on the stack, changed for this thread only and put back.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
 }
 

@@ -5,7 +5,6 @@
 //! it; it ends with that process.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tenure_core::{Binding, LifeId, Process};
 
 use crate::identity;
-use crate::life::LifeFolder;
+use crate::life::{LifeFolder, look_at};
 
 /// The stack of a watching thread: it makes one system call.
 const STACK: usize = 64 * 1024;
@@ -81,7 +80,7 @@ fn blocker(folder: &LifeFolder, binding: &Binding) -> Box<dyn FnOnce() -> io::Re
         Binding::Detached => Box::new(|| Ok(())),
         Binding::Life { life, .. } => {
             let path = folder.file(&life);
-            Box::new(move || match File::open(path) {
+            Box::new(move || match look_at(&path) {
                 Ok(file) => file.lock_shared(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),

@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Pages in the write-ahead log before it is folded into the database. Small, because a process
 /// that comes when nobody else has the database open reads the whole log first.
-const LOG_PAGES: u32 = 256;
+const LOG_PAGES: u32 = 100;
 
 /// Opens the database, making it if it is not there.
 pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -68,9 +67,7 @@ pub struct SqliteStore {
     life: OnceLock<Life>,
     beginning: Mutex<()>,
     watches: Watches,
-    /// Calls of `wake`: each makes a new revision, so that one that comes just before a `wait`
-    /// is not missed.
-    wakes: AtomicU32,
+    bell: Bell,
     options: Options,
 }
 
@@ -96,7 +93,7 @@ impl SqliteStore {
             life: OnceLock::new(),
             beginning: Mutex::new(()),
             watches: Watches::default(),
-            wakes: AtomicU32::new(0),
+            bell: Bell::default(),
             options,
         })
     }
@@ -138,9 +135,9 @@ impl SqliteStore {
         Ok(self.life.get_or_init(|| life))
     }
 
-    /// Changes whenever anybody has changed anything, or `wake` was called.
+    /// Changes whenever anybody has changed anything, or the bell was rung.
     fn revision(&self, others: u32, ours: u32) -> Revision {
-        let here = ours.wrapping_add(self.wakes.load(Ordering::SeqCst));
+        let here = ours.wrapping_add(self.bell.generation());
         Revision(u64::from(others) << 32 | u64::from(here))
     }
 
@@ -458,20 +455,20 @@ impl Store for SqliteStore {
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let life = self.life()?.id();
+        let life = self.life()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
-        let bell = Bell::listen(&self.lives, life);
+        let generation = self.bell.generation();
         let ((), revision) = self.read(|_| Ok(()))?;
         if revision != watched.seen {
             return Ok(Waited::Changed);
         }
         if let Some(ahead) = watched.ahead {
-            let (lives, life) = (self.lives.clone(), life.clone());
+            let (lives, life) = (self.lives.clone(), life.id().clone());
             self.watches.add(&self.lives, &ahead.binding, move || {
                 bell::ring(&lives, &life);
             });
         }
-        match bell.wait(timeout) {
+        match self.bell.wait(life.as_fd(), generation, timeout) {
             Ok(true) => Ok(Waited::Changed),
             Ok(false) => Ok(Waited::TimedOut),
             Err(error) => {
@@ -481,7 +478,7 @@ impl Store for SqliteStore {
     }
 
     fn wake(&self) {
-        self.wakes.fetch_add(1, Ordering::SeqCst);
+        self.bell.stir();
         if let Some(life) = self.life.get() {
             bell::ring(&self.lives, life.id());
         }

@@ -36,6 +36,7 @@ pub struct Ask<'a> {
     tenure: &'a Tenure,
     key: Key,
     holder: Option<HolderId>,
+    named: bool,
     command: Option<String>,
     tie: Tie,
     ttl: Option<Duration>,
@@ -65,6 +66,7 @@ impl<'a> Ask<'a> {
             tenure,
             key,
             holder: None,
+            named: false,
             command: None,
             tie: Tie::ThisProcess,
             ttl: None,
@@ -80,7 +82,16 @@ impl<'a> Ask<'a> {
     /// without one, a name is made up that nobody can share.
     pub fn named(mut self, holder: &str) -> Result<Self, Error> {
         self.holder = Some(HolderId::parse(holder)?);
+        self.named = true;
         Ok(self)
+    }
+
+    /// Asks under a name that was made up. It is shown and recorded, but whoever asks under the
+    /// same one is somebody else.
+    pub fn called(mut self, holder: HolderId) -> Self {
+        self.holder = Some(holder);
+        self.named = false;
+        self
     }
 
     /// Ties the lease to something else than this process.
@@ -204,7 +215,7 @@ impl<'a> Ask<'a> {
                 binding,
             },
             asker,
-            named: self.holder.is_some(),
+            named: self.named,
             ttl,
             priority: self.priority,
             patience: if self.wait.is_some() {

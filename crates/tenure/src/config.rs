@@ -4,14 +4,29 @@
 //! `~/.tenure/config.yaml`, the project's `.tenure/config.yaml`, and the environment. Flags come
 //! after all of them and are the caller's to apply.
 //!
-//! 1. One table, in `config/settings.rs`, defines every setting. Names of environment variables,
+//! # Contents
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `settings` | the table of all settings: key, default, bounds, description |
+//! | `file` | reading one configuration file, if there is one |
+//! | `yaml` | what a file's YAML says |
+//! | `environment` | what the environment variables say |
+//! | `unknown`, `closest` | keys nobody knows, answered with what was probably meant |
+//! | `error` | [`ConfigError`]: the place and the problem, in words |
+//!
+//! # Invariants
+//!
+//! 1. One table, in `settings`, defines every setting. Names of environment variables,
 //!    bounds, defaults, descriptions and the detection of unknown keys all follow from it.
 //! 2. Nothing is ignored. A key, variable or value that is not understood is an error that names
 //!    the place and what would be accepted, also where a later layer would have overridden it: a
 //!    misspelt timeout must not silently become the default.
 //! 3. A file that does not exist costs one failed system call and nothing else.
 //!
-//! What it does not do: write files, look for the project's folder, or read flags.
+//! # Limitations
+//!
+//! It writes no files, does not look for the project's folder, and reports one mistake at a time.
 
 mod closest;
 mod environment;

@@ -80,9 +80,9 @@ impl Held {
     }
 
     /// Starts renewing. `on_lost` is called from another thread, once, when the lease is lost.
-    pub fn keep_alive(mut self, on_lost: impl FnOnce() + Send + 'static) -> Self {
+    pub fn keep_alive(&mut self, on_lost: impl FnOnce() + Send + 'static) {
         if self.keeper.is_some() || self.tie != Tie::ThisProcess {
-            return self;
+            return;
         }
         let keeper = Keeper {
             store: Arc::clone(&self.store),
@@ -100,7 +100,6 @@ impl Held {
                 }
             })
             .ok();
-        self
     }
 
     /// The lease as it was granted.

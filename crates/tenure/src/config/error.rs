@@ -106,7 +106,7 @@ impl fmt::Display for Place {
             Self::Position { path, line, column } => {
                 write!(out, "{}:{line}:{column}", path.display())
             }
-            Self::Environment(name) => write!(out, "environment variable {name}"),
+            Self::Environment(name) => write!(out, "environment variable {}", name.escape_debug()),
         }
     }
 }

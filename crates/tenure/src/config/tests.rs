@@ -261,13 +261,19 @@ fn an_unknown_variable_of_a_section_is_refused_with_the_closest() {
         ("TENURE_LOCKING_TASKTIMEOUT", "TENURE_LOCKING_TASK_TIMEOUT"),
         ("TENURE_HISTORY_MAX_EVENT", "TENURE_HISTORY_MAX_EVENTS"),
         ("TENURE_RUN_KILLGRACE", "TENURE_RUN_KILL_GRACE"),
+        ("TENURE_RUN_TIMEOUT", "TENURE_LOCKING_RUN_TIMEOUT"),
+        ("TENURE_LOCKING_MAX_AGE", "TENURE_HISTORY_MAX_AGE"),
     ] {
         let error = from_env(&[(name, "5m")]).unwrap_err().to_string();
-        let expected = format!(
-            "environment variable {name}: unknown key {name}, did you mean {meant}?; known here: "
-        );
-        assert!(error.starts_with(&expected), "{error}");
+        let expected = format!("{name}: no setting has this name: did you mean {meant}? Known");
+        assert!(error.contains(&expected), "{error}");
     }
+    let error = from_env(&[("TENURE_RUN_COLOUR", "red")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "environment variable TENURE_RUN_COLOUR: no setting has this name. \
+         Known here: TENURE_RUN_KILL_GRACE"
+    );
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::closest::closest;
 use super::error::{ConfigError, Place, Problem};
-use super::settings::{DEFINITIONS, Definition, of_section, sections};
+use super::settings::{DEFINITIONS, Definition, ENV_PREFIX, of_section, section_env, sections};
 
 /// A key at the top of a file that is no section.
 pub(super) fn section(place: Place, key: &str) -> ConfigError {
     let meant = closest(key, sections()).map(str::to_owned);
-    unknown(place, key, meant.or_else(|| elsewhere(key)), sections())
+    unknown(place, key, meant.or_else(|| placed(key)), sections())
 }
 
 /// A key inside a section that is none of its settings.
@@ -15,7 +15,7 @@ pub(super) fn setting(place: Place, section: &str, key: &str) -> ConfigError {
     let names = || of_section(section).map(Definition::name);
     let meant = closest(key, names()).map(str::to_owned);
     let path = format!("{section}.{key}");
-    unknown(place, &path, meant.or_else(|| elsewhere(key)), names())
+    unknown(place, &path, meant.or_else(|| placed(key)), names())
 }
 
 /// A key inside a setting that is none of the `parts` a setting can have.
@@ -31,25 +31,35 @@ pub(super) fn part(
 
 /// An environment variable that has a section's prefix but is none of its settings.
 pub(super) fn variable(section: &str, name: String) -> ConfigError {
-    let here = || of_section(section).map(Definition::env);
-    let meant =
-        closest(&name, here()).or_else(|| closest(&name, DEFINITIONS.iter().map(Definition::env)));
-    let known: Vec<String> = here().collect();
-    let path = name.clone();
-    let known = known.iter().map(String::as_str);
-    unknown(Place::Environment(name), &path, meant, known)
+    // The prefix is the same in all names and would make all of them look close.
+    let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
+    let key = name.strip_prefix(&section_env(section)).unwrap_or(rest);
+    let closest = closest(key, of_section(section).map(Definition::name))
+        .and_then(|known| of_section(section).find(|d| d.name() == known))
+        .or_else(|| anywhere(key))
+        .or_else(|| anywhere(rest))
+        .map(Definition::env);
+    ConfigError {
+        place: Place::Environment(name),
+        problem: Problem::UnknownVariable {
+            closest,
+            known: of_section(section).map(Definition::env).collect(),
+        },
+    }
 }
 
-/// A setting of this name in any section: keys are easily put one level too high, or written
-/// with the dots that messages show.
-fn elsewhere(key: &str) -> Option<String> {
+/// A setting of this name in any section, with its place: keys are easily put one level too
+/// high, or written with the dots that messages show.
+fn placed(key: &str) -> Option<String> {
+    anywhere(key).map(|d| format!("{} under {}", d.name(), d.section()))
+}
+
+fn anywhere(key: &str) -> Option<&'static Definition> {
     let meant = |name_of: fn(&Definition) -> &'static str| {
         let name = closest(key, DEFINITIONS.iter().map(name_of))?;
         DEFINITIONS.iter().find(|d| name_of(d) == name)
     };
-    meant(Definition::name)
-        .or_else(|| meant(|d| d.key))
-        .map(|d| format!("{} under {}", d.name(), d.section()))
+    meant(Definition::name).or_else(|| meant(|d| d.key))
 }
 
 fn unknown<'a>(

@@ -1,0 +1,57 @@
+# Everything that is run by hand or by CI. `make` alone lists the targets.
+
+CARGO ?= cargo
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+
+# command:package of everything that must be there besides cargo, as Debian names the packages.
+NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench install deny tools
+# `make check test` must not run two cargos against one target folder.
+.NOTPARALLEL:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: NEEDED := cc:build-essential
+demo: tools ## Build the release binary and watch it share a project's tasks among runners
+	$(CARGO) build --release --locked -p tenure-cli
+	TENURE="$(TARGET_DIR)/release/tenure" bash demo/demo.sh
+
+test: tools ## Install what the tests need when it is missing, and run all of them
+	$(CARGO) test --workspace --locked
+
+check: ## Formatting, lints and documentation, all of them strict
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench: ## Run the benchmarks
+	$(CARGO) bench -p tenure-cli --bench ratios --locked
+
+install: ## Install the command (into PREFIX/bin when PREFIX is set)
+	$(CARGO) install --path crates/tenure-cli --locked $(if $(PREFIX),--root "$(PREFIX)")
+
+deny: ## Check licences, advisories and sources of the dependencies
+	@$(CARGO) deny --version >/dev/null 2>&1 || \
+	  { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) deny check
+
+# Not listed: it is only ever needed by the targets above.
+tools:
+	@command -v $(CARGO) >/dev/null || \
+	  { echo "cargo is missing: install Rust 1.89 or newer, for example with rustup" >&2; exit 1; }
+	@missing=; \
+	for need in $(NEEDED); do \
+	  command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need##*:}"; \
+	done; \
+	test -n "$$missing" || exit 0; \
+	if test "$$(id -u)" = 0; then root=; \
+	elif sudo -n true 2>/dev/null; then root="sudo -n"; \
+	else root=none; fi; \
+	if test "$$root" = none || ! command -v apt-get >/dev/null; then \
+	  echo "missing:$$missing. Install them with your system's package manager." >&2; exit 1; \
+	fi; \
+	$$root apt-get update -qq && \
+	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing

@@ -1,0 +1,214 @@
+//! What a command says: text or JSON, and its exit code.
+//!
+//! Text goes to stdout, errors to stderr. With `--json` both go to stdout in one envelope.
+
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use tenure::core::{BadName, ErrorKind, StoreError};
+
+use crate::args::Global;
+use crate::exit::Exit;
+
+/// What a command says when it did what was asked.
+pub(crate) struct Answer {
+    pub(crate) exit: Exit,
+    pub(crate) data: Value,
+    /// Ends without a newline; nothing is printed if it is empty.
+    pub(crate) text: String,
+    /// Whether the command's own output was all there is to say.
+    pub(crate) silent: bool,
+}
+
+impl Answer {
+    pub(crate) fn new(data: Value, text: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Done,
+            data,
+            text: text.into(),
+            silent: false,
+        }
+    }
+
+    /// For a command whose output is not ours.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self {
+            exit,
+            data: Value::Null,
+            text: String::new(),
+            silent: true,
+        }
+    }
+}
+
+/// What a command says when it did not.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// For programs.
+    pub(crate) code: &'static str,
+    /// What is wrong, where, and what to do. May have several lines.
+    pub(crate) message: String,
+    pub(crate) details: Value,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            code,
+            message: message.into(),
+            details: json!({}),
+        }
+    }
+
+    pub(crate) fn details(mut self, details: Value) -> Self {
+        self.details = details;
+        self
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let (exit, code) = match error.kind {
+            ErrorKind::NotFound => (Exit::NotFound, "NOT_FOUND"),
+            ErrorKind::Contended => (Exit::Runtime, "STORE_CONTENDED"),
+            ErrorKind::Full => (Exit::Runtime, "STORE_FULL"),
+            ErrorKind::ReadOnly => (Exit::Runtime, "STORE_READ_ONLY"),
+            ErrorKind::NotAStore => (Exit::Runtime, "NOT_A_STORE"),
+            ErrorKind::TooNew => (Exit::Runtime, "STORE_TOO_NEW"),
+            ErrorKind::Damaged => (Exit::Runtime, "STORE_DAMAGED"),
+            ErrorKind::Unsupported => (Exit::Usage, "UNSUPPORTED"),
+            ErrorKind::OutcomeUnknown => (Exit::Runtime, "OUTCOME_UNKNOWN"),
+            ErrorKind::Io => (Exit::Runtime, "IO"),
+        };
+        Self::new(exit, code, error.to_string())
+    }
+}
+
+impl From<BadName> for Failure {
+    fn from(error: BadName) -> Self {
+        Self::new(Exit::Usage, "BAD_NAME", error.to_string())
+    }
+}
+
+impl From<tenure::Error> for Failure {
+    fn from(error: tenure::Error) -> Self {
+        match error {
+            tenure::Error::Store(error) => error.into(),
+            tenure::Error::Name(error) => error.into(),
+            tenure::Error::Ttl { .. } => Self::new(Exit::Usage, "BAD_TTL", error.to_string()),
+            tenure::Error::NoProcess(_) => {
+                Self::new(Exit::NotFound, "NO_PROCESS", error.to_string())
+            }
+            tenure::Error::HiddenProcess { .. } => {
+                Self::new(Exit::NotAllowed, "HIDDEN_PROCESS", error.to_string())
+            }
+        }
+    }
+}
+
+impl From<tenure::ConfigError> for Failure {
+    fn from(error: tenure::ConfigError) -> Self {
+        Self::new(Exit::Usage, "BAD_CONFIG", error.to_string())
+    }
+}
+
+impl From<tenure::BadUrl> for Failure {
+    fn from(error: tenure::BadUrl) -> Self {
+        Self::new(Exit::Usage, "BAD_STORE", error.to_string())
+    }
+}
+
+/// Says it, and returns the exit code.
+pub(crate) fn give(
+    global: &Global,
+    command: &str,
+    subcommand: Option<&str>,
+    outcome: Result<Answer, Failure>,
+) -> i32 {
+    match outcome {
+        Ok(answer) => {
+            if answer.silent {
+            } else if global.json {
+                say(&envelope(command, subcommand, answer.data, &Value::Null));
+            } else if !answer.text.is_empty() {
+                say(&answer.text);
+            }
+            answer.exit.code()
+        }
+        Err(failure) => {
+            if global.json {
+                let error = json!({
+                    "code": failure.code, "message": failure.message, "details": failure.details,
+                });
+                say(&envelope(command, subcommand, Value::Null, &error));
+            } else {
+                complain(&failure.message);
+            }
+            failure.exit.code()
+        }
+    }
+}
+
+fn envelope(command: &str, subcommand: Option<&str>, data: Value, error: &Value) -> String {
+    // Written out, because the order of the fields is part of the contract.
+    let envelope = Envelope {
+        success: error.is_null(),
+        command,
+        subcommand,
+        data,
+        error,
+    };
+    serde_json::to_string_pretty(&envelope).unwrap_or_default()
+}
+
+#[derive(serde::Serialize)]
+struct Envelope<'a> {
+    success: bool,
+    command: &'a str,
+    subcommand: Option<&'a str>,
+    data: Value,
+    error: &'a Value,
+}
+
+/// Writes a line to stdout. That nobody reads it any more is no failure.
+pub(crate) fn say(text: &str) {
+    let mut out = anstream::stdout().lock();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+/// Writes a line of progress to stderr, unless told to be quiet.
+pub(crate) fn remark(global: &Global, text: &str) {
+    if !global.quiet && !global.json {
+        let _ = writeln!(anstream::stderr(), "tenure: {text}");
+    }
+}
+
+/// Writes an error to stderr.
+pub(crate) fn complain(message: &str) {
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let _ = writeln!(anstream::stderr(), "{red}Error:{red:#} {message}");
+}
+
+/// Words that could not be parsed. `--help` and `--version` come this way too.
+pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
+    let json = std::env::args_os()
+        .take_while(|arg| arg != "--")
+        .any(|arg| arg == "--json");
+    if error.use_stderr() && json {
+        let text = error.render().to_string();
+        let message = text.trim().trim_start_matches("error: ").to_owned();
+        let error = json!({ "code": "USAGE", "message": message, "details": {} });
+        say(&envelope("tenure", None, Value::Null, &error));
+    } else {
+        let _ = error.print();
+    }
+    if error.use_stderr() {
+        Exit::Usage.code()
+    } else {
+        Exit::Done.code()
+    }
+}

@@ -1,0 +1,12 @@
+//! One file for each command.
+
+pub(crate) mod acquire;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod fence;
+pub(crate) mod init;
+pub(crate) mod locks;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod run;

@@ -1,0 +1,52 @@
+//! `tenure acquire`: hold a key without a running command.
+
+use serde_json::json;
+use tenure::Tie;
+use tenure::core::Verdict;
+
+use crate::answer::{Answer, Failure, remark};
+use crate::args::{Acquire, Global};
+use crate::context;
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::waiting;
+use crate::words;
+
+pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Failure> {
+    let tenure = context::open(global)?;
+    let tie = acquire.pid.map_or(Tie::Nothing, Tie::Process);
+    let mut ask = waiting::prepare(global, &tenure, &acquire.key, &acquire.asking)?.tied_to(tie);
+    if global.holder.is_none() {
+        ask = ask.called(context::caller(global)?);
+    }
+    let mut signals = Signals::catch().map_err(|error| {
+        Failure::new(Exit::Runtime, "IO", format!("the system refused ({error})"))
+    })?;
+    let held = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
+    let now = tenure.clock().now();
+    let lease = held.lease().clone();
+    let reason = held.reason();
+    held.leave_standing();
+
+    let name = if global.holder.is_some() {
+        format!("--as {}", lease.holder.id)
+    } else {
+        format!("--token {}", lease.token)
+    };
+    remark(
+        global,
+        &format!(
+            "{} holds {} until {}; give it back with: tenure release {} {name}",
+            lease.holder.id,
+            lease.key,
+            words::time(lease.expires.shown(&now)),
+            lease.key
+        ),
+    );
+    let mut data = words::lease_json(&now, &lease, &Verdict::Alive);
+    if let serde_json::Value::Object(fields) = &mut data {
+        fields.retain(|name, _| !matches!(name.as_str(), "verdict" | "why" | "evidence"));
+        fields.insert("reason".into(), json!(reason.word()));
+    }
+    Ok(Answer::new(data, lease.token.to_string()))
+}

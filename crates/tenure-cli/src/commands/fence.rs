@@ -1,0 +1,53 @@
+//! `tenure fence`: is this grant still the newest, and does it stand?
+
+use serde_json::json;
+use tenure::core::{Fenced, Key, Token};
+
+use crate::answer::{Answer, Failure};
+use crate::args::{Fence, Global};
+use crate::context;
+use crate::exit::Exit;
+use crate::words;
+
+pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
+    let key = Key::parse(fence.key.as_str())?;
+    let token = Token(fence.token);
+    let tenure = context::open(global)?;
+    let now = tenure.clock().now();
+    match tenure.store().fence(&key, token)? {
+        Fenced::Current(lease) => {
+            let until = words::time(lease.expires.shown(&now));
+            let text = if global.quiet {
+                String::new()
+            } else {
+                format!("token {token} is the newest of {key} and stands until {until}")
+            };
+            Ok(Answer::new(
+                json!({ "key": key, "token": token, "holder": lease.holder.id, "expiresAt": until }),
+                text,
+            ))
+        }
+        Fenced::Stale(found) => {
+            let why = match &found {
+                None => "nobody holds it now".to_owned(),
+                Some((lease, verdict)) if lease.token == token => format!("its lease is {verdict}"),
+                Some((lease, _)) => format!(
+                    "it is held by {} with token {}",
+                    words::held(&now, lease),
+                    lease.token
+                ),
+            };
+            Err(Failure::new(
+                Exit::Lost,
+                "LEASE_LOST",
+                format!("token {token} may not write to {key} any more: {why}"),
+            )
+            .details(json!({
+                "key": key,
+                "token": token,
+                "lockedBy": found.as_ref().map(|(lease, _)| lease.holder.id.as_str()),
+                "newestToken": found.as_ref().map(|(lease, _)| lease.token),
+            })))
+        }
+    }
+}

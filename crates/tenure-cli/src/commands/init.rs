@@ -1,0 +1,43 @@
+//! `tenure init`
+
+use serde_json::json;
+use tenure::{Project, Tenure};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::context;
+use crate::exit::Exit;
+
+pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
+    let root = context::start(global)?;
+    let (project, new) = Project::init(&root).map_err(|error| {
+        Failure::new(
+            Exit::Runtime,
+            "IO",
+            format!(
+                "{} can't be made ({error}): check that {} may be written",
+                root.join(".tenure").display(),
+                root.display()
+            ),
+        )
+    })?;
+    // Makes the database too, so that whatever is wrong with it is said now.
+    Tenure::open(&project.store(), context::config(Some(&project))?)?;
+    let folder = project.folder();
+    let text = if new {
+        format!(
+            "Made {}.\nTry: tenure run build -- echo 'only one at a time'",
+            folder.display()
+        )
+    } else {
+        format!(
+            "{} is there already; nothing was changed.",
+            folder.display()
+        )
+    };
+    let text = if global.quiet { String::new() } else { text };
+    Ok(Answer::new(
+        json!({ "folder": folder, "created": new }),
+        text,
+    ))
+}

@@ -1,0 +1,116 @@
+//! The project, the settings, the store and the holder a command works with.
+//!
+//! Nothing is opened that the command does not need.
+
+use std::path::{Path, PathBuf};
+
+use tenure::core::{Grant, HolderId, Key, Lease, Token};
+use tenure::host::identity;
+use tenure::{Config, Project, StoreUrl, Tenure};
+
+use crate::answer::Failure;
+use crate::args::Global;
+use crate::exit::Exit;
+
+/// Where the command was started, or told to be.
+pub(crate) fn start(global: &Global) -> Result<PathBuf, Failure> {
+    let here = std::env::current_dir().map_err(|error| {
+        Failure::new(
+            Exit::Runtime,
+            "IO",
+            format!("the current folder can't be read ({error}): change to one that exists"),
+        )
+    })?;
+    let Some(dir) = &global.dir else {
+        return Ok(here);
+    };
+    let dir = here.join(dir);
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    Err(Failure::new(
+        Exit::Usage,
+        "USAGE",
+        format!("-C {}: there is no such folder", dir.display()),
+    ))
+}
+
+/// The project that `from` is in.
+pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
+    Project::find(from).ok_or_else(|| {
+        Failure::new(
+            Exit::NotInitialised,
+            "NOT_INITIALISED",
+            format!(
+                "no tenure project in {} or any folder above it: run tenure init in the project's root, \
+                 or name a store with --store sqlite:PATH",
+                from.display()
+            ),
+        )
+    })
+}
+
+/// The settings of a project.
+pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
+    let home = std::env::home_dir();
+    Ok(Config::load(
+        home.as_deref(),
+        project.map(Project::folder).as_deref(),
+    )?)
+}
+
+/// Opens the store that the command works on.
+pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
+    let start = start(global)?;
+    let Some(url) = &global.store else {
+        let project = project(&start)?;
+        return Ok(Tenure::open(&project.store(), config(Some(&project))?)?);
+    };
+    let url = match StoreUrl::parse(url)? {
+        StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
+    };
+    let config = config(Project::find(&start).as_ref())?;
+    Ok(Tenure::open(&url, config)?)
+}
+
+/// The name that was given with `--as` or in the environment.
+pub(crate) fn named(global: &Global) -> Result<Option<HolderId>, Failure> {
+    Ok(global.holder.clone().map(HolderId::parse).transpose()?)
+}
+
+/// The name of whoever typed this: the given one, or one made up from the shell it was typed in,
+/// so that `acquire` and `release` in one script are the same holder.
+pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
+    if let Some(named) = named(global)? {
+        return Ok(named);
+    }
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let user = std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_else(|_| "user".into());
+    Ok(HolderId::parse(format!(
+        "{user}@{}:{parent}",
+        identity::host()
+    ))?)
+}
+
+/// The grant that the caller means: by its token, or by the caller's name.
+pub(crate) fn grant(
+    global: &Global,
+    key: &Key,
+    token: Option<u64>,
+    lease: &Lease,
+) -> Result<Grant, Failure> {
+    let token = token.map(Token);
+    // A token proves the grant by itself, unless a name says otherwise.
+    let holder = match (named(global)?, token) {
+        (Some(named), _) => named,
+        (None, Some(_)) => lease.holder.id.clone(),
+        (None, None) => caller(global)?,
+    };
+    Ok(Grant {
+        key: key.clone(),
+        holder,
+        token: token.unwrap_or(lease.token),
+    })
+}

@@ -1,0 +1,57 @@
+//! Signals as something to poll: [`Signals`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+/// Every signal that a running command may be sent through us.
+pub(crate) const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+type Delivery = SignalDelivery<UnixStream, SignalOnly>;
+
+/// The signals that came in. From its making on, none of them ends this process.
+pub(crate) struct Signals {
+    delivery: Arc<Mutex<Delivery>>,
+    ready: UnixStream,
+}
+
+impl Signals {
+    pub(crate) fn catch() -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let ready = read.try_clone()?;
+        let all = FORWARDED.into_iter().chain([SIGCHLD]);
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
+        Ok(Self {
+            delivery: Arc::new(Mutex::new(delivery)),
+            ready,
+        })
+    }
+
+    /// The same signals for another thread; each is seen by one of the two.
+    pub(crate) fn share(&self) -> io::Result<Self> {
+        Ok(Self {
+            delivery: Arc::clone(&self.delivery),
+            ready: self.ready.try_clone()?,
+        })
+    }
+
+    /// Those that came since the last call.
+    pub(crate) fn pending(&mut self) -> Vec<i32> {
+        self.delivery
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pending()
+            .collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}

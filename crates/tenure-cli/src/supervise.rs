@@ -1,0 +1,118 @@
+//! The command of `tenure run` while it runs: its signals, its terminal, its end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use signal_hook::consts::SIGCHLD;
+use tenure::host::{Tied, bell};
+
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// How long a command runs before anything is set up that only longer ones need.
+const MOMENT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Whether we ended it because the lease was lost.
+    pub(crate) lost: bool,
+}
+
+/// Stays with a command until it ends: forwards signals to it, stops when it is stopped, and ends
+/// it when `lost` becomes readable: TERM to its whole group, KILL after `grace`. `settled` is called
+/// once it has run for a moment.
+pub(crate) fn supervise(
+    tied: &Tied,
+    signals: &mut Signals,
+    terminal: Option<Terminal>,
+    lost: &OwnedFd,
+    grace: Duration,
+    settled: impl FnOnce(),
+) -> io::Result<Ended> {
+    let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut was_lost = false;
+    let mut kill_timer: Option<OwnedFd> = None;
+    let mut settled = Some(settled);
+    loop {
+        if let Some(status) = reap(group, terminal)? {
+            if let Some(terminal) = terminal {
+                terminal.take_back(group);
+            }
+            // What is left of a group that had to be ended is ended too.
+            if was_lost {
+                tied.signal(Signal::KILL);
+            }
+            return Ok(Ended {
+                status,
+                lost: was_lost,
+            });
+        }
+        let mut fds = vec![PollFd::new(&*signals, PollFlags::IN)];
+        if let Some(timer) = &kill_timer {
+            fds.push(PollFd::new(timer, PollFlags::IN));
+        } else if !was_lost {
+            fds.push(PollFd::new(lost, PollFlags::IN));
+        }
+        let timeout = settled.is_some().then_some(&MOMENT);
+        match poll(&mut fds, timeout) {
+            Ok(0) => {
+                if let Some(settled) = settled.take() {
+                    settled();
+                }
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let second = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        drop(fds);
+        for signal in signals.pending() {
+            if signal != SIGCHLD
+                && let Some(signal) = Signal::from_named_raw(signal)
+            {
+                tied.signal(signal);
+            }
+        }
+        if second && was_lost {
+            tied.signal(Signal::KILL);
+            kill_timer = None;
+        } else if second {
+            was_lost = true;
+            tied.signal(Signal::TERM);
+            // One that is stopped would never hear it.
+            tied.signal(Signal::CONT);
+            kill_timer = Some(bell::alarm(grace)?);
+        }
+    }
+}
+
+/// Looks whether the command has ended. If it was stopped from the terminal, we stop too, and go
+/// on when we are continued.
+fn reap(group: Pid, terminal: Option<Terminal>) -> io::Result<Option<ExitStatus>> {
+    loop {
+        let status = match waitpid(Some(group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((_, status))) => status,
+            Ok(None) => return Ok(None),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if !status.stopped() {
+            return Ok(Some(ExitStatus::from_raw(status.as_raw())));
+        }
+        let Some(terminal) = terminal else { continue };
+        terminal.take_back(group);
+        Terminal::pass_on(Signal::TSTP);
+        // Here again: somebody continued us.
+        terminal.lend(group);
+        let _ = rustix::process::kill_process_group(group, Signal::CONT);
+    }
+}

@@ -1,0 +1,30 @@
+//! Tables without frames: easy to read, and easy to cut up.
+
+use comfy_table::{ContentArrangement, presets};
+
+/// A table that is being filled.
+pub(crate) struct Table(comfy_table::Table);
+
+impl Table {
+    pub(crate) fn new(header: &[&str]) -> Self {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(presets::NOTHING)
+            // Rows are for grep and awk too: one line each, however long.
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(header);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        Self(table)
+    }
+
+    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        self.0.add_row(cells);
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.trim_fmt()
+    }
+}

@@ -1,0 +1,63 @@
+//! The terminal of `tenure run`: lent to the command, as a shell does.
+//!
+//! The command leads a process group of its own, so that all of it can be signalled. A terminal
+//! listens to one group only; so if it listens to ours, it is lent to the command's group, and
+//! taken back when the command stops or ends. What is typed (Ctrl+C, Ctrl+Z) then reaches the
+//! command directly, and we pass on to our own group what the shell around us would have seen.
+
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::process::{Pid, Signal, getpgrp, kill_current_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use tenure::host::tied;
+
+/// The terminal that we are in the foreground of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terminal(BorrowedFd<'static>);
+
+impl Terminal {
+    /// Ours, if there is one and we are in its foreground.
+    pub(crate) fn ours() -> Option<Self> {
+        let fd = if std::io::stdin().is_terminal() {
+            rustix::stdio::stdin()
+        } else if std::io::stderr().is_terminal() {
+            rustix::stdio::stderr()
+        } else {
+            return None;
+        };
+        let terminal = Self(fd);
+        terminal.is_ours().then_some(terminal)
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        tcgetpgrp(self.0).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Lends it to a group, unless somebody else has it.
+    pub(crate) fn lend(self, group: Pid) {
+        if self.is_ours() {
+            let _ = tcsetpgrp(self.0, group);
+        }
+    }
+
+    /// Takes it back from a group. If somebody else has it by now, it stays there.
+    pub(crate) fn take_back(self, group: Pid) {
+        if tcgetpgrp(self.0).is_ok_and(|current| current == group) {
+            tied::without_stopping(|| {
+                let _ = tcsetpgrp(self.0, getpgrp());
+            });
+        }
+    }
+
+    /// Does to our own group what the key on the terminal did to the command's.
+    pub(crate) fn pass_on(signal: Signal) {
+        let _ = kill_current_process_group(signal);
+    }
+}
+
+impl AsFd for Terminal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0
+    }
+}

@@ -1,0 +1,291 @@
+//! What a wait looks like, and how signals end it.
+//!
+//! On a terminal: who holds the key, and a bar with the place in the queue. Without one: a line at
+//! the start and one every half minute, so that a log shows that something is alive.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tenure::core::{Busy, Clock};
+use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
+
+use crate::answer::{Failure, remark};
+use crate::args::{Asking, Global};
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::words;
+
+/// Between two lines of a wait that nobody watches.
+const REMIND: Duration = Duration::from_secs(30);
+
+/// Between two looks at the clock on a terminal.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Fills in how to ask.
+pub(crate) fn prepare<'a>(
+    global: &Global,
+    tenure: &'a Tenure,
+    key: &str,
+    asking: &Asking,
+) -> Result<Ask<'a>, Failure> {
+    let mut ask = tenure.ask(key)?;
+    if let Some(named) = &global.holder {
+        ask = ask.named(named)?.keep_place();
+    }
+    if let Some(ttl) = asking.ttl {
+        ask = ask.ttl(ttl);
+    }
+    if let Some(priority) = asking.priority {
+        ask = ask.priority(priority);
+    }
+    let limit = asking.wait.unwrap_or(tenure.config().locking.wait_timeout);
+    if !asking.no_wait && !limit.is_zero() {
+        ask = ask.wait(limit).tick(if std::io::stderr().is_terminal() {
+            TICK
+        } else {
+            REMIND
+        });
+    }
+    Ok(ask)
+}
+
+/// Asks and waits, for people to watch. Anything but a grant is a failure in words.
+pub(crate) fn acquire(
+    global: &Global,
+    tenure: &Tenure,
+    key: &str,
+    ask: Ask<'_>,
+    signals: &mut Signals,
+) -> Result<tenure::Held, Failure> {
+    let cancel = Arc::new(Cancel::default());
+    let mut watch = None;
+    let mut show = Show::new(global, key, tenure.clock());
+    let outcome = ask.acquire_watched(&cancel, &mut |progress| {
+        // Only now is there anything to wait for: the way of a free key needs no thread.
+        if watch.is_none() {
+            watch = SignalWatch::start(signals, &cancel, tenure).ok();
+        }
+        show.update(&progress);
+    });
+    let signal = watch.and_then(SignalWatch::stop);
+    let outcome = outcome?;
+    show.done(matches!(outcome, Outcome::Granted(_)));
+    let now = tenure.clock().now();
+    match outcome {
+        Outcome::Granted(held) => Ok(held),
+        Outcome::Busy(busy) => Err(locked(global, tenure, key, &busy)),
+        Outcome::Deadlock(cycle) => Err(Failure::new(
+            Exit::Locked,
+            "DEADLOCK",
+            format!(
+                "waiting for {key} would never end: {cycle}\n  release one of these keys first"
+            ),
+        )
+        .details(serde_json::json!({ "key": key, "cycle": cycle }))),
+        Outcome::Cancelled => {
+            let signal = signal.unwrap_or(SIGINT);
+            let kept = signal != SIGINT && global.holder.is_some();
+            let place = if kept {
+                kept_place(tenure)
+            } else {
+                "left the queue".to_owned()
+            };
+            let waited = duration::format(words::whole(show.elapsed(&now)));
+            Err(Failure::new(
+                Exit::signal(signal),
+                "INTERRUPTED",
+                format!("stopped waiting for {key} after {waited}; {place}"),
+            ))
+        }
+    }
+}
+
+fn kept_place(tenure: &Tenure) -> String {
+    let grace = duration::format(tenure.config().locking.queue_grace);
+    format!("the place in the queue is kept for {grace}: ask again with the same --as")
+}
+
+fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
+    let (mut message, details) = words::busy(&tenure.clock().now(), key, busy);
+    match busy.place {
+        Some(place) => {
+            let place = words::ordinal(place.ahead + 1);
+            message = format!("the wait ran out: {message}\n  we were {place} in the queue");
+            if global.holder.is_some() {
+                message = format!("{message}; {}", kept_place(tenure));
+            }
+        }
+        None => {
+            message = format!(
+                "{message}\n  to wait for it: --wait 10m; to look: tenure locks show {key}"
+            );
+        }
+    }
+    Failure::new(Exit::Locked, "LOCKED", message).details(details)
+}
+
+/// A thread that turns signals into an end of the wait.
+struct SignalWatch {
+    stop: Arc<std::os::fd::OwnedFd>,
+    thread: std::thread::JoinHandle<Option<i32>>,
+}
+
+impl SignalWatch {
+    fn start(
+        signals: &mut Signals,
+        cancel: &Arc<Cancel>,
+        tenure: &Tenure,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let mut signals = signals.share()?;
+        let (stopped, cancel, store) = (
+            Arc::clone(&stop),
+            Arc::clone(cancel),
+            Arc::clone(tenure.store()),
+        );
+        let thread = std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                loop {
+                    let mut fds = [
+                        PollFd::new(&signals, PollFlags::IN),
+                        PollFd::new(&*stopped, PollFlags::IN),
+                    ];
+                    if poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR) {
+                        return None;
+                    }
+                    let over = fds.last().is_some_and(|fd| !fd.revents().is_empty());
+                    for signal in signals.pending() {
+                        match signal {
+                            SIGINT => cancel.leave(),
+                            SIGTERM | SIGHUP => cancel.cut_off(),
+                            _ => continue,
+                        }
+                        store.wake();
+                        return Some(signal);
+                    }
+                    if over {
+                        return None;
+                    }
+                }
+            })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// The signal that ended the wait, if one did.
+    fn stop(self) -> Option<i32> {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        self.thread.join().ok().flatten()
+    }
+}
+
+/// What is shown of a wait.
+struct Show<'a> {
+    global: &'a Global,
+    key: &'a str,
+    clock: &'a dyn Clock,
+    bar: Option<ProgressBar>,
+    began: Option<Duration>,
+    next_line: Duration,
+}
+
+impl<'a> Show<'a> {
+    fn new(global: &'a Global, key: &'a str, clock: &'a dyn Clock) -> Self {
+        Self {
+            global,
+            key,
+            clock,
+            bar: None,
+            began: None,
+            next_line: Duration::ZERO,
+        }
+    }
+
+    fn elapsed(&self, now: &tenure::core::Moment) -> Duration {
+        self.began
+            .map_or(Duration::ZERO, |began| now.since_boot.saturating_sub(began))
+    }
+
+    fn update(&mut self, progress: &Progress<'_>) {
+        let first = self.began.is_none();
+        if first {
+            let now = self.clock.now();
+            self.began = Some(now.since_boot.saturating_sub(progress.elapsed));
+            self.next_line = REMIND;
+            self.begin(progress);
+        } else if progress.elapsed >= self.next_line && self.bar.is_none() {
+            self.next_line += REMIND;
+            let elapsed = duration::format(words::whole(progress.elapsed));
+            remark(
+                self.global,
+                &format!(
+                    "still waiting for {} after {elapsed}: {}",
+                    self.key,
+                    self.situation(progress)
+                ),
+            );
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(progress.elapsed.as_secs());
+            bar.set_message(self.situation(progress));
+        }
+    }
+
+    fn begin(&mut self, progress: &Progress<'_>) {
+        let limit = duration::format(progress.limit);
+        if progress.busy.place.is_some_and(|place| place.resumed) {
+            remark(self.global, "your place in the queue was kept");
+        }
+        remark(
+            self.global,
+            &format!(
+                "waiting for {} (up to {limit}): {}",
+                self.key,
+                self.situation(progress)
+            ),
+        );
+        let watched = std::io::stderr().is_terminal() && !self.global.quiet && !self.global.json;
+        if watched {
+            let bar = ProgressBar::with_draw_target(
+                Some(progress.limit.as_secs().max(1)),
+                ProgressDrawTarget::stderr(),
+            );
+            if let Ok(style) = ProgressStyle::with_template(
+                "[{bar:26}] {elapsed} elapsed, {msg} (Ctrl+C leaves the queue)",
+            ) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            self.bar = Some(bar);
+        }
+    }
+
+    /// Who has it and how many go first.
+    fn situation(&self, progress: &Progress<'_>) -> String {
+        let now = self.clock.now();
+        let place = progress.busy.place.map_or_else(String::new, |place| {
+            format!(", {} in the queue", words::ordinal(place.ahead + 1))
+        });
+        let holder = match &progress.busy.lease {
+            Some((lease, verdict)) if verdict.over().is_none() => {
+                format!("held by {}", words::held(&now, lease))
+            }
+            _ => "about to go to the first in the queue".to_owned(),
+        };
+        format!("{holder}{place}")
+    }
+
+    fn done(&mut self, granted: bool) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        if granted && self.began.is_some() {
+            let waited = duration::format(words::whole(self.elapsed(&self.clock.now())));
+            remark(self.global, &format!("got {} after {waited}", self.key));
+        }
+        let _ = std::io::stderr().flush();
+    }
+}

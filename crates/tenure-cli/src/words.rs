@@ -1,0 +1,167 @@
+//! Sentences about leases, the same in every command.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tenure::core::{Busy, Lease, Moment, Presence, Snapshot, Verdict, Waiter};
+use tenure::duration;
+
+/// A time for programs and people alike.
+pub(crate) fn time(at: Timestamp) -> String {
+    format!("{at:.3}")
+}
+
+/// How long ago.
+pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
+    let age = Duration::try_from(now.wall.duration_since(at)).unwrap_or_default();
+    format!("{} ago", duration::format(whole(age)))
+}
+
+/// Without fractions of a second, once there is a second.
+pub(crate) fn whole(duration: Duration) -> Duration {
+    if duration < Duration::from_secs(1) {
+        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0))
+    } else {
+        Duration::from_secs(duration.as_secs())
+    }
+}
+
+/// 1st, 2nd, 3rd, 4th.
+pub(crate) fn ordinal(number: usize) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (1, rest) if rest != 11 => "st",
+        (2, rest) if rest != 12 => "nd",
+        (3, rest) if rest != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+/// Who holds it since when, in one line.
+pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
+    format!(
+        "{} since {}, {}",
+        lease.holder,
+        time(lease.acquired_at),
+        ago(now, lease.acquired_at)
+    )
+}
+
+/// Until when a lease lasts, as far as anybody can tell.
+pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
+        Verdict::Alive | Verdict::Unknown(_) => match lease.expires.remaining(now) {
+            Some(left) => duration::format(whole(left)),
+            None => "its command still runs".into(),
+        },
+    }
+}
+
+/// The message and details of a busy key.
+pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
+    let mut lines = Vec::new();
+    match &busy.lease {
+        Some((lease, verdict)) if verdict.over().is_none() => {
+            lines.push(format!("{key} is locked by {}", held(now, lease)));
+            if let Some(command) = &lease.holder.command {
+                lines.push(format!("  it runs: {command}"));
+            }
+            let renewed = if lease.holder.life().is_some() {
+                " (renewed while its command runs)"
+            } else {
+                ""
+            };
+            lines.push(format!(
+                "  Lock expires at: {}{renewed}",
+                time(lease.expires.shown(now))
+            ));
+        }
+        _ => {
+            let next = busy
+                .behind
+                .as_ref()
+                .map_or_else(|| "the first in its queue".to_owned(), ToString::to_string);
+            lines.push(format!("{key} is about to go to {next}"));
+        }
+    }
+    if busy.waiting > 0 {
+        lines.push(format!("  {} in its queue", busy.waiting));
+    }
+    let lease = busy.lease.as_ref();
+    let details = json!({
+        "key": key,
+        "lockedBy": lease.map(|(lease, _)| lease.holder.id.as_str()),
+        "pid": lease.and_then(|(lease, _)| lease.holder.process()).map(|process| process.pid),
+        "host": lease.map(|(lease, _)| lease.holder.host.as_str()),
+        "command": lease.and_then(|(lease, _)| lease.holder.command.as_deref()),
+        "token": lease.map(|(lease, _)| lease.token),
+        "acquiredAt": lease.map(|(lease, _)| time(lease.acquired_at)),
+        "expiresAt": lease.map(|(lease, _)| time(lease.expires.shown(now))),
+        "verdict": lease.map(|(_, verdict)| verdict.word()),
+        "waiting": busy.waiting,
+        "place": busy.place.map(|place| place.ahead + 1),
+    });
+    (lines.join("\n"), details)
+}
+
+/// A lease for programs.
+pub(crate) fn lease_json(now: &Moment, lease: &Lease, verdict: &Verdict) -> Value {
+    json!({
+        "key": lease.key,
+        "holder": lease.holder.id,
+        "token": lease.token,
+        "verdict": verdict.word(),
+        "why": verdict.to_string(),
+        "evidence": verdict.over(),
+        "acquiredAt": time(lease.acquired_at),
+        "expiresAt": time(lease.expires.shown(now)),
+        "heartbeatAt": time(lease.heartbeat_at),
+        "remainingSeconds": lease.expires.remaining(now).map_or(0, |left| left.as_secs()),
+        "host": lease.holder.host,
+        "pid": lease.holder.process().map(|process| process.pid),
+        "command": lease.holder.command,
+    })
+}
+
+/// A snapshot for programs.
+pub(crate) fn snapshot_json(now: &Moment, snapshot: &Snapshot) -> Value {
+    let mut value = match &snapshot.lease {
+        Some((lease, verdict)) => lease_json(now, lease, verdict),
+        None => json!({ "key": snapshot.key, "holder": null, "verdict": "free" }),
+    };
+    if let Value::Object(fields) = &mut value {
+        let waiters = snapshot.queue.iter().map(waiter_json).collect::<Vec<_>>();
+        fields.insert("queue".into(), Value::Array(waiters));
+    }
+    value
+}
+
+fn waiter_json(waiter: &Waiter) -> Value {
+    json!({
+        "holder": waiter.holder.id,
+        "ticket": waiter.ticket,
+        "priority": waiter.priority,
+        "here": waiter.presence == Presence::Here,
+        "pid": waiter.holder.process().map(|process| process.pid),
+        "host": waiter.holder.host,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_are_those_of_english() {
+        let words: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111]
+            .into_iter()
+            .map(ordinal)
+            .collect();
+        assert_eq!(
+            words.join(" "),
+            "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 103rd 111th"
+        );
+    }
+}

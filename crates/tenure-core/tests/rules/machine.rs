@@ -1,0 +1,341 @@
+//! A store in memory that does what the rules say, and nothing else.
+//!
+//! It reads, asks and writes as `tenure-sqlite` does (`store.rs`, `write.rs`, and `view.rs` for
+//! who is there), for two keys that share one row of tokens. Left out, because no rule is asked:
+//! events, bells, and the search for cycles. A ticket is marked as heard each time its owner asks,
+//! not once a second at most: the oracle then knows to the millisecond who is there.
+
+use std::time::Duration;
+
+use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::{
+    BootId, Claim, Doubt, Evidence, Grant, Holder, Lease, LifeId, Liveness, Moment, Patience,
+    Presence, Reason, Ticket, Token, Waiter,
+};
+
+use crate::world::World;
+
+/// How long the place of a waiter that was cut off is kept.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// How far tokens jump with each boot.
+const JUMP: u64 = 1 << 20;
+
+/// The rules a machine follows. A field for each, so that a broken one can be put in.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) acquire: fn(&Moment, &View, &Claim) -> Decision,
+    pub(crate) arrival: fn(&Moment, &[Waiter]) -> Duration,
+    pub(crate) renew: fn(&View, &Grant) -> bool,
+    pub(crate) release: fn(&View, &Grant) -> bool,
+    pub(crate) fence: fn(&Moment, &View, Token) -> bool,
+    pub(crate) reap: fn(&Moment, &View) -> Option<Evidence>,
+}
+
+impl Rules {
+    /// Those of `tenure_core::decide`.
+    pub(crate) const OURS: Self = Self {
+        acquire: decide::acquire,
+        arrival: decide::arrival,
+        renew: decide::renew,
+        release: decide::release,
+        fence: decide::fence,
+        reap: decide::reap,
+    };
+}
+
+/// What a claim was answered with.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Granted {
+        lease: Lease,
+        reason: Reason,
+        ended: Option<(Lease, Evidence)>,
+        seat: Seat,
+    },
+    Extended {
+        lease: Lease,
+        /// The token as the decision has it.
+        token: Token,
+        seat: Seat,
+    },
+    /// Busy, and it tried only.
+    Refused,
+    /// Busy, with a ticket.
+    Queued {
+        ticket: Ticket,
+        seat: Seat,
+        ahead: usize,
+    },
+    /// Busy, and waiting would never end.
+    WouldWaitForItself,
+    /// The rules spoke of a lease that is not there.
+    Nonsense,
+}
+
+/// What the store holds of one key.
+#[derive(Debug, Default)]
+struct Record {
+    lease: Option<Lease>,
+    /// Somebody wrote over the lease so that it can't be understood.
+    garbled: bool,
+    queue: Vec<Waiter>,
+}
+
+pub(crate) struct Machine {
+    rules: Rules,
+    records: [Record; 2],
+    newest: Token,
+    newest_in: BootId,
+    tickets: u64,
+}
+
+impl Machine {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            records: Default::default(),
+            newest: Token(0),
+            newest_in: BootId::unknown(),
+            tickets: 0,
+        }
+    }
+
+    pub(crate) fn lease(&self, key: usize) -> Option<&Lease> {
+        self.records[key].lease.as_ref()
+    }
+
+    pub(crate) fn queue(&self, key: usize) -> &[Waiter] {
+        &self.records[key].queue
+    }
+
+    fn view(&self, world: &World, key: usize, us: Option<&LifeId>) -> View {
+        let record = &self.records[key];
+        let now = world.moment();
+        let lease = record.lease.clone().map(|lease| {
+            let liveness = if record.garbled {
+                Liveness::Unverifiable(Doubt::Malformed)
+            } else {
+                world.probe(&lease.holder.binding)
+            };
+            (lease, liveness)
+        });
+        let mut queue = record.queue.clone();
+        settle(world, &now, &mut queue, us);
+        let newest = if self.newest_in.differs(&now.boot) {
+            Token(self.newest.0 + JUMP)
+        } else {
+            self.newest
+        };
+        View {
+            lease,
+            queue,
+            newest,
+        }
+    }
+
+    /// Asks for a key; `us` is the life of the asking process, if it has begun one.
+    pub(crate) fn acquire(
+        &mut self,
+        world: &World,
+        key: usize,
+        claim: &Claim,
+        us: Option<&LifeId>,
+    ) -> Answer {
+        let now = world.moment();
+        let view = self.view(world, key, us);
+        match (self.rules.acquire)(&now, &view, claim) {
+            Decision::Grant {
+                token,
+                reason,
+                ended,
+                seat,
+            } => {
+                self.drop_ticket(key, seat);
+                let lease = Lease {
+                    key: claim.key.clone(),
+                    holder: claim.holder.clone(),
+                    token,
+                    acquired_at: now.wall,
+                    expires: now.deadline(claim.ttl),
+                    heartbeat_at: now.wall,
+                    ttl: claim.ttl,
+                };
+                self.newest = token;
+                self.newest_in = now.boot;
+                self.put(key, lease.clone());
+                Answer::Granted {
+                    lease,
+                    reason,
+                    ended,
+                    seat,
+                }
+            }
+            Decision::Extend { token, seat } => {
+                self.drop_ticket(key, seat);
+                match self.extend(&now, key, Some(&claim.holder), claim.ttl) {
+                    Some(lease) => Answer::Extended { lease, token, seat },
+                    None => Answer::Nonsense,
+                }
+            }
+            Decision::WaitForSelf => Answer::WouldWaitForItself,
+            Decision::Wait { .. } if claim.patience == Patience::Try => Answer::Refused,
+            Decision::Wait { seat, ahead } => Answer::Queued {
+                ticket: self.take_ticket(&now, key, claim, &view, seat),
+                seat,
+                ahead,
+            },
+        }
+    }
+
+    fn put(&mut self, key: usize, lease: Lease) {
+        self.records[key].lease = Some(lease);
+        self.records[key].garbled = false;
+    }
+
+    fn extend(
+        &mut self,
+        now: &Moment,
+        key: usize,
+        holder: Option<&Holder>,
+        ttl: Duration,
+    ) -> Option<Lease> {
+        let lease = self.records[key].lease.clone()?;
+        let lease = Lease {
+            holder: holder.cloned().unwrap_or(lease.holder),
+            expires: now.deadline(ttl),
+            heartbeat_at: now.wall,
+            ttl,
+            ..lease
+        };
+        self.put(key, lease.clone());
+        Some(lease)
+    }
+
+    fn drop_ticket(&mut self, key: usize, seat: Seat) {
+        self.records[key]
+            .queue
+            .retain(|waiter| Some(waiter.ticket) != seat.ticket());
+    }
+
+    fn take_ticket(
+        &mut self,
+        now: &Moment,
+        key: usize,
+        claim: &Claim,
+        view: &View,
+        seat: Seat,
+    ) -> Ticket {
+        let holder = Holder {
+            binding: claim.asker.clone(),
+            ..claim.holder.clone()
+        };
+        let queue = &mut self.records[key].queue;
+        if let Some(ticket) = seat.ticket() {
+            for waiter in queue.iter_mut().filter(|waiter| waiter.ticket == ticket) {
+                waiter.seen = now.since_boot;
+                if matches!(seat, Seat::Resumed(_)) {
+                    waiter.holder = holder.clone();
+                    waiter.priority = claim.priority;
+                }
+            }
+            return ticket;
+        }
+        queue.retain(|waiter| !waiter.forgotten(now, GRACE));
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        queue.push(Waiter {
+            ticket,
+            holder,
+            named: claim.named,
+            priority: claim.priority,
+            arrived: (self.rules.arrival)(now, &view.queue),
+            seen: now.since_boot,
+            boot: now.boot.clone(),
+            presence: Presence::Away,
+        });
+        ticket
+    }
+
+    pub(crate) fn renew(
+        &mut self,
+        world: &World,
+        key: usize,
+        grant: &Grant,
+        ttl: Duration,
+    ) -> bool {
+        let may = (self.rules.renew)(&self.view(world, key, None), grant);
+        may && self.extend(&world.moment(), key, None, ttl).is_some()
+    }
+
+    pub(crate) fn release(&mut self, world: &World, key: usize, grant: &Grant) -> bool {
+        let may = (self.rules.release)(&self.view(world, key, None), grant);
+        may && self.remove(key).is_some()
+    }
+
+    /// Takes whatever lease there is off the record.
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Lease> {
+        self.records[key].garbled = false;
+        self.records[key].lease.take()
+    }
+
+    pub(crate) fn leave(&mut self, key: usize, ticket: Ticket) {
+        self.drop_ticket(key, Seat::Own(ticket));
+    }
+
+    pub(crate) fn fence(&self, world: &World, key: usize, token: Token) -> bool {
+        // A store does not read the queue for this, nor the newest token.
+        let view = View {
+            queue: Vec::new(),
+            newest: token,
+            ..self.view(world, key, None)
+        };
+        (self.rules.fence)(&world.moment(), &view, token)
+    }
+
+    /// Ends the lease if it is over, with the proof, and drops the places kept long enough.
+    pub(crate) fn reap(&mut self, world: &World, key: usize) -> Option<Evidence> {
+        let now = world.moment();
+        let view = self.view(world, key, None);
+        let over = (self.rules.reap)(&now, &view);
+        if over.is_some() {
+            self.remove(key);
+        }
+        for waiter in &view.queue {
+            if waiter.presence == Presence::Away && waiter.forgotten(&now, GRACE) {
+                self.leave(key, waiter.ticket);
+            }
+        }
+        over
+    }
+
+    pub(crate) fn garble(&mut self, key: usize) {
+        self.records[key].garbled = self.records[key].lease.is_some();
+    }
+
+    /// Makes every place one that nobody comes back for.
+    pub(crate) fn abandon_places(&mut self) {
+        for waiter in self.records.iter_mut().flat_map(|record| &mut record.queue) {
+            waiter.named = false;
+        }
+    }
+}
+
+/// Puts waiters in order and finds out who is there. Only as many are probed as it takes to know
+/// whose turn it is.
+fn settle(world: &World, now: &Moment, queue: &mut [Waiter], us: Option<&LifeId>) {
+    queue.sort_by_key(Waiter::rank);
+    let mut turn_known = false;
+    for waiter in queue {
+        let ours = us.is_some() && waiter.holder.life() == us;
+        let cut_off = || {
+            matches!(
+                world.probe(&waiter.holder.binding),
+                Liveness::Gone(_) | Liveness::Orphaned
+            )
+        };
+        let here = ours || waiter.heard_lately(now) && (turn_known || !cut_off());
+        waiter.presence = if here { Presence::Here } else { Presence::Away };
+        turn_known |= here;
+    }
+}
