@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tenure::ask::made_up_name;
 use tenure::core::{Grant, HolderId, Key, Lease, Token};
-use tenure::host::identity;
 use tenure::{Config, Project, StoreUrl, Tenure};
 
 use crate::answer::Failure;
@@ -84,14 +84,8 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let user = std::env::var("USER")
-        .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| "user".into());
-    Ok(HolderId::parse(format!(
-        "{user}@{}:{parent}",
-        identity::host()
-    ))?)
+    let shell = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    Ok(made_up_name(u32::try_from(shell).unwrap_or(0)))
 }
 
 /// The grant that the caller means: by its token, or by the caller's name.

@@ -231,7 +231,7 @@ impl<'a> Show<'a> {
         }
         if let Some(bar) = &self.bar {
             bar.set_position(progress.elapsed.as_secs());
-            bar.set_message(self.situation(progress));
+            bar.set_message(Self::briefly(progress));
         }
     }
 
@@ -255,12 +255,24 @@ impl<'a> Show<'a> {
                 ProgressDrawTarget::stderr(),
             );
             if let Ok(style) = ProgressStyle::with_template(
-                "[{bar:26}] {elapsed} elapsed, {msg} (Ctrl+C leaves the queue)",
+                "[{bar:26}] {elapsed} elapsed, {msg} (Ctrl+C to cancel)",
             ) {
                 bar.set_style(style.progress_chars("=> "));
             }
             self.bar = Some(bar);
         }
+    }
+
+    /// The same for a bar that has to fit a line.
+    fn briefly(progress: &Progress<'_>) -> String {
+        let holder = progress
+            .busy
+            .lease
+            .as_ref()
+            .map(|(lease, _)| &lease.holder.id);
+        let holder = holder.map_or_else(String::new, |id| format!(", held by {id}"));
+        let place = progress.busy.place.map_or(0, |place| place.ahead) + 1;
+        format!("{} in the queue{holder}", words::ordinal(place))
     }
 
     /// Who has it and how many go first.

@@ -38,8 +38,16 @@ pub fn namespace() -> &'static str {
 
 /// This very process.
 pub fn this_process() -> Process {
+    static SELF: OnceLock<Process> = OnceLock::new();
     let pid = std::process::id();
-    describe(pid, start_time(pid).ok().flatten().unwrap_or(0))
+    let describe_self = || describe(pid, start_time(pid).ok().flatten().unwrap_or(0));
+    let known = SELF.get_or_init(describe_self);
+    // A fork has its parent's memory, but is another process.
+    if known.pid == pid {
+        known.clone()
+    } else {
+        describe_self()
+    }
 }
 
 /// The process that has this pid now; `None` if there is none.

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension};
 use tenure_core::decide::View;
 use tenure_core::{
-    BootId, Evidence, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot, Token, Verdict,
-    Waiter,
+    BootId, Evidence, Holder, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot, Token,
+    Verdict, Waiter,
 };
 use tenure_host::{LifeFolder, liveness};
 
@@ -68,8 +68,16 @@ impl Reader<'_> {
     }
 
     fn judge(&self, lease: Lease) -> (Lease, Liveness) {
-        let liveness = liveness::probe(self.lives, &lease.holder.binding);
+        let liveness = if self.is_us(&lease.holder) {
+            Liveness::Running
+        } else {
+            liveness::probe(self.lives, &lease.holder.binding)
+        };
         (lease, liveness)
+    }
+
+    fn is_us(&self, holder: &Holder) -> bool {
+        self.us.is_some() && holder.life() == self.us
     }
 
     fn judge_unless(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
@@ -96,7 +104,7 @@ impl Reader<'_> {
         queue.sort_by_key(Waiter::rank);
         let mut turn_known = false;
         for waiter in queue {
-            let us = self.us.is_some() && waiter.holder.life() == self.us;
+            let us = self.is_us(&waiter.holder);
             let here = us
                 || waiter.heard_lately(self.now)
                     && (turn_known

@@ -209,7 +209,10 @@ impl<'a> Ask<'a> {
         Ok(Claim {
             key: self.key.clone(),
             holder: Holder {
-                id: self.holder.clone().unwrap_or_else(made_up_name),
+                id: self
+                    .holder
+                    .clone()
+                    .unwrap_or_else(|| made_up_name(std::process::id())),
                 host: identity::host().to_owned(),
                 command: self.command.clone(),
                 binding,
@@ -237,15 +240,11 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A name for somebody who gave none: who and where, and the pid so that it is not shared.
-pub fn made_up_name() -> HolderId {
+/// A name for somebody who gave none: who and where, and a pid so that it is not shared.
+pub fn made_up_name(pid: u32) -> HolderId {
     let user = std::env::var("USER")
         .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| "user".into());
-    HolderId::parse(format!(
-        "{user}@{}:{}",
-        identity::host(),
-        std::process::id()
-    ))
-    .unwrap_or_else(|_| HolderId::unreadable())
+        .unwrap_or_else(|_| format!("uid{}", rustix::process::getuid().as_raw()));
+    HolderId::parse(format!("{user}@{}:{pid}", identity::host()))
+        .unwrap_or_else(|_| HolderId::unreadable())
 }

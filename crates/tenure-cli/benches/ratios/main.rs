@@ -1,0 +1,67 @@
+//! `make bench`: every number is a ratio to something else measured in the same run.
+//!
+//! | module | what is measured | against what |
+//! |---|---|---|
+//! | `command` | wall time of `tenure run k -- true`, start-up, memory | `flock f true`, `true` |
+//! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
+//! | `handoff` | release in one process to held in another | `flock(2)` |
+//! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    missing_docs,
+    reason = "a benchmark: whatever goes wrong ends it"
+)]
+
+mod command;
+mod handoff;
+mod pairs;
+mod scale;
+mod stopwatch;
+
+/// One line of the table.
+pub(crate) struct Line {
+    pub(crate) what: &'static str,
+    pub(crate) ours: String,
+    pub(crate) theirs: String,
+    pub(crate) ratio: f64,
+    pub(crate) aim: &'static str,
+}
+
+type Measure = fn() -> Vec<Line>;
+
+fn main() {
+    // A second process of a measurement is this program again.
+    if handoff::is_partner() {
+        return;
+    }
+    let only: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let wanted =
+        |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only.as_str()));
+    println!(
+        "{:<44} {:>16} {:>16} {:>8}  aim",
+        "what", "tenure", "against", "ratio"
+    );
+    let measures: [(&str, Measure); 4] = [
+        ("command", command::measure),
+        ("pairs", pairs::measure),
+        ("handoff", handoff::measure),
+        ("scale", scale::measure),
+    ];
+    for (name, measure) in measures {
+        if wanted(name) {
+            for line in measure() {
+                println!(
+                    "{:<44} {:>16} {:>16} {:>7.2}x  {}",
+                    line.what, line.ours, line.theirs, line.ratio, line.aim
+                );
+            }
+        }
+    }
+}
