@@ -35,9 +35,14 @@ pub(crate) fn start(global: &Global) -> Result<PathBuf, Failure> {
     ))
 }
 
+/// Where the settings of whoever is asking are kept.
+pub(crate) fn home() -> Option<PathBuf> {
+    std::env::home_dir()
+}
+
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
-    Project::find(from).ok_or_else(|| {
+    Project::find(from, home().as_deref()).ok_or_else(|| {
         Failure::new(
             Exit::NotInitialised,
             "NOT_INITIALISED",
@@ -69,7 +74,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     let url = match StoreUrl::parse(url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
     };
-    let config = config(Project::find(&start).as_ref())?;
+    let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)
 }
 

@@ -262,6 +262,12 @@ pub trait Store: Send + Sync {
     /// Gives up a ticket.
     fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError>;
 
+    /// Stops waiting, but keeps the place for a grace time, for the same holder to come back to.
+    /// The turn passes to the next at once. A store that keeps no places gives the ticket up.
+    fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+        self.leave(key, ticket)
+    }
+
     /// Takes a key away from whoever holds it, and records who did.
     fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError>;
 

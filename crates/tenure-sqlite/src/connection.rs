@@ -1,5 +1,6 @@
 //! Opening the database: pragmas, patience with other writers, and what is refused.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +49,31 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     let mut db = open().map_err(|error| explain(path, error))?;
     schema::prepare(path, &mut db)?;
     Ok(db)
+}
+
+/// Which file has this name: its device and inode.
+pub(crate) fn which_file(path: &Path) -> Result<(u64, u64), StoreError> {
+    match std::fs::metadata(path) {
+        Ok(file) => Ok((file.dev(), file.ino())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(replaced(path)),
+        Err(error) => Err(StoreError::new(
+            ErrorKind::Io,
+            format!("{} can't be looked at", path.display()),
+        )
+        .because(error)),
+    }
+}
+
+/// The database was removed, or another one put in its place, while it was in use.
+pub(crate) fn replaced(path: &Path) -> StoreError {
+    StoreError::new(
+        ErrorKind::Damaged,
+        format!(
+            "{} was removed or replaced while it was in use",
+            path.display()
+        ),
+    )
+    .fix("what was held in it is lost; nothing more is written to the old file")
 }
 
 /// Called by SQLite when somebody else is writing, with the number of calls so far. The pauses

@@ -62,6 +62,8 @@ impl Default for Options {
 pub struct SqliteStore {
     db: Mutex<Database>,
     path: PathBuf,
+    /// Which file it is: device and inode.
+    file: (u64, u64),
     lives: LifeFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
     life: OnceLock<Life>,
@@ -81,6 +83,7 @@ impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let connection = connection::open(path)?;
+        let file = connection::which_file(path)?;
         let mut lives = path.as_os_str().to_owned();
         lives.push("-live");
         Ok(Self {
@@ -89,6 +92,7 @@ impl SqliteStore {
                 commits: 0,
             }),
             path: path.to_owned(),
+            file,
             lives: LifeFolder::new(lives),
             life: OnceLock::new(),
             beginning: Mutex::new(()),
@@ -157,6 +161,10 @@ impl SqliteStore {
         &self,
         verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), StoreError> {
+        // Whoever comes now would lock in another file, beside us.
+        if connection::which_file(&self.path)? != self.file {
+            return Err(connection::replaced(&self.path));
+        }
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
@@ -364,14 +372,13 @@ impl Store for SqliteStore {
 
     fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.write(|write| {
-            let queue = write.reader.queue(key)?;
-            if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
-                write.drop_ticket(Seat::Own(ticket))?;
-                // Whoever stood behind us has to look anew whom to watch.
-                write.ring_next(queue.get(index + 1..).unwrap_or_default());
-            }
-            Ok(())
+            write.step_aside(key, ticket, |write| write.drop_ticket(Seat::Own(ticket)))
         })?;
+        Ok(())
+    }
+
+    fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+        self.write(|write| write.step_aside(key, ticket, |write| write.park_ticket(ticket)))?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::params;
 use tenure_core::cycle;
 use tenure_core::decide::{self, Seat, View};
-use tenure_core::queue::Rank;
+use tenure_core::queue::{Rank, TURN_LAPSE};
 use tenure_core::{
     Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, Lease, LifeId, Moment, Place, Presence,
     Reaped, Reason, Revision, Snapshot, StoreError, Ticket, Token, Waiter,
@@ -174,6 +174,32 @@ impl Write<'_> {
                 .db
                 .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
                 .execute([rows::number(ticket.0)])?;
+        }
+        Ok(())
+    }
+
+    /// Makes a waiter one that was not heard for too long: its turn passes, its place stays.
+    pub(crate) fn park_ticket(&self, ticket: Ticket) -> Result<(), Failure> {
+        let silent_since = self.now().since_boot.saturating_sub(TURN_LAPSE);
+        self.reader
+            .db
+            .prepare_cached("UPDATE tickets SET seen = ?1 WHERE ticket = ?2")?
+            .execute(params![rows::nanos(silent_since), rows::number(ticket.0)])?;
+        Ok(())
+    }
+
+    /// Does `act` to a ticket that is given up or parked, and wakes whoever stood behind it: it
+    /// has to look anew whom to watch, or may be the first now.
+    pub(crate) fn step_aside(
+        &mut self,
+        key: &Key,
+        ticket: Ticket,
+        act: impl FnOnce(&Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let queue = self.reader.queue(key)?;
+        if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
+            act(self)?;
+            self.ring_next(queue.get(index + 1..).unwrap_or_default());
         }
         Ok(())
     }

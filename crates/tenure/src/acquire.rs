@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
     Acquired, Busy, Claim, Clock, Cycle, Lease, Moment, Patience, Reason, Store, StoreError, Waited,
 };
@@ -46,8 +47,7 @@ impl Cancel {
 pub enum OnTimeout {
     /// It is given up.
     Leave,
-    /// It is kept for a grace time: the same holder will ask again. Only for a process that ends
-    /// with this wait, or its silence would hold up those behind it for a while.
+    /// It is kept for a grace time: the same holder will ask again.
     KeepPlace,
 }
 
@@ -127,31 +127,39 @@ pub(crate) fn acquire(
         ) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                if waiting.on_timeout == OnTimeout::Leave {
-                    leave(store, claim, &busy)?;
-                }
+                step_aside(store, claim, &busy, waiting.on_timeout)?;
                 return Ok(Answer::Busy(busy));
             }
             Ok(Round::Cancelled) => {
-                let kept = cancel.0.load(Ordering::SeqCst) == CUT_OFF
-                    && waiting.on_timeout == OnTimeout::KeepPlace;
-                if !kept {
-                    leave(store, claim, &busy)?;
-                }
+                let cut_off = cancel.0.load(Ordering::SeqCst) == CUT_OFF;
+                let then = if cut_off {
+                    waiting.on_timeout
+                } else {
+                    OnTimeout::Leave
+                };
+                step_aside(store, claim, &busy, then)?;
                 return Ok(Answer::Cancelled);
             }
             Err(error) => {
                 // The place would hold up the others for a while: give it up, if that still works.
-                let _ = leave(store, claim, &busy);
+                let _ = step_aside(store, claim, &busy, OnTimeout::Leave);
                 return Err(error);
             }
         }
     }
 }
 
-fn leave(store: &dyn Store, claim: &Claim, busy: &Busy) -> Result<(), StoreError> {
-    busy.place
-        .map_or(Ok(()), |place| store.leave(&claim.key, place.ticket))
+fn step_aside(
+    store: &dyn Store,
+    claim: &Claim,
+    busy: &Busy,
+    then: OnTimeout,
+) -> Result<(), StoreError> {
+    match (busy.place, then) {
+        (None, _) => Ok(()),
+        (Some(place), OnTimeout::Leave) => store.leave(&claim.key, place.ticket),
+        (Some(place), OnTimeout::KeepPlace) => store.park(&claim.key, place.ticket),
+    }
 }
 
 enum Round {
@@ -180,9 +188,9 @@ fn round(
         .lease
         .as_ref()
         .and_then(|(lease, _)| lease.expires.remaining(&asked));
-    let look_again = runs_out.map_or(waiting.poll, |left| {
-        left.saturating_add(AFTER_EXPIRY).min(waiting.poll)
-    });
+    // However rarely we are to look, the others must hear of us before our turn lapses.
+    let poll = waiting.poll.min(TURN_LAPSE / 3);
+    let look_again = runs_out.map_or(poll, |left| left.saturating_add(AFTER_EXPIRY).min(poll));
     loop {
         if cancel.is_requested() {
             return Ok(Round::Cancelled);

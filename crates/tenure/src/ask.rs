@@ -1,5 +1,6 @@
 //! What is wanted, in the caller's words: [`Ask`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
@@ -124,8 +125,8 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// Keeps the place in the queue for a grace time when the wait ends without the key. For a
-    /// process that ends then, and asks again in the same name.
+    /// Keeps the place in the queue for a grace time when the wait ends without the key, for
+    /// whoever asks again in the same name.
     pub fn keep_place(mut self) -> Self {
         self.on_timeout = OnTimeout::KeepPlace;
         self
@@ -209,10 +210,7 @@ impl<'a> Ask<'a> {
         Ok(Claim {
             key: self.key.clone(),
             holder: Holder {
-                id: self
-                    .holder
-                    .clone()
-                    .unwrap_or_else(|| made_up_name(std::process::id())),
+                id: self.holder.clone().unwrap_or_else(next_made_up_name),
                 host: identity::host().to_owned(),
                 command: self.command.clone(),
                 binding,
@@ -237,6 +235,17 @@ impl<'a> Ask<'a> {
             (_, KeyKind::Section(_)) => locking.section_timeout,
             (_, KeyKind::Task(_) | KeyKind::Node(_) | KeyKind::Named(_)) => locking.task_timeout,
         }
+    }
+}
+
+/// A made-up name for one asking of this process. The second and later ones are numbered, so that
+/// threads are told apart.
+fn next_made_up_name() -> HolderId {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let name = made_up_name(std::process::id());
+    match ASKED.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        number => HolderId::parse(format!("{name}.{}", number + 1)).unwrap_or(name),
     }
 }
 

@@ -9,6 +9,9 @@ use crate::open::StoreUrl;
 /// The folder's name.
 pub const FOLDER: &str = ".tenure";
 
+/// The database's name, inside the folder.
+const DATABASE: &str = "tenure.db";
+
 /// Only what people write is for the repository; the rest belongs to this machine.
 const GITIGNORE: &str = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
 
@@ -19,13 +22,16 @@ pub struct Project {
 }
 
 impl Project {
-    /// The project that `from` is in, found by walking up as git does.
-    pub fn find(from: &Path) -> Option<Self> {
-        from.ancestors()
-            .find(|folder| folder.join(FOLDER).is_dir())
-            .map(|root| Self {
-                root: root.to_owned(),
-            })
+    /// The project that `from` is in, found by walking up as git does. The folder of that name in
+    /// somebody's `home` holds settings; it is a project only if it was made one.
+    pub fn find(from: &Path, home: Option<&Path>) -> Option<Self> {
+        let is_project = |root: &&Path| {
+            let folder = root.join(FOLDER);
+            folder.is_dir() && (home != Some(root) || folder.join(DATABASE).exists())
+        };
+        from.ancestors().find(is_project).map(|root| Self {
+            root: root.to_owned(),
+        })
     }
 
     /// Makes `root` a project. What is there already is left as it is, so that running it again
@@ -68,7 +74,7 @@ impl Project {
 
     /// Its store, unless another is named.
     pub fn store(&self) -> StoreUrl {
-        StoreUrl::Sqlite(self.folder().join("tenure.db"))
+        StoreUrl::Sqlite(self.folder().join(DATABASE))
     }
 }
 
@@ -79,11 +85,22 @@ mod tests {
     #[test]
     fn a_project_is_found_from_deep_inside_it() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Project::find(dir.path()), None);
+        assert_eq!(Project::find(dir.path(), None), None);
         Project::init(dir.path()).unwrap();
         let deep = dir.path().join("a/b/c");
         fs::create_dir_all(&deep).unwrap();
-        assert_eq!(Project::find(&deep).unwrap().root(), dir.path());
+        assert_eq!(Project::find(&deep, None).unwrap().root(), dir.path());
+    }
+
+    #[test]
+    fn settings_in_a_home_make_no_project() {
+        let home = tempfile::tempdir().unwrap();
+        let work = home.path().join("work");
+        fs::create_dir_all(&work).unwrap();
+        fs::create_dir(home.path().join(FOLDER)).unwrap();
+        assert_eq!(Project::find(&work, Some(home.path())), None);
+        fs::write(home.path().join(FOLDER).join(DATABASE), "").unwrap();
+        assert!(Project::find(&work, Some(home.path())).is_some());
     }
 
     #[test]

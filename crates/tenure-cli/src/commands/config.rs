@@ -9,7 +9,7 @@ use crate::context;
 use crate::table::Table;
 
 pub(crate) fn config(global: &Global, config: &Config) -> Result<Answer, Failure> {
-    let project = Project::find(&context::start(global)?);
+    let project = Project::find(&context::start(global)?, context::home().as_deref());
     match config {
         Config::Show => show(project.as_ref()),
         Config::Path => Ok(path(project.as_ref())),
@@ -46,7 +46,7 @@ fn show(project: Option<&Project>) -> Result<Answer, Failure> {
 }
 
 fn path(project: Option<&Project>) -> Answer {
-    let home = std::env::home_dir();
+    let home = context::home();
     let paths = tenure::config::paths(home.as_deref(), project.map(Project::folder).as_deref());
     let lines = paths.iter().map(|path| {
         if path.exists() {

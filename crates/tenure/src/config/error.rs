@@ -52,6 +52,9 @@ pub enum Problem {
     /// The text is not YAML; in the parser's words.
     #[error("this is not valid YAML: {0}")]
     BadYaml(String),
+    /// Mappings or lists are inside one another without end.
+    #[error("this is nested more than {0} levels deep, which no configuration needs")]
+    TooDeep(usize),
     /// A mapping, list or value is where another of them should be.
     #[error("{subject} must be {expected}, but it is {found}")]
     WrongShape {

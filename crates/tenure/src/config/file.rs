@@ -7,9 +7,8 @@ use std::path::Path;
 use super::error::{ConfigError, Place, Problem};
 use super::{Assignment, yaml};
 
-/// A complete file in the longest form is about 3 KiB. The parser's need for stack grows with the
-/// file, so `yaml` relies on this bound.
-pub(super) const LARGEST: u64 = 16 * 1024;
+/// A complete file in the longest form is about 3 KiB.
+const LARGEST: u64 = 64 * 1024;
 
 /// What the file at `path` assigns. A file that does not exist assigns nothing.
 pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
@@ -104,10 +103,10 @@ mod tests {
     fn a_file_larger_than_any_configuration_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
-        fs::write(&path, "#".repeat(16 * 1024)).unwrap();
+        fs::write(&path, "#".repeat(64 * 1024)).unwrap();
         assert!(read(&path).unwrap().is_empty());
-        fs::write(&path, "#".repeat(16 * 1024 + 1)).unwrap();
-        assert!(refusal(&path).contains("larger than 16 KiB"));
+        fs::write(&path, "#".repeat(64 * 1024 + 1)).unwrap();
+        assert!(refusal(&path).contains("larger than 64 KiB"));
     }
 
     #[cfg(unix)]

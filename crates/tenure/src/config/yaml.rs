@@ -15,77 +15,46 @@
 //! `_description` and `_default` are for the reader and have no effect. A setting of the second
 //! form without `value` is not set.
 
-use std::io;
-use std::path::Path;
-use std::thread;
+mod tree;
 
-use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use std::borrow::Cow;
+use std::path::Path;
 
 use super::Assignment;
 use super::error::{ConfigError, Place, Problem};
 use super::settings::{Definition, of_section, sections};
 use super::unknown;
+use tree::{Content, Entry, Node, Position};
 
 const DESCRIPTION: &str = "_description";
 const DEFAULT: &str = "_default";
 const VALUE: &str = "value";
 
-/// Enough for the deepest nesting that fits into `file::LARGEST`, twice over in a debug build.
-const STACK: usize = 64 * 1024 * 1024;
-
 /// Read what the `text` of the file at `path` assigns.
 pub(super) fn assignments(path: &Path, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-    // The parser calls itself for every level of nesting, and a line of dashes nests as deep as
-    // it is long. On the stack of an ordinary thread a hostile file of a few kilobytes would end
-    // the process. Memory is taken only as far as a file really nests.
-    thread::scope(|scope| {
-        thread::Builder::new()
-            .stack_size(STACK)
-            .spawn_scoped(scope, || Reader { path }.file(text))?
-            .join()
-            .map_err(|_| io::Error::other("the YAML parser failed"))
-    })
-    .unwrap_or_else(|error| {
-        Err(ConfigError {
-            place: Place::File(path.to_owned()),
-            problem: Problem::Unreadable(error),
-        })
-    })
+    Reader { path }.file(text)
 }
 
 struct Reader<'a> {
     path: &'a Path,
 }
 
-/// One line of a mapping: the key as text, where it stands, and what it is mapped to.
-struct Entry<'a> {
-    key: String,
-    place: Place,
-    node: &'a MarkedYaml<'a>,
-}
-
 impl Reader<'_> {
     fn file(&self, text: &str) -> Result<Vec<Assignment>, ConfigError> {
-        let documents = MarkedYaml::load_from_str(text).map_err(|error| ConfigError {
-            place: self.at(error.marker().line(), error.marker().col()),
-            problem: Problem::BadYaml(error.info().to_owned()),
+        let top = tree::read(text).map_err(|fault| ConfigError {
+            place: self.place(fault.position),
+            problem: fault.problem,
         })?;
-        let mut documents = documents.iter();
-        let Some(top) = documents.next() else {
+        let Some(top) = top else {
             return Ok(Vec::new());
         };
-        if let Some(second) = documents.next() {
-            return Err(ConfigError {
-                place: self.place(second),
-                problem: Problem::BadYaml("a second document begins here".to_owned()),
-            });
-        }
         let mut found = Vec::new();
-        for entry in self.entries("the file", top)? {
-            let Some(section) = sections().into_iter().find(|name| *name == entry.key) else {
-                return Err(unknown::section(entry.place, &entry.key));
+        for entry in self.entries("the file", &top)? {
+            let key = name(entry);
+            let Some(section) = sections().into_iter().find(|section| *section == key) else {
+                return Err(unknown::section(self.place(entry.key.position), &key));
             };
-            self.section(section, entry.node, &mut found)?;
+            self.section(section, &entry.value, &mut found)?;
         }
         Ok(found)
     }
@@ -93,17 +62,19 @@ impl Reader<'_> {
     fn section(
         &self,
         section: &'static str,
-        node: &MarkedYaml<'_>,
+        node: &Node,
         found: &mut Vec<Assignment>,
     ) -> Result<(), ConfigError> {
         for entry in self.entries(section, node)? {
-            if entry.key == DESCRIPTION {
+            let key = name(entry);
+            if key == DESCRIPTION {
                 continue;
             }
-            let Some(definition) = of_section(section).find(|d| d.name() == entry.key) else {
-                return Err(unknown::setting(entry.place, section, &entry.key));
+            let Some(definition) = of_section(section).find(|d| d.name() == key) else {
+                let place = self.place(entry.key.position);
+                return Err(unknown::setting(place, section, &key));
             };
-            if let Some(value) = self.value(definition, entry.node)? {
+            if let Some(value) = self.value(definition, &entry.value)? {
                 found.push(self.assignment(definition, value)?);
             }
         }
@@ -111,22 +82,24 @@ impl Reader<'_> {
     }
 
     /// The node that holds the setting's value, in either form.
-    fn value<'a>(
+    fn value<'n>(
         &self,
         definition: &Definition,
-        node: &'a MarkedYaml<'a>,
-    ) -> Result<Option<&'a MarkedYaml<'a>>, ConfigError> {
-        if !node.data.is_mapping() {
+        node: &'n Node,
+    ) -> Result<Option<&'n Node>, ConfigError> {
+        if !matches!(*node.content, Content::Mapping(_)) {
             return Ok(Some(node));
         }
         let mut value = None;
         for entry in self.entries(definition.key, node)? {
-            match entry.key.as_str() {
-                VALUE => value = Some(entry.node),
+            let key = name(entry);
+            match &*key {
+                VALUE => value = Some(&entry.value),
                 DESCRIPTION | DEFAULT => {}
                 _ => {
+                    let place = self.place(entry.key.position);
                     let parts = [VALUE, DESCRIPTION, DEFAULT];
-                    return Err(unknown::part(entry.place, definition, &entry.key, parts));
+                    return Err(unknown::part(place, definition, &key, parts));
                 }
             }
         }
@@ -136,85 +109,56 @@ impl Reader<'_> {
     fn assignment(
         &self,
         definition: &'static Definition,
-        node: &MarkedYaml<'_>,
+        node: &Node,
     ) -> Result<Assignment, ConfigError> {
-        let text = scalar(node).ok_or_else(|| ConfigError {
-            place: self.place(node),
-            problem: Problem::WrongShape {
-                subject: definition.key.to_owned(),
-                expected: definition.accepted(),
-                found: shape(node),
-            },
-        })?;
+        let Some(text) = node.text() else {
+            return Err(self.wrong_shape(definition.key, definition.accepted(), node));
+        };
         Ok(Assignment {
             definition,
-            text,
-            place: self.place(node),
+            text: text.to_owned(),
+            place: self.place(node.position),
         })
     }
 
     /// The entries of a mapping. Nothing at all counts as an empty one, so that a section can be
     /// left with all of its lines commented out.
-    fn entries<'a>(
-        &self,
-        subject: &str,
-        node: &'a MarkedYaml<'a>,
-    ) -> Result<Vec<Entry<'a>>, ConfigError> {
-        match &node.data {
-            YamlData::Mapping(mapping) => Ok(mapping
-                .iter()
-                .map(|(key, node)| Entry {
-                    key: scalar(key).unwrap_or_else(|| format!("({})", shape(key))),
-                    place: self.place(key),
-                    node,
-                })
-                .collect()),
-            YamlData::Value(Scalar::Null) => Ok(Vec::new()),
-            _ => Err(ConfigError {
-                place: self.place(node),
-                problem: Problem::WrongShape {
-                    subject: subject.to_owned(),
-                    expected: "a mapping of keys to values".to_owned(),
-                    found: shape(node),
-                },
-            }),
+    fn entries<'n>(&self, subject: &str, node: &'n Node) -> Result<&'n [Entry], ConfigError> {
+        match &*node.content {
+            Content::Mapping(entries) => Ok(entries),
+            Content::Empty => Ok(&[]),
+            _ => {
+                let expected = "a mapping of keys to values".to_owned();
+                Err(self.wrong_shape(subject, expected, node))
+            }
         }
     }
 
-    fn place(&self, node: &MarkedYaml<'_>) -> Place {
-        self.at(node.span.start.line(), node.span.start.col())
+    fn wrong_shape(&self, subject: &str, expected: String, node: &Node) -> ConfigError {
+        ConfigError {
+            place: self.place(node.position),
+            problem: Problem::WrongShape {
+                subject: subject.to_owned(),
+                expected,
+                found: node.shape(),
+            },
+        }
     }
 
-    /// The parser counts columns from zero, people and editors from one.
-    fn at(&self, line: usize, column: usize) -> Place {
+    fn place(&self, position: Position) -> Place {
         Place::Position {
             path: self.path.to_owned(),
-            line,
-            column: column + 1,
+            line: position.line,
+            column: position.column,
         }
     }
 }
 
-/// The text of a single value, or `None` where there is no value or more than one.
-fn scalar(node: &MarkedYaml<'_>) -> Option<String> {
-    match &node.data {
-        YamlData::Value(Scalar::String(text)) => Some(text.to_string()),
-        YamlData::Value(Scalar::Integer(number)) => Some(number.to_string()),
-        // `200000.0` keeps its point, and so is not mistaken for a whole number.
-        YamlData::Value(Scalar::FloatingPoint(number)) => Some(format!("{:?}", number.0)),
-        YamlData::Value(Scalar::Boolean(truth)) => Some(truth.to_string()),
-        _ => None,
-    }
-}
-
-fn shape(node: &MarkedYaml<'_>) -> &'static str {
-    match &node.data {
-        YamlData::Value(Scalar::Null) => "empty",
-        YamlData::Value(_) | YamlData::Representation(..) => "a single value",
-        YamlData::Sequence(_) => "a list",
-        YamlData::Mapping(_) => "a mapping",
-        YamlData::Tagged(..) => "a value with a tag",
-        YamlData::Alias(_) | YamlData::BadValue => "a value that contradicts its tag",
+/// An entry's key, or words for one that is no text and so is never known.
+fn name(entry: &Entry) -> Cow<'_, str> {
+    match entry.key.text() {
+        Some(text) => text.into(),
+        None => format!("({})", entry.key.shape()).into(),
     }
 }
 
@@ -433,23 +377,12 @@ locking:
     }
 
     #[test]
-    fn the_deepest_nesting_that_a_file_can_hold_is_refused_and_not_fatal() {
-        let largest = usize::try_from(super::super::file::LARGEST).unwrap();
-        let aliases: Vec<String> = (1..31)
-            .map(|i| {
-                let (open, close) = ("[".repeat(250), "]".repeat(250));
-                format!("a{i}: &a{i} {open}*a{} {close}\n", i - 1)
-            })
-            .collect();
-        for text in [
-            "- ".repeat(largest / 2),
-            "? ".repeat(largest / 2),
-            "[".repeat(largest),
-            "{a: ".repeat(largest / 4),
-            "a0: &a0 x\n".to_owned() + &aliases.concat(),
-        ] {
-            assert!(text.len() <= largest);
-            assert!(read(&text).is_err());
-        }
+    fn nesting_deeper_than_any_configuration_is_refused_with_line_and_column() {
+        assert_eq!(
+            refusal("run:\n  killGrace: [[[[[[[x]]]]]]]\n"),
+            "c.yaml:2:20: this is nested more than 8 levels deep, which no configuration needs"
+        );
+        let fits = refusal("run:\n  killGrace: [[[[[[x]]]]]]\n");
+        assert!(fits.ends_with("but it is a list"), "{fits}");
     }
 }
