@@ -99,7 +99,7 @@ pub enum Decision {
 
 /// Decides on a claim.
 pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
-    let seat = seat(view, claim);
+    let seat = seat(now, view, claim);
     let ahead = queue::ahead(&others(view, seat), rank(now, view, claim, seat));
     let wait = match claim.patience {
         Patience::Queue => Decision::Wait { seat, ahead },
@@ -112,7 +112,13 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
         None => (None, Reason::AcquiredNew),
         Some((lease, liveness)) => {
             let verdict = Verdict::on(now, lease, liveness);
-            if is_same_holding(lease, claim) && (verdict.over().is_none() || ahead == 0) {
+            // One that ran out goes on if nobody comes first; one whose process died does not.
+            let goes_on = match verdict {
+                Verdict::Alive | Verdict::Unknown(_) => true,
+                Verdict::Expired(_) => ahead == 0,
+                Verdict::Dead(_) | Verdict::Malformed => false,
+            };
+            if goes_on && is_same_holding(lease, claim) {
                 return Decision::Extend {
                     token: lease.token,
                     seat,
@@ -142,21 +148,23 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
     }
 }
 
-/// The ticket that belongs to this claim.
-fn seat(view: &View, claim: &Claim) -> Seat {
-    let asker = claim.asker.life();
-    if let Some(mine) = view
-        .queue
-        .iter()
-        .find(|waiter| asker.is_some() && waiter.holder.life() == asker)
-    {
-        return Seat::Own(mine.ticket);
+/// The ticket that belongs to this claim: the one this process took in this name, or one that the
+/// same chosen name left behind in this boot.
+fn seat(now: &Moment, view: &View, claim: &Claim) -> Seat {
+    let own = |waiter: &&Waiter| {
+        claim.asker.life().is_some()
+            && waiter.holder.life() == claim.asker.life()
+            && waiter.holder.id == claim.holder.id
+    };
+    if let Some(own) = view.queue.iter().find(own) {
+        return Seat::Own(own.ticket);
     }
     let left_behind = |waiter: &&Waiter| {
         claim.named
             && waiter.named
             && waiter.holder.id == claim.holder.id
             && waiter.presence == Presence::Away
+            && waiter.boot.same(&now.boot)
     };
     view.queue
         .iter()
@@ -175,15 +183,18 @@ pub fn arrival(now: &Moment, queue: &[Waiter]) -> std::time::Duration {
         .fold(now.since_boot, std::time::Duration::max)
 }
 
-/// The place of a claim in the order of waiting.
+/// The place of a claim in the order of waiting. A ticket keeps the time it was taken; its
+/// priority changes only when the place is resumed, which is written down.
 pub fn rank(now: &Moment, view: &View, claim: &Claim, seat: Seat) -> Rank {
-    let mine = seat
-        .ticket()
-        .and_then(|ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket));
-    match mine {
-        Some(waiter) => queue::rank(waiter.arrived, claim.priority, waiter.ticket),
-        None => queue::rank(arrival(now, &view.queue), claim.priority, Ticket(u64::MAX)),
+    let find = |ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket);
+    match seat {
+        Seat::Own(ticket) => find(ticket).map(Waiter::rank),
+        Seat::Resumed(ticket) => {
+            find(ticket).map(|waiter| queue::rank(waiter.arrived, claim.priority, ticket))
+        }
+        Seat::New => None,
     }
+    .unwrap_or_else(|| queue::rank(arrival(now, &view.queue), claim.priority, Ticket(u64::MAX)))
 }
 
 fn others(view: &View, seat: Seat) -> Vec<Waiter> {
@@ -194,16 +205,19 @@ fn others(view: &View, seat: Seat) -> Vec<Waiter> {
         .collect()
 }
 
-/// Whether the claim is by the one who has the lease, so that it is extended.
+/// Whether the claim is by the one who has the lease, so that it is extended (and, if the claim
+/// names a process, tied to that).
 ///
-/// The same process is. The same name is only for leases that live without their process: a
-/// second process of that name beside a running one would be a second holder (G1).
+/// The same chosen name is, for leases that live without their holder's process. A lease that is
+/// tied to a process belongs to that process and, if it is kept by the process itself, to one
+/// asking of it: a second one beside it would be a second holder (G1).
 fn is_same_holding(lease: &Lease, claim: &Claim) -> bool {
-    match (lease.holder.life(), claim.holder.life()) {
-        (Some(theirs), Some(ours)) => theirs == ours,
-        (None, None) => claim.named && lease.holder.id == claim.holder.id,
-        (Some(_), None) | (None, Some(_)) => false,
-    }
+    let same_tie = match (&lease.holder.binding, &claim.holder.binding) {
+        (Binding::Life { .. }, _) | (_, Binding::Life { .. }) => false,
+        (Binding::Detached, Binding::Detached | Binding::Process { .. }) => true,
+        (ours, theirs) => ours == theirs,
+    };
+    same_tie && claim.named && lease.holder.id == claim.holder.id
 }
 
 /// Whether only the asking process could free the key: it runs under that very lease, or its own

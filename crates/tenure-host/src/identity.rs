@@ -65,6 +65,13 @@ fn describe(pid: u32, started: u64) -> Process {
     }
 }
 
+/// Whether a process of this machine is proven to have ended.
+pub fn has_ended(process: &Process) -> bool {
+    process.boot.same(boot())
+        && process.namespace == namespace()
+        && start_time(process.pid).is_ok_and(|started| started != Some(process.started))
+}
+
 /// When the process with this pid started, in ticks since boot; `None` if there is no such
 /// process. A zombie counts as gone: it holds nothing any more and will never run again.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {

@@ -260,7 +260,7 @@ impl Store for SqliteStore {
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
         let grace = self.options.queue_grace;
         let (mut answer, revision) = self.write(|write| {
-            let view = write.read(&claim.key)?;
+            let view = write.read(&claim.key, Some(&claim.holder.id))?;
             match decide::acquire(write.now(), &view, claim) {
                 Decision::Grant {
                     token,
@@ -339,7 +339,7 @@ impl Store for SqliteStore {
 
     fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
         let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key)?;
+            let view = write.read(&grant.key, None)?;
             let may = decide::renew(&view, grant);
             match view.lease {
                 Some((lease, _)) if may => Ok(Renewed::Extended(write.extend(
@@ -355,7 +355,7 @@ impl Store for SqliteStore {
 
     fn release(&self, grant: &Grant) -> Result<Released, StoreError> {
         let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key)?;
+            let view = write.read(&grant.key, None)?;
             let may = decide::release(&view, grant);
             match view.lease {
                 Some((lease, _)) if may => {
@@ -384,7 +384,7 @@ impl Store for SqliteStore {
 
     fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError> {
         let (answer, _) = self.write(|write| {
-            let view = write.read(key)?;
+            let view = write.read(key, None)?;
             let Some((lease, _)) = view.lease else {
                 return Ok(Forced::NotHeld);
             };
@@ -425,7 +425,7 @@ impl Store for SqliteStore {
             Ok(Snapshot {
                 key: key.clone(),
                 lease,
-                queue: reader.queue(key)?,
+                queue: reader.queue(key, None)?,
                 revision: Revision(0),
             })
         })?;

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension};
 use tenure_core::decide::View;
 use tenure_core::{
-    BootId, Evidence, Holder, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot, Token,
-    Verdict, Waiter,
+    BootId, Evidence, Holder, HolderId, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot,
+    Token, Verdict, Waiter,
 };
 use tenure_host::{LifeFolder, liveness};
 
@@ -33,12 +33,12 @@ pub(crate) struct Read {
 }
 
 impl Reader<'_> {
-    /// All of one key.
-    pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<Read> {
+    /// All of one key, for somebody who may have left a place behind.
+    pub(crate) fn key(&self, key: &Key, asker: Option<&HolderId>) -> rusqlite::Result<Read> {
         let (lease, overruled) = self.lease(key)?;
         let view = View {
             lease,
-            queue: self.queue(key)?,
+            queue: self.queue(key, asker)?,
             newest: self.newest()?,
         };
         Ok(Read { view, overruled })
@@ -76,6 +76,12 @@ impl Reader<'_> {
         (lease, liveness)
     }
 
+    /// Whether a waiter lives, as far as anybody can tell.
+    fn lives(&self, holder: &Holder) -> bool {
+        let liveness = liveness::probe(self.lives, &holder.binding);
+        !matches!(liveness, Liveness::Gone(_) | Liveness::Orphaned)
+    }
+
     fn is_us(&self, holder: &Holder) -> bool {
         self.us.is_some() && holder.life() == self.us
     }
@@ -88,30 +94,30 @@ impl Reader<'_> {
     }
 
     /// The queue of one key, in order.
-    pub(crate) fn queue(&self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
+    pub(crate) fn queue(
+        &self,
+        key: &Key,
+        asker: Option<&HolderId>,
+    ) -> rusqlite::Result<Vec<Waiter>> {
         let mut queue: Vec<Waiter> = self
             .db
             .prepare_cached(select_ticket!("WHERE key = ?1"))?
             .query_map([key.as_str()], rows::waiter)?
             .collect::<Result<_, _>>()?;
-        self.settle(&mut queue);
+        self.settle(&mut queue, asker);
         Ok(queue)
     }
 
     /// Puts waiters in order and finds out who is there. Only as many are probed as it takes to
-    /// know whose turn it is; of the others it is enough that they were heard lately.
-    fn settle(&self, queue: &mut [Waiter]) {
+    /// know whose turn it is, and those of the asker's own name; of the others it is enough that
+    /// they were heard lately.
+    fn settle(&self, queue: &mut [Waiter], asker: Option<&HolderId>) {
         queue.sort_by_key(Waiter::rank);
         let mut turn_known = false;
         for waiter in queue {
-            let us = self.is_us(&waiter.holder);
-            let here = us
-                || waiter.heard_lately(self.now)
-                    && (turn_known
-                        || !matches!(
-                            liveness::probe(self.lives, &waiter.holder.binding),
-                            Liveness::Gone(_) | Liveness::Orphaned
-                        ));
+            let probed = !turn_known || asker == Some(&waiter.holder.id);
+            let here = waiter.heard_lately(self.now)
+                && (self.is_us(&waiter.holder) || !probed || self.lives(&waiter.holder));
             waiter.presence = if here { Presence::Here } else { Presence::Away };
             turn_known |= here;
         }
@@ -169,7 +175,7 @@ impl Reader<'_> {
                 None => ours.map(|lease| (lease, None)),
             };
             let mut queue = queues.remove(&key).unwrap_or_default();
-            self.settle(&mut queue);
+            self.settle(&mut queue, None);
             let lease = lease.map(|(lease, known)| self.verdict(self.judge_unless(lease, known)));
             Snapshot {
                 key,

@@ -52,8 +52,8 @@ impl Write<'_> {
 
     /// Reads a key. A lease that somebody ended by writing the seed's tables is taken off the
     /// record, so that its holder learns of it.
-    pub(crate) fn read(&mut self, key: &Key) -> Result<View, Failure> {
-        let Read { view, overruled } = self.reader.key(key)?;
+    pub(crate) fn read(&mut self, key: &Key, asker: Option<&HolderId>) -> Result<View, Failure> {
+        let Read { view, overruled } = self.reader.key(key, asker)?;
         if let Some((lease, proof)) = overruled {
             self.reader
                 .db
@@ -196,7 +196,7 @@ impl Write<'_> {
         ticket: Ticket,
         act: impl FnOnce(&Self) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let queue = self.reader.queue(key)?;
+        let queue = self.reader.queue(key, None)?;
         if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
             act(self)?;
             self.ring_next(queue.get(index + 1..).unwrap_or_default());
@@ -286,7 +286,7 @@ impl Write<'_> {
         for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
             let here =
                 |waiter: &Waiter| waiter.holder.id == *holder && waiter.presence == Presence::Here;
-            if !self.reader.queue(&key)?.iter().any(here) {
+            if !self.reader.queue(&key, Some(holder))?.iter().any(here) {
                 continue;
             }
             if let (Some(lease), _) = self.reader.lease(&key)? {
@@ -331,7 +331,7 @@ impl Write<'_> {
                 continue;
             };
             // Through `read`, so that a lease overruled from outside is recorded as well.
-            self.read(&key)?;
+            self.read(&key, None)?;
             self.end(&lease, &evidence)?;
             self.ring_next(&queue);
             reaped.push(Reaped { lease, evidence });

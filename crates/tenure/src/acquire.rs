@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
-    Acquired, Busy, Claim, Clock, Cycle, Lease, Moment, Patience, Reason, Store, StoreError, Waited,
+    Acquired, Binding, Busy, Claim, Clock, Cycle, Lease, Moment, Patience, Place, Reason, Store,
+    StoreError, Waited,
 };
+use tenure_host::identity;
 
 /// How soon to look again after a lease should have run out: a hair after, not before.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
@@ -87,6 +89,8 @@ pub(crate) enum Answer {
     Busy(Box<Busy>),
     Deadlock(Cycle),
     Cancelled,
+    /// The process that the lease was to be tied to ended before it was granted.
+    Bereaved(u32),
 }
 
 /// Asks for a key and waits for it if `waiting` says so.
@@ -101,7 +105,12 @@ pub(crate) fn acquire(
     debug_assert_eq!(waiting.is_some(), claim.patience == Patience::Queue);
     let began = clock.now();
     let mut resumed = false;
+    let mut place = None;
     loop {
+        if let Some(pid) = bereaved(claim) {
+            step_aside(store, claim, place, OnTimeout::Leave)?;
+            return Ok(Answer::Bereaved(pid));
+        }
         let asked = clock.now();
         let mut busy = match store.acquire(claim)? {
             Acquired::Granted { lease, reason } => {
@@ -117,6 +126,7 @@ pub(crate) fn acquire(
         let Some(waiting) = waiting else {
             return Ok(Answer::Busy(busy));
         };
+        place = busy.place;
         if let Some(place) = &mut busy.place {
             // Only the first answer knows that the place is an old one; the onlooker should too.
             resumed |= place.resumed;
@@ -127,7 +137,7 @@ pub(crate) fn acquire(
         ) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                step_aside(store, claim, &busy, waiting.on_timeout)?;
+                step_aside(store, claim, place, waiting.on_timeout)?;
                 return Ok(Answer::Busy(busy));
             }
             Ok(Round::Cancelled) => {
@@ -137,12 +147,12 @@ pub(crate) fn acquire(
                 } else {
                     OnTimeout::Leave
                 };
-                step_aside(store, claim, &busy, then)?;
+                step_aside(store, claim, place, then)?;
                 return Ok(Answer::Cancelled);
             }
             Err(error) => {
                 // The place would hold up the others for a while: give it up, if that still works.
-                let _ = step_aside(store, claim, &busy, OnTimeout::Leave);
+                let _ = step_aside(store, claim, place, OnTimeout::Leave);
                 return Err(error);
             }
         }
@@ -152,13 +162,22 @@ pub(crate) fn acquire(
 fn step_aside(
     store: &dyn Store,
     claim: &Claim,
-    busy: &Busy,
+    place: Option<Place>,
     then: OnTimeout,
 ) -> Result<(), StoreError> {
-    match (busy.place, then) {
+    match (place, then) {
         (None, _) => Ok(()),
         (Some(place), OnTimeout::Leave) => store.leave(&claim.key, place.ticket),
         (Some(place), OnTimeout::KeepPlace) => store.park(&claim.key, place.ticket),
+    }
+}
+
+/// The process that the lease is to be tied to, if it has ended: a lease that is over when it
+/// begins is of no use to anybody.
+fn bereaved(claim: &Claim) -> Option<u32> {
+    match &claim.holder.binding {
+        Binding::Process { process } if identity::has_ended(process) => Some(process.pid),
+        Binding::Process { .. } | Binding::Detached | Binding::Life { .. } => None,
     }
 }
 

@@ -181,6 +181,7 @@ impl<'a> Ask<'a> {
             Answer::Busy(busy) => Outcome::Busy(busy),
             Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
             Answer::Cancelled => Outcome::Cancelled,
+            Answer::Bereaved(pid) => return Err(Error::NoProcess(pid)),
         })
     }
 

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `settings` | the table of all settings: key, default, bounds, description |
 //! | `file` | reading one configuration file, if there is one |
-//! | `yaml` | what a file's YAML says |
+//! | `yaml` | what a file's YAML says; `yaml::tree` parses it, and limits how deep it nests |
 //! | `environment` | what the environment variables say |
 //! | `unknown`, `closest` | keys nobody knows, answered with what was probably meant |
 //! | `error` | [`ConfigError`]: the place and the problem, in words |

@@ -19,7 +19,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 use super::super::error::Problem;
 
 /// How many mappings and lists may be inside one another. A configuration needs three.
-pub(super) const DEEPEST: usize = 8;
+const DEEPEST: usize = 8;
 
 /// What the parser says when brackets nest too deep even for its own counter. It looks past the
 /// brackets of a possible key before it hands out the first of them.
@@ -253,29 +253,33 @@ impl Items {
 /// What a single value is. Of YAML's own tags, those are understood that a setting can have.
 fn single(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Content {
     let is_null = matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-    match tag.map(core_tag) {
+    match tag.map(core_name) {
         None if is_null && style == ScalarStyle::Plain => Content::Empty,
-        None | Some(Some("str")) => Content::Text(text.into_owned()),
-        Some(Some("null")) if is_null => Content::Empty,
-        Some(Some("int")) if text.parse::<i64>().is_ok() => Content::Text(text.into_owned()),
-        Some(Some("null" | "int" | "map" | "seq")) => Content::Contradiction,
+        None | Some("str") => Content::Text(text.into_owned()),
+        Some("null") if is_null => Content::Empty,
+        Some("int") if text.parse::<i64>().is_ok() => Content::Text(text.into_owned()),
+        Some("null" | "int" | "map" | "seq") => Content::Contradiction,
         Some(_) => Content::Tagged,
     }
 }
 
 /// What a mapping or list is, now that all of it is there.
 fn whole(items: Items, tag: Option<&Tag>) -> Content {
-    match (tag.map(core_tag), items) {
-        (None | Some(Some("seq")), Items::List) => Content::List,
-        (None | Some(Some("map")), Items::Mapping { entries, .. }) => Content::Mapping(entries),
-        (Some(Some("null" | "int" | "map" | "seq" | "str")), _) => Content::Contradiction,
+    match (tag.map(core_name), items) {
+        (None | Some("seq"), Items::List) => Content::List,
+        (None | Some("map"), Items::Mapping { entries, .. }) => Content::Mapping(entries),
+        (Some("null" | "int" | "map" | "seq" | "str"), _) => Content::Contradiction,
         (Some(_), _) => Content::Tagged,
     }
 }
 
-/// The name of one of YAML's own tags: `int` of `!!int`.
-fn core_tag(tag: &Tag) -> Option<&str> {
-    tag.is_yaml_core_schema().then_some(tag.suffix.as_str())
+/// The name of one of YAML's own tags, `int` of `!!int`, and no name for any other.
+fn core_name(tag: &Tag) -> &str {
+    if tag.is_yaml_core_schema() {
+        &tag.suffix
+    } else {
+        ""
+    }
 }
 
 fn bad_yaml(position: Position, words: &str) -> Fault {
@@ -386,20 +390,18 @@ mod tests {
 
     #[test]
     fn aliases_of_aliases_grow_neither_deep_nor_large() {
-        let line = |i: usize, value: String| format!("a{i}: &a{i} {value}\n");
-        let chain: String = (1..2000)
-            .map(|i| line(i, format!("[*a{}]", i - 1)))
-            .collect();
-        assert_too_deep(&("a0: &a0 x\n".to_owned() + &chain), DEEPEST + 1, 10);
-
+        // Every line is a mapping to as many aliases of the line before.
+        let line = |i: usize, width: usize| {
+            let alias = |key: usize| format!("{key}: *a{}", i - 1);
+            let aliases: Vec<String> = (0..width).map(alias).collect();
+            format!("a{i}: &a{i} {{{}}}\n", aliases.join(", "))
+        };
+        let mappings = |lines: usize, width: usize| {
+            (1..=lines).fold("a0: &a0 x\n".to_owned(), |text, i| text + &line(i, width))
+        };
+        assert_too_deep(&mappings(2000, 1), DEEPEST + 1, 13);
         // Copied out, this would be a thousand to the power of seven.
-        let wide: String = (1..DEEPEST)
-            .map(|i| {
-                let pairs: String = (0..1000).map(|k| format!("{k}: *a{}, ", i - 1)).collect();
-                line(i, format!("{{{pairs}}}"))
-            })
-            .collect();
-        assert_eq!(root(&("a0: &a0 x\n".to_owned() + &wide)).height, DEEPEST);
+        assert_eq!(root(&mappings(DEEPEST - 1, 1000)).height, DEEPEST);
     }
 
     #[test]
