@@ -316,13 +316,12 @@ impl Store for SqliteStore {
                     {
                         return Ok(Acquired::Deadlock(cycle));
                     }
-                    let ticket = write.take_ticket(claim, &view, seat, grace)?;
+                    let (ticket, rank) = write.sit_down(claim, &view, seat, grace)?;
                     let place = Place {
                         ticket,
                         ahead,
                         resumed: matches!(seat, Seat::Resumed(_)),
                     };
-                    let rank = decide::rank(write.now(), &view, claim, seat);
                     Ok(Acquired::Busy(Box::new(write.busy(
                         &view,
                         Some(place),

@@ -77,7 +77,10 @@ impl Reader<'_> {
     }
 
     /// Whether a waiter lives, as far as anybody can tell.
-    fn lives(&self, holder: &Holder) -> bool {
+    pub(crate) fn lives(&self, holder: &Holder) -> bool {
+        if self.is_us(holder) {
+            return true;
+        }
         let liveness = liveness::probe(self.lives, &holder.binding);
         !matches!(liveness, Liveness::Gone(_) | Liveness::Orphaned)
     }
@@ -116,8 +119,7 @@ impl Reader<'_> {
         let mut turn_known = false;
         for waiter in queue {
             let probed = !turn_known || asker == Some(&waiter.holder.id);
-            let here = waiter.heard_lately(self.now)
-                && (self.is_us(&waiter.holder) || !probed || self.lives(&waiter.holder));
+            let here = waiter.heard_lately(self.now) && (!probed || self.lives(&waiter.holder));
             waiter.presence = if here { Presence::Here } else { Presence::Away };
             turn_known |= here;
         }

@@ -90,12 +90,12 @@ impl Write<'_> {
         }
     }
 
-    /// Wakes the one whose turn it is.
+    /// Wakes the first of these that can hear it.
     pub(crate) fn ring_next(&mut self, queue: &[Waiter]) {
-        if let Some(next) = queue
+        let next = queue
             .iter()
-            .find(|waiter| waiter.presence == Presence::Here)
-        {
+            .find(|waiter| waiter.presence == Presence::Here && self.reader.lives(&waiter.holder));
+        if let Some(next) = next {
             self.ring(&next.holder.clone());
         }
     }
@@ -204,8 +204,28 @@ impl Write<'_> {
         Ok(())
     }
 
+    /// Takes a place for a claim that has to wait. Whoever stands behind a place that was empty
+    /// until now has to look anew whom to watch.
+    pub(crate) fn sit_down(
+        &mut self,
+        claim: &Claim,
+        view: &View,
+        seat: Seat,
+        grace: Duration,
+    ) -> Result<(Ticket, Rank), Failure> {
+        let rank = decide::rank(self.now(), view, claim, seat);
+        let ticket = self.take_ticket(claim, view, seat, grace)?;
+        let was_here =
+            |waiter: &Waiter| waiter.ticket == ticket && waiter.presence == Presence::Here;
+        if !view.queue.iter().any(was_here) {
+            let first_behind = view.queue.partition_point(|waiter| waiter.rank() <= rank);
+            self.ring_next(view.queue.get(first_behind..).unwrap_or_default());
+        }
+        Ok((ticket, rank))
+    }
+
     /// Writes or renews the ticket of a claim that has to wait.
-    pub(crate) fn take_ticket(
+    fn take_ticket(
         &self,
         claim: &Claim,
         view: &View,
@@ -310,7 +330,11 @@ impl Write<'_> {
         let before = |waiter: &&Waiter| rank.is_none_or(|rank| waiter.rank() < rank);
         Busy {
             lease: view.lease.clone().map(|lease| self.reader.verdict(lease)),
-            behind: here().rfind(before).map(|waiter| waiter.holder.clone()),
+            // Watching a dead one would wake us again and again.
+            behind: here()
+                .filter(before)
+                .rfind(|waiter| self.reader.lives(&waiter.holder))
+                .map(|waiter| waiter.holder.clone()),
             place,
             waiting: here().count(),
             revision: Revision(0),
