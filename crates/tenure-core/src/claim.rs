@@ -69,6 +69,6 @@ pub struct Claim {
     /// What to do when it is busy.
     pub patience: Patience,
     /// The grants under which the asking process runs (from its environment): waiting for one of
-    /// them would be waiting for oneself.
+    /// them would be waiting for oneself. For stores whose tokens are unique across all keys.
     pub within: Vec<Token>,
 }

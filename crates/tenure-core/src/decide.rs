@@ -229,10 +229,11 @@ fn waits_for_itself(lease: &Lease, claim: &Claim) -> bool {
     own_detached || claim.within.contains(&lease.token)
 }
 
-/// Whether `grant` may be renewed: only while it is the one on record (G6, G7). Its time may have
-/// run out: nobody took it.
+/// Whether `grant` may be renewed: only while it is the one on record (G6, G7) and its process is
+/// not proven dead. Its time may have run out: nobody took it.
 pub fn renew(view: &View, grant: &Grant) -> bool {
-    on_record(view, grant)
+    let dead = |(_, liveness): &(Lease, Liveness)| matches!(liveness, Liveness::Gone(_));
+    on_record(view, grant) && !view.lease.as_ref().is_some_and(dead)
 }
 
 /// Whether `grant` may be released: only while it is the one on record (G6).

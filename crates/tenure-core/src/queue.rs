@@ -6,7 +6,11 @@
 //! - among equal priorities it is first come, first served;
 //! - a claim of priority `p` can be overtaken only by claims of priority `q > p` that come less
 //!   than `(q - p) x AGEING` after it. The bound is nine times [`AGEING`]: nine minutes. After
-//!   that, nobody who comes later goes first, however urgent.
+//!   that, nobody who comes later goes first, however urgent. A claim that resumes an earlier
+//!   place counts from when that place was taken, with the priority it now asks with.
+//!
+//! Places mean something within one boot only. On a machine that does not tell its boot id nobody
+//! is ever taken to be waiting: keys are still held by one at a time, but served in no order.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ macro_rules! select_lease {
 macro_rules! select_ticket {
     ($rest:literal) => {
         concat!(
-            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen FROM tickets ",
+            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked FROM tickets ",
             $rest
         )
     };
@@ -155,7 +155,7 @@ pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
     })
 }
 
-/// Its presence is for the reader to find out.
+/// One that stepped aside is away; of the others it is for the reader to find out.
 pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
     let level = row.get::<_, u8>(7)?;
     Ok(Waiter {
@@ -171,7 +171,11 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
         boot: BootId(row.get(8)?),
         arrived: Duration::from_nanos(unsigned(row, 9)?),
         seen: Duration::from_nanos(unsigned(row, 10)?),
-        presence: Presence::Away,
+        presence: if row.get(11)? {
+            Presence::Away
+        } else {
+            Presence::Here
+        },
     })
 }
 

@@ -56,7 +56,8 @@ CREATE TABLE tickets (
     priority INTEGER NOT NULL,
     boot TEXT NOT NULL,
     arrived INTEGER NOT NULL,     -- nanoseconds since boot
-    seen INTEGER NOT NULL         -- nanoseconds since boot
+    seen INTEGER NOT NULL,        -- nanoseconds since boot
+    parked INTEGER NOT NULL DEFAULT 0 -- stepped aside, to come back
 );
 CREATE INDEX tickets_by_key ON tickets (key);
 CREATE INDEX tickets_by_holder ON tickets (holder);
@@ -143,6 +144,8 @@ fn look(db: &Connection) -> rusqlite::Result<Found> {
 }
 
 fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+    // Each commit writes a handful of pages, most of them for one small row.
+    db.execute_batch("PRAGMA page_size = 1024")?;
     switch_to_wal(db)?;
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Somebody else may have done it while we waited.

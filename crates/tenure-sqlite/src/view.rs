@@ -119,7 +119,9 @@ impl Reader<'_> {
         let mut turn_known = false;
         for waiter in queue {
             let probed = !turn_known || asker == Some(&waiter.holder.id);
-            let here = waiter.heard_lately(self.now) && (!probed || self.lives(&waiter.holder));
+            let here = waiter.presence == Presence::Here
+                && waiter.heard_lately(self.now)
+                && (!probed || self.lives(&waiter.holder));
             waiter.presence = if here { Presence::Here } else { Presence::Away };
             turn_known |= here;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::params;
 use tenure_core::cycle;
 use tenure_core::decide::{self, Seat, View};
-use tenure_core::queue::{Rank, TURN_LAPSE};
+use tenure_core::queue::Rank;
 use tenure_core::{
     Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, Lease, LifeId, Moment, Place, Presence,
     Reaped, Reason, Revision, Snapshot, StoreError, Ticket, Token, Waiter,
@@ -178,13 +178,15 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Makes a waiter one that was not heard for too long: its turn passes, its place stays.
+    /// Makes a waiter one that is away: its turn passes, its place stays.
     pub(crate) fn park_ticket(&self, ticket: Ticket) -> Result<(), Failure> {
-        let silent_since = self.now().since_boot.saturating_sub(TURN_LAPSE);
         self.reader
             .db
-            .prepare_cached("UPDATE tickets SET seen = ?1 WHERE ticket = ?2")?
-            .execute(params![rows::nanos(silent_since), rows::number(ticket.0)])?;
+            .prepare_cached("UPDATE tickets SET parked = 1, seen = ?1 WHERE ticket = ?2")?
+            .execute(params![
+                rows::nanos(self.now().since_boot),
+                rows::number(ticket.0)
+            ])?;
         Ok(())
     }
 
@@ -236,9 +238,12 @@ impl Write<'_> {
         let seen = rows::nanos(now.since_boot);
         if let Seat::Own(ticket) = seat {
             let mine = view.queue.iter().find(|waiter| waiter.ticket == ticket);
-            if mine.is_some_and(|mine| now.since_boot.saturating_sub(mine.seen) >= TICKET_HEARTBEAT)
-            {
-                db.prepare_cached("UPDATE tickets SET seen = ?1 WHERE ticket = ?2")?
+            let due = |mine: &Waiter| {
+                mine.presence == Presence::Away
+                    || now.since_boot.saturating_sub(mine.seen) >= TICKET_HEARTBEAT
+            };
+            if mine.is_some_and(due) {
+                db.prepare_cached("UPDATE tickets SET seen = ?1, parked = 0 WHERE ticket = ?2")?
                     .execute(params![seen, rows::number(ticket.0)])?;
             }
             return Ok(ticket);
@@ -246,7 +251,7 @@ impl Write<'_> {
         let binding = rows::json(&claim.asker)?;
         if let Seat::Resumed(ticket) = seat {
             db.prepare_cached(
-                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5 WHERE ticket = ?6",
+                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, parked = 0 WHERE ticket = ?6",
             )?
             .execute(params![
                 claim.holder.host,
@@ -284,11 +289,14 @@ impl Write<'_> {
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
 
-    /// The cycle that this wait would close.
+    /// The cycle that this wait would close. A lease that is over stands in nobody's way.
     pub(crate) fn cycle(&self, claim: &Claim, view: &View) -> Result<Option<Cycle>, Failure> {
         let Some((lease, _)) = &view.lease else {
             return Ok(None);
         };
+        if decide::reap(self.now(), view).is_some() {
+            return Ok(None);
+        }
         cycle::find(&claim.holder.id, &claim.key, &lease.holder.id, |holder| {
             self.waits_of(holder)
         })

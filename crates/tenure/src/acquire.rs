@@ -120,7 +120,10 @@ pub(crate) fn acquire(
                     asked,
                 });
             }
-            Acquired::Deadlock(cycle) => return Ok(Answer::Deadlock(cycle)),
+            Acquired::Deadlock(cycle) => {
+                step_aside(store, claim, place, OnTimeout::Leave)?;
+                return Ok(Answer::Deadlock(cycle));
+            }
             Acquired::Busy(busy) => busy,
         };
         let Some(waiting) = waiting else {

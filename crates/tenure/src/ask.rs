@@ -119,7 +119,8 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// Waits for up to so long.
+    /// Waits for up to so long. Also for a key that another asking of this very process holds:
+    /// which may be another thread.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
         self

@@ -33,7 +33,9 @@ pub(crate) fn measure() -> Vec<Line> {
 
 pub(crate) fn open(path: &Path) -> Tenure {
     let url = StoreUrl::parse(&format!("sqlite:{}", path.display())).unwrap();
-    Tenure::open(&url, Config::default()).unwrap()
+    // So many that nothing is pruned: that would be a measure of something else.
+    let keep_all = [("TENURE_HISTORY_MAX_EVENTS".into(), "100000000".into())];
+    Tenure::open(&url, Config::load_with(None, None, keep_all).unwrap()).unwrap()
 }
 
 pub(crate) fn acquire_release(tenure: &Tenure, pairs: usize) {

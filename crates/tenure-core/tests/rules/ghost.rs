@@ -3,7 +3,7 @@
 //! Judged by the truth of the [`World`], never through a verdict, a deadline or a rank of
 //! `tenure-core`: those are what is on trial.
 
-use tenure_core::{Evidence, Reason};
+use tenure_core::{Evidence, Grant, Reason};
 
 use crate::world::{self, Fate, Run, Tie, World};
 
@@ -31,6 +31,14 @@ pub(crate) struct Asked {
     pub(crate) ttl: i64,
     /// The tokens of the grants it runs under.
     pub(crate) within: Vec<u64>,
+}
+
+impl Asked {
+    /// Whether the claim shows which process asks: one that only tries, for a lease that does not
+    /// end with it, needs no life and has no seat.
+    pub(crate) fn shows_its_life(&self) -> bool {
+        self.patient || matches!(self.tie, Tie::Life(_))
+    }
 }
 
 /// One time that somebody was told to hold a key.
@@ -81,12 +89,16 @@ impl Tenancy {
         self.garbled = false;
     }
 
-    fn out_of_time(&self, world: &World) -> bool {
+    pub(crate) fn out_of_time(&self, world: &World) -> bool {
         if self.boot == world.boot {
             world.now >= self.until
         } else {
-            world.wall() >= self.until_wall
+            self.past_on_the_wall(world)
         }
+    }
+
+    pub(crate) fn past_on_the_wall(&self, world: &World) -> bool {
+        world.wall() >= self.until_wall
     }
 
     pub(crate) fn orphaned(&self, world: &World) -> bool {
@@ -115,8 +127,7 @@ impl Tenancy {
 
     /// Whether it can be proven to be over.
     pub(crate) fn over(&self, world: &World) -> bool {
-        !self.garbled
-            && (self.dead(world) || (self.out_of_time(world) && !self.orphaned(world)))
+        !self.garbled && (self.dead(world) || (self.out_of_time(world) && !self.orphaned(world)))
     }
 
     pub(crate) fn stands(&self, world: &World) -> bool {
@@ -174,16 +185,19 @@ impl Tenancy {
             }
     }
 
+    /// Whether a claim is by the one who holds this. What a process keeps for itself is of one
+    /// asking; what is tied to a process is of that process; the rest is of whoever has the name.
     pub(crate) fn kin(&self, asked: &Asked) -> Kin {
+        if !asked.named || asked.name != self.name {
+            return Kin::Other;
+        }
         match (self.tie, asked.tie) {
-            (Tie::Life(ours), Tie::Life(theirs)) if ours == theirs => Kin::Same,
-            (Tie::Life(_), _) | (_, Tie::Life(_)) => Kin::Other,
-            _ if !asked.named || asked.name != self.name => Kin::Other,
-            (Tie::Process(ours), Tie::Process(theirs)) if ours != theirs => Kin::Other,
+            (Tie::Process(ours), Tie::Process(theirs)) if ours == theirs => Kin::Same,
             // A made-up name that somebody else chose on purpose.
-            _ if !self.named => Kin::Perhaps,
-            (ours, theirs) if ours == theirs => Kin::Same,
-            _ => Kin::Perhaps,
+            (Tie::Nothing, Tie::Nothing) if !self.named => Kin::Perhaps,
+            (Tie::Nothing, Tie::Nothing) => Kin::Same,
+            (Tie::Nothing, Tie::Process(_)) => Kin::Perhaps,
+            _ => Kin::Other,
         }
     }
 
@@ -217,10 +231,32 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether it is there to take its turn, while `asker` asks: who asks is there.
-    pub(crate) fn present(&self, world: &World, asker: Run) -> bool {
+    /// Whether it is there to take its turn.
+    pub(crate) fn present(&self, world: &World) -> bool {
         let cut_off = matches!(world.fate(self.by), Fate::Gone | Fate::Orphaned);
-        self.by == asker || self.boot == world.boot && world.now - self.heard < LAPSE && !cut_off
+        !self.silent(world) && !cut_off
+    }
+
+    /// Keeps the place, and lets the others go first.
+    pub(crate) fn park(&mut self, world: &World) {
+        self.heard = world.now - LAPSE;
+    }
+
+    /// Whether it is served before another.
+    pub(crate) fn goes_before(&self, other: &Self) -> bool {
+        self.ticket != other.ticket && self.standing().may_pass(other)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            came: self.came,
+            priority: self.priority,
+            ticket: Some(self.ticket),
+        }
+    }
+
+    fn silent(&self, world: &World) -> bool {
+        self.boot != world.boot || world.now - self.heard >= LAPSE
     }
 
     /// Whether it need be kept no longer.
@@ -246,5 +282,66 @@ impl Standing {
         let later = self.came - place.came;
         later < head_start
             || later == head_start && self.ticket.is_some_and(|ticket| ticket < place.ticket)
+    }
+}
+
+/// What is true of one key.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) given: Vec<Tenancy>,
+    pub(crate) line: Vec<Place>,
+}
+
+impl Account {
+    pub(crate) fn held(&self) -> Option<&Tenancy> {
+        self.given.last().filter(|tenancy| !tenancy.ended)
+    }
+
+    pub(crate) fn held_mut(&mut self) -> Option<&mut Tenancy> {
+        self.given.last_mut().filter(|tenancy| !tenancy.ended)
+    }
+
+    pub(crate) fn end(&mut self) {
+        if let Some(tenancy) = self.held_mut() {
+            tenancy.ended = true;
+        }
+    }
+
+    pub(crate) fn place(&self, ticket: u64) -> Option<&Place> {
+        self.line.iter().find(|place| place.ticket == ticket)
+    }
+
+    pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
+        self.held().is_some_and(|tenancy| {
+            tenancy.token == grant.token.0 && tenancy.name == grant.holder.as_str()
+        })
+    }
+
+    /// Somebody who is there, goes before this standing, and is not the one that stands so.
+    pub(crate) fn before(&self, world: &World, standing: Standing) -> Option<&Place> {
+        self.line.iter().find(|place| {
+            Some(place.ticket) != standing.ticket
+                && place.present(world)
+                && !standing.may_pass(place)
+        })
+    }
+
+    /// The first place that the asker was cut off from, and must get back.
+    pub(crate) fn left_behind(&self, world: &World, asked: &Asked) -> Option<&Place> {
+        let mut left_behind = self.line.iter().filter(|place| {
+            asked.named
+                && place.named
+                && place.name == asked.name
+                && !place.present(world)
+                && !place.may_be_forgotten(world)
+        });
+        let first = left_behind.next()?;
+        Some(left_behind.fold(first, |first, place| {
+            if place.goes_before(first) {
+                place
+            } else {
+                first
+            }
+        }))
     }
 }

@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
-    BootId, Claim, Doubt, Evidence, Grant, Holder, Lease, LifeId, Liveness, Moment, Patience,
-    Presence, Reason, Ticket, Token, Waiter,
+    BootId, Claim, Doubt, Evidence, Grant, Holder, HolderId, Lease, LifeId, Liveness, Moment,
+    Patience, Presence, Reason, Ticket, Token, Waiter,
 };
 
 use crate::world::World;
@@ -60,7 +61,7 @@ pub(crate) enum Answer {
         seat: Seat,
     },
     /// Busy, and it tried only.
-    Refused,
+    Refused { seat: Seat },
     /// Busy, with a ticket.
     Queued {
         ticket: Ticket,
@@ -109,19 +110,21 @@ impl Machine {
         &self.records[key].queue
     }
 
-    fn view(&self, world: &World, key: usize, us: Option<&LifeId>) -> View {
+    fn view(&self, world: &World, key: usize, asker: &Asker<'_>) -> View {
         let record = &self.records[key];
         let now = world.moment();
         let lease = record.lease.clone().map(|lease| {
             let liveness = if record.garbled {
                 Liveness::Unverifiable(Doubt::Malformed)
+            } else if asker.is(&lease.holder) {
+                Liveness::Running
             } else {
                 world.probe(&lease.holder.binding)
             };
             (lease, liveness)
         });
         let mut queue = record.queue.clone();
-        settle(world, &now, &mut queue, us);
+        settle(world, &now, &mut queue, asker);
         let newest = if self.newest_in.differs(&now.boot) {
             Token(self.newest.0 + JUMP)
         } else {
@@ -143,7 +146,11 @@ impl Machine {
         us: Option<&LifeId>,
     ) -> Answer {
         let now = world.moment();
-        let view = self.view(world, key, us);
+        let asker = Asker {
+            life: us,
+            name: Some(&claim.holder.id),
+        };
+        let view = self.view(world, key, &asker);
         match (self.rules.acquire)(&now, &view, claim) {
             Decision::Grant {
                 token,
@@ -179,7 +186,9 @@ impl Machine {
                 }
             }
             Decision::WaitForSelf => Answer::WouldWaitForItself,
-            Decision::Wait { .. } if claim.patience == Patience::Try => Answer::Refused,
+            Decision::Wait { seat, .. } if claim.patience == Patience::Try => {
+                Answer::Refused { seat }
+            }
             Decision::Wait { seat, ahead } => Answer::Queued {
                 ticket: self.take_ticket(&now, key, claim, &view, seat),
                 seat,
@@ -264,12 +273,12 @@ impl Machine {
         grant: &Grant,
         ttl: Duration,
     ) -> bool {
-        let may = (self.rules.renew)(&self.view(world, key, None), grant);
+        let may = (self.rules.renew)(&self.view(world, key, &Asker::default()), grant);
         may && self.extend(&world.moment(), key, None, ttl).is_some()
     }
 
     pub(crate) fn release(&mut self, world: &World, key: usize, grant: &Grant) -> bool {
-        let may = (self.rules.release)(&self.view(world, key, None), grant);
+        let may = (self.rules.release)(&self.view(world, key, &Asker::default()), grant);
         may && self.remove(key).is_some()
     }
 
@@ -283,12 +292,20 @@ impl Machine {
         self.drop_ticket(key, Seat::Own(ticket));
     }
 
+    /// Makes a waiter one that was not heard for too long.
+    pub(crate) fn park(&mut self, world: &World, key: usize, ticket: Ticket) {
+        let queue = &mut self.records[key].queue;
+        for waiter in queue.iter_mut().filter(|waiter| waiter.ticket == ticket) {
+            waiter.seen = world.uptime().saturating_sub(TURN_LAPSE);
+        }
+    }
+
     pub(crate) fn fence(&self, world: &World, key: usize, token: Token) -> bool {
         // A store does not read the queue for this, nor the newest token.
         let view = View {
             queue: Vec::new(),
             newest: token,
-            ..self.view(world, key, None)
+            ..self.view(world, key, &Asker::default())
         };
         (self.rules.fence)(&world.moment(), &view, token)
     }
@@ -296,7 +313,7 @@ impl Machine {
     /// Ends the lease if it is over, with the proof, and drops the places kept long enough.
     pub(crate) fn reap(&mut self, world: &World, key: usize) -> Option<Evidence> {
         let now = world.moment();
-        let view = self.view(world, key, None);
+        let view = self.view(world, key, &Asker::default());
         let over = (self.rules.reap)(&now, &view);
         if over.is_some() {
             self.remove(key);
@@ -312,29 +329,38 @@ impl Machine {
     pub(crate) fn garble(&mut self, key: usize) {
         self.records[key].garbled = self.records[key].lease.is_some();
     }
+}
 
-    /// Makes every place one that nobody comes back for.
-    pub(crate) fn abandon_places(&mut self) {
-        for waiter in self.records.iter_mut().flat_map(|record| &mut record.queue) {
-            waiter.named = false;
-        }
+/// Who looks at the record.
+#[derive(Default)]
+struct Asker<'a> {
+    /// Its own life needs no probing.
+    life: Option<&'a LifeId>,
+    /// A place of that name may have been left behind.
+    name: Option<&'a HolderId>,
+}
+
+impl Asker<'_> {
+    fn is(&self, holder: &Holder) -> bool {
+        self.life.is_some() && holder.life() == self.life
     }
 }
 
 /// Puts waiters in order and finds out who is there. Only as many are probed as it takes to know
-/// whose turn it is.
-fn settle(world: &World, now: &Moment, queue: &mut [Waiter], us: Option<&LifeId>) {
+/// whose turn it is, and those of the asker's own name.
+fn settle(world: &World, now: &Moment, queue: &mut [Waiter], asker: &Asker<'_>) {
+    let lives = |holder: &Holder| {
+        !matches!(
+            world.probe(&holder.binding),
+            Liveness::Gone(_) | Liveness::Orphaned
+        )
+    };
     queue.sort_by_key(Waiter::rank);
     let mut turn_known = false;
     for waiter in queue {
-        let ours = us.is_some() && waiter.holder.life() == us;
-        let cut_off = || {
-            matches!(
-                world.probe(&waiter.holder.binding),
-                Liveness::Gone(_) | Liveness::Orphaned
-            )
-        };
-        let here = ours || waiter.heard_lately(now) && (turn_known || !cut_off());
+        let probed = !turn_known || asker.name == Some(&waiter.holder.id);
+        let here = waiter.heard_lately(now)
+            && (asker.is(&waiter.holder) || !probed || lives(&waiter.holder));
         waiter.presence = if here { Presence::Here } else { Presence::Away };
         turn_known |= here;
     }

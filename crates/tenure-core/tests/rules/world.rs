@@ -15,6 +15,10 @@ const BEGINNING: i64 = 1_800_000_000_000;
 /// How long the machine has been up when a story begins.
 const UPTIME: i64 = 3_600_000;
 
+/// How long a machine is up before anybody asks. The SQLite store parks a waiter by setting back
+/// when it was heard, which can't be set back beyond the start of the machine.
+const STARTING: i64 = 15_000;
+
 /// The first pid that is given out.
 const FIRST_PID: u32 = 1000;
 
@@ -58,8 +62,9 @@ impl Tie {
     }
 }
 
+/// What is true of one process.
 #[derive(Debug)]
-struct Told {
+struct Facts {
     slot: usize,
     fate: Fate,
     boot: u32,
@@ -73,7 +78,7 @@ pub(crate) struct World {
     pub(crate) boot: u32,
     booted: i64,
     wall_ahead: i64,
-    runs: Vec<Told>,
+    runs: Vec<Facts>,
 }
 
 impl World {
@@ -117,7 +122,7 @@ impl World {
     /// another one: to this machine the difference can't be seen.
     pub(crate) fn reboot(&mut self) {
         self.boot += 1;
-        self.booted = self.now;
+        self.booted = self.now - STARTING;
     }
 
     /// The process that acts for a slot. If the last one can't, the supervisor starts another.
@@ -127,7 +132,11 @@ impl World {
         {
             return run;
         }
-        self.runs.push(Told {
+        self.start(slot)
+    }
+
+    fn start(&mut self, slot: usize) -> Run {
+        self.runs.push(Facts {
             slot,
             fate: if slot == REMOTE {
                 Fate::Remote
@@ -145,10 +154,10 @@ impl World {
     }
 
     pub(crate) fn can_act(&self, run: Run) -> bool {
-        let told = &self.runs[run.0];
-        told.boot == self.boot
-            && matches!(told.fate, Fate::Running | Fate::Hidden | Fate::Remote)
-            && self.latest(told.slot) == Some(run)
+        let facts = &self.runs[run.0];
+        facts.boot == self.boot
+            && matches!(facts.fate, Fate::Running | Fate::Hidden | Fate::Remote)
+            && self.latest(facts.slot) == Some(run)
     }
 
     pub(crate) fn fate(&self, run: Run) -> Fate {
@@ -174,16 +183,9 @@ impl World {
         };
         match self.runs[last.0].fate {
             Fate::Running => self.runs[last.0].fate = Fate::Gone,
-            fate @ (Fate::Hidden | Fate::Remote) => self.runs.push(Told {
-                slot,
-                fate: if fate == Fate::Remote {
-                    Fate::Remote
-                } else {
-                    Fate::Running
-                },
-                boot: self.boot,
-                begun: false,
-            }),
+            Fate::Hidden | Fate::Remote => {
+                self.start(slot);
+            }
             Fate::Orphaned | Fate::Gone => {}
         }
     }
@@ -241,18 +243,18 @@ impl World {
             return Liveness::Unverifiable(Doubt::Detached);
         };
         let run = Run(usize::try_from(process.pid - FIRST_PID).unwrap());
-        let told = &self.runs[run.0];
+        let facts = &self.runs[run.0];
         let pid = process.pid;
-        if told.fate == Fate::Remote {
+        if facts.fate == Fate::Remote {
             return Liveness::Unverifiable(Doubt::OtherHost);
         }
-        if told.boot != self.boot {
+        if facts.boot != self.boot {
             return Liveness::Gone(Evidence::Rebooted {
-                recorded: boot_name(told.boot),
+                recorded: boot_name(facts.boot),
                 found: boot_name(self.boot),
             });
         }
-        match (told.fate, binding.life()) {
+        match (facts.fate, binding.life()) {
             (Fate::Running | Fate::Remote, _) => Liveness::Running,
             (Fate::Hidden, Some(_)) => Liveness::Unverifiable(Doubt::Unreadable),
             (Fate::Hidden, None) => Liveness::Unverifiable(Doubt::OtherNamespace),
