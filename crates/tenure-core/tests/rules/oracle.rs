@@ -41,7 +41,9 @@ impl Oracle {
         extended: bool,
     ) -> Judgement {
         let account = &mut self.accounts[key];
-        let dead = account.held().is_some_and(|held| held.dead(world));
+        let dead = account
+            .held()
+            .is_some_and(|held| !held.garbled && held.dead(world));
         let current = account.is_held_by(grant) && !dead;
         ensure(extended == current, Guarantee::LateWriters, || {
             format!("renewing {grant:?}: {extended}, held: {:?}", account.held())
