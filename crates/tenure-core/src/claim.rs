@@ -68,7 +68,7 @@ pub struct Claim {
     pub priority: Priority,
     /// What to do when it is busy.
     pub patience: Patience,
-    /// The grants under which the asking process runs (from its environment): waiting for one of
-    /// them would be waiting for oneself. For stores whose tokens are unique across all keys.
+    /// The grants of this store under which the asking process runs: waiting for one of them would
+    /// be waiting for oneself, and their holders wait with it. Tokens are unique across all keys.
     pub within: Vec<Token>,
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::holder::HolderId;
 use crate::key::Key;
+use crate::lease::Token;
 
 /// One step of a cycle: somebody waits for what another holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -38,8 +39,12 @@ impl fmt::Display for Cycle {
     }
 }
 
+/// Who holds something, and by which grant.
+pub type Held = (HolderId, Token);
+
 /// Looks for the chain that would lead back to `waiter` if it waited for `key`, which `holder`
-/// holds. `next` tells for a holder what it waits for and who holds that.
+/// holds. `next` tells for a grant what its holder waits for, and who holds that; `ours` whether a
+/// grant is one that the waiter itself could give back, or runs under.
 ///
 /// A name is taken for one actor. Two processes that share a name and wait for one another's keys
 /// look like a cycle even if each could go on alone; waiting for the very key that one's own name
@@ -47,34 +52,33 @@ impl fmt::Display for Cycle {
 pub fn find<E>(
     waiter: &HolderId,
     key: &Key,
-    holder: &HolderId,
-    mut next: impl FnMut(&HolderId) -> Result<Vec<(Key, HolderId)>, E>,
+    holder: &Held,
+    ours: impl Fn(&Held) -> bool,
+    mut next: impl FnMut(&Held) -> Result<Vec<(Key, Held)>, E>,
 ) -> Result<Option<Cycle>, E> {
-    if waiter == holder {
+    if ours(holder) {
         return Ok(None);
     }
     let first = Step {
         waiter: waiter.clone(),
         key: key.clone(),
-        holder: holder.clone(),
+        holder: holder.0.clone(),
     };
     let mut seen = HashSet::from([holder.clone()]);
-    let mut open = vec![vec![first]];
-    while let Some(path) = open.pop() {
-        let Some(last) = path.last() else { continue };
-        let at = last.holder.clone();
+    let mut open = vec![(vec![first], holder.clone())];
+    while let Some((path, at)) = open.pop() {
         for (key, holder) in next(&at)? {
             let mut longer = path.clone();
             longer.push(Step {
-                waiter: at.clone(),
+                waiter: at.0.clone(),
                 key,
-                holder: holder.clone(),
+                holder: holder.0.clone(),
             });
-            if holder == *waiter {
+            if ours(&holder) {
                 return Ok(Some(Cycle(longer)));
             }
-            if seen.insert(holder) {
-                open.push(longer);
+            if seen.insert(holder.clone()) {
+                open.push((longer, holder));
             }
         }
     }
@@ -99,15 +103,23 @@ mod tests {
         held_by: &str,
         waits: &[(&str, &str, &str)],
     ) -> Option<String> {
-        find(&id(waiter), &key(wants), &id(held_by), |holder| {
-            Ok::<_, ()>(
-                waits
-                    .iter()
-                    .filter(|(who, _, _)| *who == holder.as_str())
-                    .map(|(_, wants, by)| (key(wants), id(by)))
-                    .collect(),
-            )
-        })
+        let held = |by: &str| (id(by), Token(1));
+        let ours = |(holder, _): &Held| holder.as_str() == waiter;
+        find(
+            &id(waiter),
+            &key(wants),
+            &held(held_by),
+            ours,
+            |(holder, _)| {
+                Ok::<_, ()>(
+                    waits
+                        .iter()
+                        .filter(|(who, _, _)| *who == holder.as_str())
+                        .map(|(_, wants, by)| (key(wants), held(by)))
+                        .collect(),
+                )
+            },
+        )
         .unwrap()
         .map(|cycle| cycle.to_string())
     }

@@ -250,7 +250,9 @@ fn on_record(view: &View, grant: &Grant) -> bool {
 /// Whether a write that carries `token` may happen: only by the newest grant, while it stands (G7).
 pub fn fence(now: &Moment, view: &View, token: Token) -> bool {
     view.lease.as_ref().is_some_and(|(lease, liveness)| {
-        lease.token == token && Verdict::on(now, lease, liveness).over().is_none()
+        lease.token == token
+            && token != Token::NONE
+            && Verdict::on(now, lease, liveness).over().is_none()
     })
 }
 

@@ -16,6 +16,9 @@ use crate::time::Deadline;
 pub struct Token(pub u64);
 
 impl Token {
+    /// No grant has it: the number of a lease that another program wrote.
+    pub const NONE: Self = Self(0);
+
     /// The next larger one.
     #[must_use]
     pub fn next(self) -> Self {
@@ -71,6 +74,9 @@ impl Lease {
 
     /// Whether `grant` is this lease, and not an earlier one of the same holder.
     pub fn is(&self, grant: &Grant) -> bool {
-        self.token == grant.token && self.key == grant.key && self.holder.id == grant.holder
+        self.token != Token::NONE
+            && self.token == grant.token
+            && self.key == grant.key
+            && self.holder.id == grant.holder
     }
 }

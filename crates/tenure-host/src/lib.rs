@@ -12,6 +12,7 @@
 //! | [`liveness`] | what can be proven about the process behind a lease |
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
 //! | [`watch`] | be told when another process ends |
+//! | [`signal`] | signals that were ignored, or must not stop us |
 //! | [`tied`] | [`Tied`]: a command that does not outlive us |
 //!
 //! # Limitations
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod identity;
 pub mod life;
 pub mod liveness;
+pub mod signal;
 pub mod tied;
 pub mod watch;
 

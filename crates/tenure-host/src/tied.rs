@@ -30,6 +30,8 @@ use rustix::process::{
 };
 use rustix::termios::tcsetpgrp;
 
+use crate::signal::without_stopping;
+
 /// `F_SETSIG` of Linux, which the libc crate does not name on every target.
 const F_SETSIG: libc::c_int = 10;
 
@@ -112,20 +114,6 @@ impl Tied {
                 flags - OFlags::from_bits_retain(libc::O_ASYNC as u32),
             )
         });
-    }
-}
-
-/// Does something to the terminal from the background, for which the kernel would stop us.
-pub fn without_stopping(act: impl FnOnce()) {
-    // SAFETY: a signal set on the stack, changed for this thread only and put back.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTTOU);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-        act();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
 }
 

@@ -78,11 +78,12 @@ impl Watches {
 fn blocker(folder: &LifeFolder, binding: &Binding) -> Box<dyn FnOnce() -> io::Result<()> + Send> {
     match binding.clone() {
         Binding::Detached => Box::new(|| Ok(())),
-        Binding::Life { life, .. } => {
+        Binding::Life { life, process } => {
             let path = folder.file(&life);
             Box::new(move || match look_at(&path) {
                 Ok(file) => file.lock_shared(),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                // Somebody removed it, which is no end: the process itself has to tell.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => wait_for_exit(&process),
                 Err(error) => Err(error),
             })
         }

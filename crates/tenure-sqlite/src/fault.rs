@@ -44,6 +44,10 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
                 .fix("check the permissions of the file and its folder")
         }
+        ffi::SQLITE_CANTOPEN if may_not_write(path) => {
+            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
+                .fix("check the permissions of the file and its folder, and how it is mounted")
+        }
         ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
             .fix("check that its folder exists and may be written"),
         ffi::SQLITE_NOTADB => {
@@ -55,6 +59,18 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         _ => StoreError::new(ErrorKind::Io, format!("{place} could not be used")),
     };
     fault.because(error)
+}
+
+/// Whether the file or its folder refuses to be written.
+fn may_not_write(path: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    let refuses = |path: &Path| {
+        matches!(
+            access(path, Access::WRITE_OK),
+            Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
+        )
+    };
+    refuses(path) || path.parent().is_some_and(refuses)
 }
 
 /// Puts an error of a commit into words: some leave it open whether the commit happened.

@@ -68,6 +68,13 @@ pub(crate) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// Tokens as they are stored, so that one can be found among them: `,5,7,`.
+pub(crate) fn tokens(tokens: &[Token]) -> String {
+    tokens.iter().fold(String::from(","), |text, token| {
+        text + &token.to_string() + ","
+    })
+}
+
 /// A value as JSON text.
 pub(crate) fn json(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value)

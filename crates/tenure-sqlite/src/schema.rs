@@ -3,7 +3,7 @@
 //! `user_version` holds the version, `application_id` says that the file is tenure's. A migration
 //! is one transaction: killed in the middle, the old version is still there, whole.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tenure_core::{ErrorKind, StoreError};
@@ -57,6 +57,7 @@ CREATE TABLE tickets (
     boot TEXT NOT NULL,
     arrived INTEGER NOT NULL,     -- nanoseconds since boot
     seen INTEGER NOT NULL,        -- nanoseconds since boot
+    within TEXT NOT NULL,         -- tokens it runs under, each between commas: ,5,7,
     parked INTEGER NOT NULL DEFAULT 0 -- stepped aside, to come back
 );
 CREATE INDEX tickets_by_key ON tickets (key);
@@ -113,11 +114,19 @@ enum Found {
 
 /// Makes sure that the database is ours and of this version.
 pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError> {
-    match look(db).map_err(|error| explain(path, error))? {
+    let found = look(db).and_then(|found| match found {
+        Found::Ours(_) => Ok(found),
+        // Somebody may be making it at this moment: look again, at one state of it.
+        Found::Empty | Found::Foreign => look(&*db.unchecked_transaction()?),
+    });
+    match found.map_err(|error| explain(path, error))? {
         Found::Ours(VERSION) => Ok(()),
         Found::Ours(version) if version > VERSION => Err(StoreError::new(
             ErrorKind::TooNew,
-            format!("{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})", path.display()),
+            format!(
+                "{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})",
+                path.display()
+            ),
         )
         .fix("use the newer tenure; nothing was changed")),
         Found::Foreign => Err(StoreError::new(
@@ -125,16 +134,36 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError
             format!("{} is a database of another program", path.display()),
         )
         .fix("name another file; nothing was changed")),
-        Found::Empty | Found::Ours(_) => migrate(db).map_err(|error| explain(path, error)),
+        Found::Empty if lives_of(path).exists() => Err(StoreError::new(
+            ErrorKind::Damaged,
+            format!("{} has been emptied", path.display()),
+        )
+        .fix("what was held in it is lost; to begin anew, remove it and run tenure init")),
+        Found::Empty | Found::Ours(_) => {
+            migrate(db).map_err(|error| explain(path, error))?;
+            // Made last, it says that the database was once complete.
+            std::fs::create_dir_all(lives_of(path)).map_err(|error| {
+                StoreError::new(ErrorKind::Io, format!("{} can't be made", lives_of(path).display()))
+                    .because(error)
+            })
+        }
     }
+}
+
+/// Where the lives of those who use a database are kept: beside it.
+pub(crate) fn lives_of(path: &Path) -> PathBuf {
+    let mut lives = path.as_os_str().to_owned();
+    lives.push("-live");
+    PathBuf::from(lives)
 }
 
 fn look(db: &Connection) -> rusqlite::Result<Found> {
     let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
-    let version = number("PRAGMA user_version")?;
+    // Both are written by one commit: whoever sees the first, then sees the second.
     if number("PRAGMA application_id")? == APPLICATION {
-        return Ok(Found::Ours(version));
+        return Ok(Found::Ours(number("PRAGMA user_version")?));
     }
+    let version = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     Ok(if version == 0 && tables == 0 {
         Found::Empty
@@ -163,7 +192,14 @@ fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     tx.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))?;
-    tx.commit()
+    tx.commit()?;
+    // A power cut that undid all of this would bring back tokens that were given by then.
+    sync(db)
+}
+
+/// Makes all that was committed survive a power cut.
+pub(crate) fn sync(db: &Connection) -> rusqlite::Result<()> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
 /// Turns the write-ahead log on. SQLite does not call the busy handler for this, so several

@@ -172,10 +172,14 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, seed: Option<SeedRow>) -> Me
         (Some(mut lease), Some(seed)) if seed.runner == lease.holder.id.as_str() => {
             if seed.expires_at != rows::time(lease.expires.wall) {
                 // The same runner renewed it with its own tool.
-                match deadline(&seed.expires_at) {
-                    Some(expires) => lease.expires = expires,
-                    None => return malformed(key, &seed, None),
-                }
+                let Some(expires) = deadline(&seed.expires_at) else {
+                    let spoiled = Liveness::Unverifiable(Doubt::Malformed);
+                    return Merged {
+                        lease: Some((lease, Some(spoiled))),
+                        overruled: None,
+                    };
+                };
+                lease.expires = expires;
             }
             Merged {
                 lease: Some((lease, None)),
@@ -226,7 +230,7 @@ fn unknown(key: &Key, seed: &SeedRow) -> Lease {
     let id = HolderId::parse(seed.runner.clone()).unwrap_or_else(|_| HolderId::unreadable());
     Lease {
         key: key.clone(),
-        token: Token(0),
+        token: Token::NONE,
         holder: Holder {
             id,
             host: "an unknown host".into(),

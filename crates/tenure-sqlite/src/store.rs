@@ -20,6 +20,7 @@ use tenure_host::{Bell, HostClock, Life, LifeFolder, bell, identity};
 use crate::connection;
 use crate::fault::{explain, explain_commit};
 use crate::history::{self, Keep};
+use crate::schema;
 use crate::write::{Failure, Write};
 
 use crate::view::Reader;
@@ -83,17 +84,16 @@ impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let connection = connection::open(path)?;
-        let file = connection::which_file(path)?;
-        let mut lives = path.as_os_str().to_owned();
-        lives.push("-live");
+        // Whoever comes by a link must meet the others at the same place.
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         Ok(Self {
             db: Mutex::new(Database {
                 connection,
                 commits: 0,
             }),
+            file: connection::which_file(path)?,
             path: path.to_owned(),
-            file,
-            lives: LifeFolder::new(lives),
+            lives: LifeFolder::new(schema::lives_of(&real)),
             life: OnceLock::new(),
             beginning: Mutex::new(()),
             watches: Watches::default(),
@@ -188,12 +188,17 @@ impl SqliteStore {
             reader,
             keep,
             rings: Vec::new(),
+            durable: false,
         };
         let answer = verb(&mut write).map_err(|failure| self.explain(failure))?;
         let rings = std::mem::take(&mut write.rings);
+        let durable = write.durable;
         let seen = data_version(&tx).map_err(|error| explain(&self.path, error))?;
         tx.commit()
             .map_err(|error| explain_commit(&self.path, error))?;
+        if durable {
+            schema::sync(&db.connection).map_err(|error| explain_commit(&self.path, error))?;
+        }
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }

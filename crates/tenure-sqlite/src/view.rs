@@ -129,16 +129,27 @@ impl Reader<'_> {
 
     /// The newest token, jumped ahead if this is the first look in a new boot.
     pub(crate) fn newest(&self) -> rusqlite::Result<Token> {
-        let (newest, boot) = self
-            .db
-            .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
-            .query_row([], |row| Ok((row.get::<_, i64>(0)?, BootId(row.get(1)?))))?;
-        let newest = u64::try_from(newest).unwrap_or(0);
-        Ok(Token(if boot.differs(&self.now.boot) {
-            newest.saturating_add(JUMP)
+        let (newest, boot) = self.tokens()?;
+        let jump = if boot.differs(&self.now.boot) {
+            JUMP
         } else {
-            newest
-        }))
+            0
+        };
+        Ok(Token(newest.saturating_add(jump)))
+    }
+
+    /// Whether no token was given in this boot yet.
+    pub(crate) fn newest_is_of_an_earlier_boot(&self) -> rusqlite::Result<bool> {
+        Ok(!self.tokens()?.1.same(&self.now.boot))
+    }
+
+    fn tokens(&self) -> rusqlite::Result<(u64, BootId)> {
+        self.db
+            .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
+            .query_row([], |row| {
+                let newest = row.get::<_, i64>(0)?;
+                Ok((u64::try_from(newest).unwrap_or(0), BootId(row.get(1)?)))
+            })
     }
 
     /// Every key that is held or waited for.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::params;
-use tenure_core::cycle;
+use tenure_core::cycle::{self, Held};
 use tenure_core::decide::{self, Seat, View};
 use tenure_core::queue::Rank;
 use tenure_core::{
@@ -43,6 +43,8 @@ pub(crate) struct Write<'a> {
     pub(crate) keep: Keep,
     /// Whom to wake once it is committed.
     pub(crate) rings: Vec<LifeId>,
+    /// Whether it must survive a power cut before anybody hears of it.
+    pub(crate) durable: bool,
 }
 
 impl Write<'_> {
@@ -140,6 +142,8 @@ impl Write<'_> {
             heartbeat_at: now.wall,
             ttl: claim.ttl,
         };
+        // The first token of a boot is the ground that the next jump starts from.
+        self.durable |= self.reader.newest_is_of_an_earlier_boot()?;
         self.reader
             .db
             .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
@@ -249,9 +253,11 @@ impl Write<'_> {
             return Ok(ticket);
         }
         let binding = rows::json(&claim.asker)?;
+        let within = rows::tokens(&claim.within);
         if let Seat::Resumed(ticket) = seat {
             db.prepare_cached(
-                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, parked = 0 WHERE ticket = ?6",
+                "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, within = ?6, parked = 0
+                 WHERE ticket = ?7",
             )?
             .execute(params![
                 claim.holder.host,
@@ -259,6 +265,7 @@ impl Write<'_> {
                 binding,
                 claim.priority.level(),
                 seen,
+                within,
                 rows::number(ticket.0)
             ])?;
             return Ok(ticket);
@@ -271,8 +278,8 @@ impl Write<'_> {
             self.drop_ticket(Seat::Own(waiter.ticket))?;
         }
         db.prepare_cached(
-            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             claim.key.as_str(),
@@ -285,6 +292,7 @@ impl Write<'_> {
             now.boot.0,
             rows::nanos(decide::arrival(now, &view.queue)),
             seen,
+            within,
         ])?;
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
@@ -297,30 +305,43 @@ impl Write<'_> {
         if decide::reap(self.now(), view).is_some() {
             return Ok(None);
         }
-        cycle::find(&claim.holder.id, &claim.key, &lease.holder.id, |holder| {
-            self.waits_of(holder)
+        let holder = (lease.holder.id.clone(), lease.token);
+        let ours =
+            |(holder, token): &Held| *holder == claim.holder.id || claim.within.contains(token);
+        cycle::find(&claim.holder.id, &claim.key, &holder, ours, |held| {
+            self.waits_of(held)
         })
     }
 
-    /// What a holder waits for, and who holds that.
-    pub(crate) fn waits_of(&self, holder: &HolderId) -> Result<Vec<(Key, HolderId)>, Failure> {
-        let keys = self
+    /// What the holder of a grant waits for, by its name or in a command that runs under the
+    /// grant, and who holds that.
+    fn waits_of(&self, (holder, token): &Held) -> Result<Vec<(Key, Held)>, Failure> {
+        let tickets = self
             .reader
             .db
-            .prepare_cached("SELECT DISTINCT key FROM tickets WHERE holder = ?1")?
-            .query_map([holder.as_str()], |row| row.get::<_, String>(0))?
+            .prepare_cached(
+                "SELECT key, ticket FROM tickets WHERE holder = ?1 OR instr(within, ?2)",
+            )?
+            .query_map(params![holder.as_str(), rows::tokens(&[*token])], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+            })?
             .collect::<Result<Vec<_>, _>>()?;
         let mut waits = Vec::new();
-        for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
-            let here =
-                |waiter: &Waiter| waiter.holder.id == *holder && waiter.presence == Presence::Here;
-            if !self.reader.queue(&key, Some(holder))?.iter().any(here) {
+        for (key, ticket) in tickets {
+            let Ok(key) = Key::parse(key) else { continue };
+            // One that is gone waits for nothing.
+            let waits_here = |waiter: &Waiter| {
+                rows::number(waiter.ticket.0) == ticket
+                    && waiter.presence == Presence::Here
+                    && self.reader.lives(&waiter.holder)
+            };
+            if !self.reader.queue(&key, None)?.iter().any(waits_here) {
                 continue;
             }
             if let (Some(lease), _) = self.reader.lease(&key)? {
                 let (lease, verdict) = self.reader.verdict(lease);
                 if verdict.over().is_none() && lease.holder.id != *holder {
-                    waits.push((key, lease.holder.id));
+                    waits.push((key, (lease.holder.id, lease.token)));
                 }
             }
         }

@@ -1,1 +1,123 @@
-//! stub
+//! One battery that every store must pass, with real processes and an independent witness.
+//!
+//! A store's own test file is a few lines:
+//!
+//! ```ignore
+//! use tenure_testkit::Subject;
+//!
+//! tenure_testkit::battery!(Subject::opened_by(|place| {
+//!     Box::new(MyStore::open(&place.join("store")).unwrap())
+//! }));
+//! ```
+//!
+//! # Contents
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`subject`] | [`Subject`]: the store under test, and what the battery may do to it |
+//! | [`checks`] | the checks, one file for each guarantee or two |
+//! | [`witness`] | [`Witness`]: sees two holders at once, and knows nothing of tenure |
+//! | [`history`] | checks a store's own story for contradictions |
+//! | [`run`] | [`Run`]: one check under way: its seed, its place, its summary |
+//! | [`process`] | [`Process`]: a real process, to be killed, stopped and continued |
+//! | [`worker`] | what such a process does: its [`worker::Task`] |
+//! | [`puppet`] | [`Puppet`]: a process that does one verb at a time, as it is told |
+//! | [`ask`] | [`Ask`]: a claim in few words |
+//! | [`waiting`] | try, queue, wait: the least loop that a waiting process needs |
+//! | [`limit`] | protection against a test that hangs |
+//! | [`chance`] | [`Chance`]: random numbers that can be had again |
+//! | [`clock`] | [`FakeClock`]: both clocks and the boot, moved by hand |
+//!
+//! # How a check runs
+//!
+//! Real processes are made by starting the test binary again for its one test `worker`, with a
+//! job in an environment variable. Without that variable, `worker` returns at once.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `TENURE_BATTERY_SEED` | the seed of every random choice; each check prints the one it used |
+//! | `TENURE_BATTERY_SCALE` | how many times more than usual to do |
+//!
+//! # Limitations
+//!
+//! The kernel's schedule is not part of the seed: the same seed makes the same choices, not the
+//! same race. Linux only, as the stores of one machine are.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "this crate is test code: a check fails by panicking"
+)]
+
+pub mod ask;
+pub mod chance;
+pub mod checks;
+pub mod clock;
+pub mod history;
+pub mod limit;
+pub mod process;
+pub mod puppet;
+pub mod run;
+pub mod subject;
+pub mod waiting;
+pub mod witness;
+pub mod worker;
+
+pub use ask::Ask;
+pub use chance::Chance;
+pub use clock::FakeClock;
+pub use process::Process;
+pub use puppet::{Answer, Puppet};
+pub use run::Run;
+pub use subject::Subject;
+pub use witness::Witness;
+
+/// Makes one test for each check of the battery, and the `worker` that their processes run.
+#[macro_export]
+macro_rules! battery {
+    ($subject:expr) => {
+        $crate::battery! { @checks $subject;
+            one_holder::eight_processes_never_hold_one_key_together,
+            takeover::a_killed_holder_is_followed_by_exactly_one_of_many_waiters,
+            late::a_stopped_holder_whose_time_ran_out_is_late_everywhere,
+            late::a_late_holder_goes_on_if_nobody_took_the_key,
+            order::first_come_first_served_among_equals,
+            order::priority_overtakes_only_within_the_bound,
+            cut_off::a_waiter_that_was_cut_off_keeps_its_place,
+            cut_off::a_waiter_that_was_cut_off_in_the_middle_keeps_its_place,
+            cut_off::a_waiter_that_steps_aside_keeps_its_place,
+            cut_off::a_made_up_name_does_not_get_its_place_back,
+            tokens::tokens_grow_over_restarts_release_and_force,
+            release::only_the_holder_releases,
+            release::another_name_in_the_same_process_is_another_holder,
+            reaper::a_renewed_lease_is_left_alone_by_a_reaper,
+            reaper::an_expired_lease_is_reaped_once,
+            crash::a_crash_at_any_step_leaves_a_usable_store,
+            deadlock::a_wait_that_would_close_a_cycle_is_refused,
+            deadlock::a_dead_waiter_closes_no_cycle,
+            waking::waiters_are_woken_by_release_death_and_leaving,
+            waking::a_waiter_is_woken_by_the_death_of_one_that_overtook_it,
+            waking::a_waiter_behind_a_dead_one_sleeps,
+        }
+    };
+    (@checks $subject:expr; $($file:ident::$check:ident,)+) => {
+        fn subject() -> $crate::Subject {
+            $crate::Subject::tested_in($subject, module_path!())
+        }
+
+        /// Not a test: what the processes of the battery run. See `tenure_testkit::worker`.
+        #[test]
+        fn worker() {
+            $crate::worker::work(&subject());
+        }
+
+        $(
+            #[test]
+            fn $check() {
+                $crate::checks::$file::$check(&subject());
+            }
+        )+
+    };
+}

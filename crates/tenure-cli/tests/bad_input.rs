@@ -1,0 +1,336 @@
+//! What was typed wrong is refused with its exit code and a way out, and nothing happens.
+
+mod project;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use project::Project;
+
+/// A call that has to be refused: the words before and after, what stands between them, the code
+/// for programs, and words for people.
+struct Bad<'a>(&'a str, &'a str, &'a str, &'a [&'a str]);
+
+#[track_caller]
+fn refused(project: &Project, cases: &[Bad<'_>]) {
+    for Bad(words, odd, code, said) in cases {
+        let call = |flag: &str| {
+            let call = project.call(words).arg(odd);
+            let call = if flag.is_empty() {
+                call
+            } else {
+                call.arg(flag)
+            };
+            if words.starts_with("run") {
+                call.sh("touch ran")
+            } else {
+                call
+            }
+        };
+        let text = call("").end().fails(2, said);
+        assert_eq!(text.out, "", "{words} {odd:?}");
+        let json = call("--json").end().exits(2);
+        assert_eq!(json.error(), *code, "{words} {odd:?}");
+        assert!(!project.path("ran").exists(), "{words} {odd:?}");
+    }
+    assert_eq!(
+        project.tenure("locks history").exits(0).out,
+        "Nothing has happened yet.\n"
+    );
+}
+
+#[test]
+fn a_key_needs_a_name_that_can_be_shown() {
+    let project = Project::new();
+    let long = "k".repeat(256);
+    let wide = "é".repeat(128);
+    let names: [(&str, &[&str]); 9] = [
+        ("", &["key is empty", "build"]),
+        ("   ", &["key is empty"]),
+        ("two\nlines", &["control character", "\\n"]),
+        ("bell\u{7}", &["control character"]),
+        ("esc\u{1b}[2J", &["control character"]),
+        (" padded", &["white space"]),
+        (&long, &["256 bytes", "at most 255"]),
+        (&wide, &["256 bytes"]),
+        ("task:", &["empty", "task:42"]),
+    ];
+    for verb in ["run", "acquire", "renew", "release", "fence --token 1"] {
+        let cases: Vec<Bad<'_>> = names
+            .iter()
+            .map(|(name, said)| Bad(verb, name, "BAD_NAME", said))
+            .collect();
+        refused(&project, &cases);
+    }
+}
+
+#[test]
+fn a_holder_needs_a_name_that_can_be_shown() {
+    let project = Project::new();
+    let long = "h".repeat(256);
+    for words in ["run build --as", "acquire build --as"] {
+        refused(
+            &project,
+            &[
+                Bad(words, "", "BAD_NAME", &["holder is empty", "--as agent-1"]),
+                Bad(words, "a\nb", "BAD_NAME", &["holder", "control character"]),
+                Bad(words, &long, "BAD_NAME", &["holder", "256 bytes"]),
+            ],
+        );
+    }
+}
+
+#[test]
+fn the_longest_and_the_oddest_names_that_are_allowed_work_everywhere() {
+    let project = Project::new();
+    let long = "k".repeat(255);
+    for key in [
+        long.as_str(),
+        "with space",
+        "ünïcödé 🔑",
+        "a'b\"c$d`e;f",
+        "-",
+        "%s%n",
+        "../../etc/passwd",
+        "*",
+    ] {
+        let call = |words: &str| {
+            project
+                .call(words)
+                .arg("--as")
+                .arg("me")
+                .arg("--")
+                .arg(key)
+                .end()
+        };
+        call("acquire").exits(0);
+        call("renew").exits(0);
+        assert!(
+            project.tenure("locks list").exits(0).out.contains(key),
+            "{key}"
+        );
+        call("locks show").exits(0);
+        call("release").exits(0);
+        call("locks history").exits(0);
+    }
+}
+
+#[test]
+fn a_time_to_live_must_make_sense() {
+    let project = Project::new();
+    for words in [
+        "run build --ttl",
+        "acquire build --ttl",
+        "renew build --ttl",
+    ] {
+        refused(
+            &project,
+            &[
+                Bad(words, "0s", "BAD_TTL", &["0s", "between 100ms and 30d"]),
+                Bad(words, "1ms", "BAD_TTL", &["between 100ms and 30d"]),
+                Bad(words, "31d", "BAD_TTL", &["31d", "between 100ms and 30d"]),
+                Bad(words, "-5s", "USAGE", &["-5s", "negative"]),
+                Bad(words, "99999999999d", "USAGE", &["too long"]),
+                Bad(
+                    words,
+                    "soon",
+                    "USAGE",
+                    &["not a duration", "30s, 5m or 1h30m"],
+                ),
+                Bad(words, "30", "USAGE", &["30 what?", "30s"]),
+                Bad(words, "", "USAGE", &["--ttl"]),
+                Bad(words, "1mo", "USAGE", &["months"]),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_wait_and_a_priority_must_make_sense() {
+    let project = Project::new();
+    refused(
+        &project,
+        &[
+            Bad("run build --wait", "-5s", "USAGE", &["negative"]),
+            Bad("run build --wait", "later", "USAGE", &["not a duration"]),
+            Bad(
+                "run build --wait",
+                "9999999999999999999999d",
+                "USAGE",
+                &["too long"],
+            ),
+            Bad(
+                "run build --priority",
+                "10",
+                "USAGE",
+                &["0 (low) to 9 (high)"],
+            ),
+            Bad(
+                "run build --priority",
+                "high",
+                "USAGE",
+                &["0 (low) to 9 (high)"],
+            ),
+            Bad(
+                "acquire build --priority=-1",
+                "--no-wait",
+                "USAGE",
+                &["0 (low) to 9 (high)"],
+            ),
+            Bad("fence build --token", "abc", "USAGE", &["--token"]),
+            Bad("fence build --token=-1", "--quiet", "USAGE", &["--token"]),
+        ],
+    );
+}
+
+#[test]
+fn an_unknown_store_is_named_with_one_that_is_known() {
+    let project = Project::new();
+    for words in [
+        "run build --store",
+        "acquire build --store",
+        "locks list --store",
+    ] {
+        refused(
+            &project,
+            &[
+                Bad(
+                    words,
+                    "redis://localhost",
+                    "BAD_STORE",
+                    &["redis://localhost", "sqlite:PATH"],
+                ),
+                Bad(words, "/some/path.db", "BAD_STORE", &["sqlite:PATH"]),
+                Bad(words, "sqlite:", "BAD_STORE", &["names no file"]),
+                Bad(words, "", "BAD_STORE", &["sqlite:PATH"]),
+            ],
+        );
+    }
+}
+
+#[test]
+fn words_that_nobody_knows_are_usage_errors() {
+    let project = Project::new();
+    for words in [
+        "frobnicate",
+        "run",
+        "acquire",
+        "locks",
+        "locks frobnicate",
+        "release",
+        "fence build",
+        "run build --frob -- true",
+        "completions tcsh",
+        "init extra",
+        "--frob",
+    ] {
+        let said = project.tenure(words).exits(2);
+        assert!(
+            !said.err.is_empty() && said.out.is_empty(),
+            "{words}: {said:?}"
+        );
+        if words != "locks" {
+            let json = project.tenure(&format!("--json {words}")).exits(2);
+            assert_eq!(json.error(), "USAGE", "{words}");
+            assert_eq!(json.err, "", "{words}");
+        }
+    }
+    // After -- it is the command's.
+    let said = project.tenure("run -- echo --json").exits(2);
+    assert_eq!(said.out, "");
+    project
+        .tenure("man frobnicate")
+        .fails(4, &["frobnicate", "acquire, renew, release"]);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_without_a_crash() {
+    let project = Project::new();
+    let odd = OsStr::from_bytes(b"k\xff");
+    for words in [
+        "run",
+        "acquire",
+        "release",
+        "acquire build --as",
+        "acquire build --ttl",
+        "locks show",
+        "locks list --store",
+        "man",
+    ] {
+        let call = project.call(words).arg(odd);
+        let call = if words == "run" {
+            call.sh("true")
+        } else {
+            call
+        };
+        let said = call.end().exits(2);
+        assert!(said.err.contains("UTF-8"), "{words}: {said:?}");
+    }
+    project
+        .call("acquire build")
+        .env("TENURE_HOLDER", odd)
+        .end()
+        .exits(2);
+    project
+        .call("locks list")
+        .env("TENURE_LOCKING_WAIT_TIMEOUT", odd)
+        .end()
+        .exits(2);
+    project
+        .call("run build")
+        .env("HOME", odd)
+        .env("USER", odd)
+        .sh("true")
+        .end()
+        .exits(0);
+}
+
+#[test]
+fn a_strange_login_name_keeps_nobody_out() {
+    // The person did not choose a holder's name, so it is not theirs to correct.
+    let project = Project::new();
+    for user in ["", "a\nb", " ", &"u".repeat(300)] {
+        project
+            .call("run build")
+            .env("USER", user)
+            .sh("true")
+            .end()
+            .exits(0);
+        project
+            .call("acquire build")
+            .env("USER", user)
+            .end()
+            .exits(0);
+        project.tenure("locks release build --force").exits(0);
+    }
+}
+
+#[test]
+fn an_empty_holder_in_the_environment_counts_as_none() {
+    // As an empty TENURE_LOCKING_WAIT_TIMEOUT does: some tools can't unset a variable.
+    let project = Project::new();
+    project
+        .call("run build")
+        .env("TENURE_HOLDER", "")
+        .sh("true")
+        .end()
+        .exits(0);
+    project
+        .call("acquire build")
+        .env("TENURE_HOLDER", "")
+        .end()
+        .exits(0);
+}
+
+#[test]
+fn what_runs_under_a_grant_may_say_anything_about_it() {
+    let project = Project::new();
+    for within in ["", ",", "abc", "1,2,,x", "99999999999999999999999999"] {
+        project
+            .call("run build")
+            .env("TENURE_WITHIN", within)
+            .sh("true")
+            .end()
+            .exits(0);
+    }
+}

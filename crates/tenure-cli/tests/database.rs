@@ -1,0 +1,262 @@
+//! Databases that can't be used: each is refused in words, and no command is run without a lock.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod project;
+
+use std::fs;
+
+use project::{Project, Said};
+
+/// A project that has given two keys away, with everything in the database file itself.
+fn used() -> Project {
+    let project = Project::new();
+    project.acquire("build --as me");
+    project.acquire("other --as me");
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    db.close().unwrap();
+    for side in ["-wal", "-shm"] {
+        let _ = fs::remove_file(project.path(&format!(".tenure/tenure.db{side}")));
+    }
+    project
+}
+
+/// No command is run, and the error names the file, the trouble and the way out.
+#[track_caller]
+fn refused(project: &Project, code: &str, words: &[&str]) {
+    let run = project
+        .call("run build --no-wait")
+        .sh("touch ran")
+        .end()
+        .fails(1, words);
+    assert!(run.err.contains("tenure.db"), "{run:?}");
+    assert!(!project.path("ran").exists());
+    for words in [
+        "acquire build --no-wait",
+        "locks list",
+        "fence build --token 1",
+        "locks history",
+        "init",
+    ] {
+        let said = project.tenure(&format!("{words} --json")).exits(1);
+        assert_eq!(said.error(), code, "{words}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database() {
+    let project = used();
+    fs::write(
+        project.database(),
+        "These are not the locks you are looking for. ".repeat(100),
+    )
+    .unwrap();
+    refused(
+        &project,
+        "NOT_A_STORE",
+        &["is not a database", "move it away", "tenure init"],
+    );
+}
+
+#[test]
+fn a_truncated_database() {
+    let project = used();
+    let whole = fs::read(project.database()).unwrap();
+    for part in [whole.len() / 2, 4096, 100, 16] {
+        fs::write(project.database(), &whole[..part]).unwrap();
+        refused(&project, code(part), &["tenure.db", "move it away"]);
+    }
+    // A missing byte may go unnoticed, but it frees nothing.
+    fs::write(project.database(), &whole[..whole.len() - 1]).unwrap();
+    let run = project.call("run build --no-wait").sh("touch ran").end();
+    assert!([1, 6].contains(&run.code), "{run:?}");
+    fs::write(project.database(), &whole).unwrap();
+    project.tenure("fence build --token 1").exits(0);
+}
+
+/// Less than SQLite's header can't even be told from something else.
+fn code(bytes: usize) -> &'static str {
+    if bytes < 100 {
+        "NOT_A_STORE"
+    } else {
+        "STORE_DAMAGED"
+    }
+}
+
+#[test]
+fn a_database_truncated_to_nothing_is_not_taken_for_a_new_one() {
+    // Or tokens would begin at 1 again, and every lease would be forgotten without a word.
+    let project = used();
+    fs::write(project.database(), "").unwrap();
+    let run = project.call("run build --no-wait").sh("touch ran").end();
+    assert!(!project.path("ran").exists(), "'me' holds the key: {run:?}");
+    run.fails(1, &["tenure.db"]);
+}
+
+#[test]
+fn a_folder() {
+    let project = used();
+    fs::remove_file(project.database()).unwrap();
+    fs::create_dir(project.database()).unwrap();
+    refused(&project, "NOT_A_STORE", &["is a folder, not a database"]);
+}
+
+#[test]
+fn a_database_of_a_newer_tenure() {
+    let project = used();
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.pragma_update(None, "user_version", 99).unwrap();
+    refused(
+        &project,
+        "STORE_TOO_NEW",
+        &["newer tenure", "schema 99", "nothing was changed"],
+    );
+    let version: i32 = db
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn a_database_of_another_program() {
+    let project = Project::new();
+    let other = project.path("other.db");
+    let db = rusqlite::Connection::open(&other).unwrap();
+    db.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1);")
+        .unwrap();
+    drop(db);
+    let before = fs::read(&other).unwrap();
+    let said = project.tenure("run build --store sqlite:other.db -- touch ran");
+    said.fails(1, &["other.db", "another program", "nothing was changed"]);
+    assert!(!project.path("ran").exists());
+    assert_eq!(fs::read(&other).unwrap(), before);
+}
+
+#[test]
+fn a_store_in_a_folder_that_does_not_exist() {
+    let project = Project::new();
+    let said = project.tenure("run build --store sqlite:no/such/folder/x.db -- touch ran");
+    said.fails(
+        1,
+        &[
+            "no/such/folder/x.db",
+            "can't be opened",
+            "check that its folder exists",
+        ],
+    );
+    assert!(!project.path("ran").exists());
+}
+
+#[test]
+fn a_row_that_somebody_garbled_by_hand() {
+    let project = used();
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    for (column, value) in [
+        ("binding", "{not json"),
+        ("expires_at", "tomorrow"),
+        ("expires_boot", "soon"),
+        ("token", "x"),
+    ] {
+        let before: rusqlite::types::Value = db
+            .query_row(
+                &format!("SELECT {column} FROM leases WHERE key = 'build'"),
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        let update = format!("UPDATE leases SET {column} = ?1 WHERE key = 'build'");
+        db.execute(&update, [value]).unwrap();
+        let run = project.call("run build --no-wait").sh("touch ran").end();
+        assert!([1, 6].contains(&run.code), "{column}: {run:?}");
+        assert!(!project.path("ran").exists(), "{column}");
+        db.execute(&update, [before]).unwrap();
+    }
+    project.tenure("fence build --token 1").exits(0);
+}
+
+#[test]
+fn a_writer_that_does_not_let_go_is_waited_for_and_then_named_as_the_trouble() {
+    let project = used();
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let run = project.call("run build").sh("touch ran").start();
+    let list = project.tenure("locks list").exits(0).out;
+    assert!(list.contains("build"), "looking needs no writing: {list}");
+    run.ended().fails(
+        1,
+        &[
+            "tenure.db",
+            "held by another program",
+            "try again",
+            "nothing was changed",
+        ],
+    );
+    assert!(!project.path("ran").exists());
+    db.execute_batch("COMMIT").unwrap();
+    project.tenure("release build --as me").exits(0);
+}
+
+/// Runs a script with mounts of its own, if this machine allows that.
+fn with_mounts(project: &Project, script: &str) -> Option<Said> {
+    let unshare = |script: &str| {
+        let mut command = project.program("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+        project.prepare(command).end()
+    };
+    let try_out = unshare("mount -t tmpfs none /mnt");
+    if try_out.code != 0 {
+        eprintln!("skipped: no mounts here ({})", try_out.err.trim());
+        return None;
+    }
+    Some(unshare(script))
+}
+
+#[test]
+fn a_read_only_database() {
+    let project = used();
+    let script = "mount --bind . . && mount -o remount,bind,ro . && cd \"$PWD\" || exit 99
+        $TENURE run build --no-wait -- touch /dev/null/ran; echo run $?
+        $TENURE run free --no-wait -- touch /dev/null/ran; echo run $?
+        $TENURE acquire free --as me --json; echo acquire $?";
+    let Some(said) = with_mounts(&project, script) else {
+        return;
+    };
+    let said = said.exits(0);
+    assert!(said.out.starts_with("run 1\nrun 1\n"), "{said:?}");
+    assert!(said.out.ends_with("acquire 1\n"), "{said:?}");
+    assert!(said.err.contains("tenure.db"), "{said:?}");
+    assert!(
+        said.err.contains("may not be written") || said.err.contains("may be written"),
+        "{said:?}"
+    );
+    assert!(
+        !said.err.contains("/dev/null/ran"),
+        "a command was run: {said:?}"
+    );
+}
+
+#[test]
+fn a_full_disk() {
+    let project = Project::uninitialised();
+    let script = "mount -t tmpfs -o size=400k none /mnt && cd /mnt && $TENURE init -q || exit 99
+        token=$($TENURE acquire held --as me -q) || exit 98
+        dd if=/dev/zero of=fill bs=1k count=1000 2> /dev/null
+        $TENURE run build --no-wait -- echo ran; echo run $?
+        $TENURE fence held --token $token --quiet; echo fence $?
+        rm fill
+        $TENURE run build --no-wait -- echo ran; echo run $?
+        $TENURE fence held --token $token --quiet; echo fence $?";
+    let Some(said) = with_mounts(&project, script) else {
+        return;
+    };
+    let said = said.exits(0);
+    assert_eq!(
+        said.out, "run 1\nfence 0\nran\nrun 0\nfence 0\n",
+        "{said:?}"
+    );
+    assert!(
+        said.err.contains("no space left") || said.err.contains("has space"),
+        "{said:?}"
+    );
+}

@@ -1,0 +1,221 @@
+//! A lease that is lost while its command runs: the command is stopped, and tenure exits with 7.
+
+mod project;
+
+use std::time::Duration;
+
+use project::{Project, process, until};
+use rustix::process::Signal;
+
+#[test]
+fn force_ends_the_command_and_tenure_says_so() {
+    let project = Project::new();
+    let script = "trap 'echo told >> heard; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
+    let run = project
+        .call("run build --as worker --ttl 1h")
+        .sh(script)
+        .start();
+    until("the command runs", || !run.out().is_empty());
+    let said = project
+        .tenure("locks release build --force --as boss")
+        .exits(0);
+    assert!(
+        said.out.contains("worker") && said.out.contains("boss"),
+        "{said:?}"
+    );
+
+    let said = run.ended().exits(7);
+    for word in [
+        "lease on build",
+        "token 1",
+        "lost",
+        "taken away",
+        "locks history build",
+        "stopped",
+    ] {
+        assert!(said.err.contains(word), "{word}: {said:?}");
+    }
+    assert_eq!(project.read("heard"), "told\n");
+    assert_eq!(project.story("build"), "granted 1, forced 1");
+}
+
+#[test]
+fn a_command_that_does_not_listen_is_killed_after_the_grace_time() {
+    let project = Project::new();
+    let script = "trap '' TERM; echo $$; sleep 300 & sleep 300; sleep 300";
+    let run = project
+        .call("run build --json --ttl 1h")
+        .env("TENURE_RUN_KILL_GRACE", "300ms")
+        .sh(script)
+        .start();
+    until("the command runs", || {
+        !run.out().is_empty() && process::members(run.command()).len() == 3
+    });
+    let group = run.command();
+    project.tenure("locks release build --force").exits(0);
+    let said = run.ended().exits(7);
+    until("the group is gone", || process::members(group).is_empty());
+    let json: serde_json::Value =
+        serde_json::from_str(said.out.split_once('\n').unwrap().1).unwrap();
+    assert_eq!(json["error"]["code"], "LEASE_LOST");
+    assert_eq!(json["error"]["details"]["token"], 1);
+}
+
+#[test]
+fn what_does_not_listen_in_the_background_is_killed_with_the_rest() {
+    let project = Project::new();
+    let script =
+        "sh -c 'trap \"\" TERM; echo deaf >> deaf; while :; do sleep 0.05; done' & echo $$; wait";
+    let run = project.call("run build --ttl 1h").sh(script).start();
+    until("both run", || {
+        !run.out().is_empty() && project.read("deaf") == "deaf\n"
+    });
+    let group = run.command();
+    project.tenure("locks release build --force").exits(0);
+    run.ended().exits(7);
+    until("the group is gone", || process::members(group).is_empty());
+}
+
+#[test]
+fn a_stopped_command_is_ended_too() {
+    let project = Project::new();
+    let run = project.hold("run build --ttl 1h");
+    process::signal(run.command(), Signal::STOP);
+    project.tenure("locks release build --force").exits(0);
+    run.ended().exits(7);
+}
+
+#[test]
+fn a_lease_is_renewed_for_as_long_as_the_command_runs() {
+    let project = Project::new();
+    let mut run = project.hold("run build --ttl 300ms");
+    until("it was renewed three times", || {
+        let renewed = project
+            .history("build")
+            .into_iter()
+            .find(|(kind, _, _)| kind == "renewed");
+        renewed.is_some_and(|(_, _, event)| event["times"].as_u64().unwrap() >= 3)
+    });
+    project.tenure("run build --no-wait -- true").exits(6);
+    project.tenure("fence build --token 1").exits(0);
+    run.let_go();
+    run.ended().exits(0);
+}
+
+#[test]
+fn a_tenure_that_was_stopped_and_overtaken_ends_its_command() {
+    let project = Project::new();
+    let run = project.hold("run build --as slow --ttl 500ms");
+    let command = run.command();
+    run.signal(Signal::STOP);
+    let said = project
+        .tenure("run build --as quick --wait 10m -- sh -c exit")
+        .exits(0);
+    assert_eq!(said.out, "");
+    let quick = project.acquire("build --as other --ttl 1h");
+    run.signal(Signal::CONT);
+    let said = run.ended().exits(7);
+    assert!(
+        said.err.contains("other (on") && said.err.contains(&quick.to_string()),
+        "{said:?}"
+    );
+    until("its command is gone", || !process::alive(command));
+    assert!(
+        project.story("build").contains("expired 1, granted 2"),
+        "{}",
+        project.story("build")
+    );
+    project
+        .tenure(&format!("fence build --token {quick}"))
+        .exits(0);
+}
+
+#[test]
+fn a_tenure_that_was_stopped_and_not_overtaken_goes_on() {
+    let project = Project::new();
+    let mut run = project.hold("run build --ttl 400ms");
+    run.signal(Signal::STOP);
+    until("its lease has run out", || {
+        project.verdict("build") == "expired"
+    });
+    let list = project.tenure("locks list").exits(0).out;
+    assert!(list.contains("EXPIRED"), "{list}");
+    run.signal(Signal::CONT);
+    until("it has renewed its lease", || {
+        project.verdict("build") == "alive"
+    });
+    project.tenure("run build --no-wait -- true").exits(6);
+    run.let_go();
+    run.ended().exits(0);
+    assert!(
+        !project.story("build").contains("expired"),
+        "{}",
+        project.story("build")
+    );
+}
+
+#[test]
+fn a_lease_that_was_cleaned_up_while_its_tenure_was_stopped_is_lost() {
+    let project = Project::new();
+    let run = project.hold("run build --ttl 300ms");
+    run.signal(Signal::STOP);
+    until("its lease has run out", || {
+        project.verdict("build") == "expired"
+    });
+    let said = project.tenure("locks cleanup").exits(0);
+    assert!(said.out.contains("Freed build"), "{said:?}");
+    run.signal(Signal::CONT);
+    run.ended().fails(7, &["lost"]);
+}
+
+#[test]
+fn a_loss_that_is_seen_only_at_the_end_is_said_all_the_same() {
+    let project = Project::new();
+    // The command takes its own lease away and ends before anybody could notice.
+    let script = "$TENURE locks release build --force --quiet; exit 0";
+    project
+        .call("run build")
+        .sh(script)
+        .end()
+        .fails(7, &["lost"]);
+}
+
+#[test]
+fn a_removed_database_does_not_leave_the_command_running_for_ever() {
+    let project = Project::new();
+    let run = project.hold("run build --ttl 600ms");
+    let command = run.command();
+    std::fs::remove_dir_all(project.path(".tenure")).unwrap();
+    let said = run.ended().exits(7);
+    assert!(said.err.contains("removed or replaced"), "{said:?}");
+    until("its command is gone", || !process::alive(command));
+}
+
+#[test]
+fn a_writer_that_holds_the_database_for_a_moment_costs_nobody_the_lease() {
+    let project = Project::new();
+    let mut run = project.hold("run build --ttl 2s");
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    for _ in 0..3 {
+        db.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        db.execute_batch("COMMIT").unwrap();
+    }
+    run.let_go();
+    run.ended().exits(0);
+    assert!(
+        project.story("build").ends_with("released 1"),
+        "{}",
+        project.story("build")
+    );
+}
+
+#[test]
+fn a_key_that_can_not_be_given_back_is_complained_of() {
+    let project = Project::new();
+    let mut run = project.hold("run build --ttl 1h");
+    std::fs::remove_dir_all(project.path(".tenure")).unwrap();
+    run.let_go();
+    let said = run.ended().exits(0);
+    assert!(said.err.contains("could not be given back"), "{said:?}");
+}

@@ -1,0 +1,234 @@
+//! One call of a program: [`Call`] before it, [`Running`] during it, [`Said`] after it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{process, until};
+
+/// A call that is being put together.
+#[must_use]
+pub struct Call {
+    command: Command,
+    said: PathBuf,
+    stdin: Stdio,
+}
+
+impl Call {
+    pub(super) fn new(command: Command, said: PathBuf) -> Self {
+        Self {
+            command,
+            said,
+            stdin: Stdio::null(),
+        }
+    }
+
+    /// One more argument, as it is.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// More arguments, as they are.
+    pub fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// The command after `--`: a shell script.
+    pub fn sh(mut self, script: &str) -> Self {
+        self.command.args(["--", "sh", "-c", script]);
+        self
+    }
+
+    /// A variable of the environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Another folder to start in.
+    pub fn within(mut self, folder: impl AsRef<Path>) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Its input is a pipe of ours.
+    pub fn input(mut self) -> Self {
+        self.stdin = Stdio::piped();
+        self
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn start(mut self) -> Running {
+        let (out, err) = (
+            self.said.with_extension("out"),
+            self.said.with_extension("err"),
+        );
+        let mut child = self
+            .command
+            .stdin(self.stdin)
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&err).unwrap())
+            .spawn()
+            .unwrap();
+        Running {
+            stdin: child.stdin.take(),
+            child,
+            out,
+            err,
+        }
+    }
+
+    /// Starts it and waits for its end.
+    #[track_caller]
+    pub fn end(self) -> Said {
+        self.start().ended()
+    }
+}
+
+/// A call that is under way. Killed when it is dropped.
+#[must_use]
+pub struct Running {
+    child: Child,
+    /// Its input, if it is a pipe.
+    pub stdin: Option<ChildStdin>,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Running {
+    /// The pid of the program that was called.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The pid in the first line of its output: that of the command, see `Project::hold`.
+    #[track_caller]
+    pub fn command(&self) -> u32 {
+        self.out().lines().next().unwrap().parse().unwrap()
+    }
+
+    /// What it has written so far.
+    pub fn out(&self) -> String {
+        text(&self.out)
+    }
+
+    /// What it has complained of so far.
+    pub fn err(&self) -> String {
+        text(&self.err)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        process::signal(self.pid(), signal);
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends its input, which ends the command of `Project::hold`.
+    pub fn let_go(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Kills it in a way that it can't notice.
+    #[track_caller]
+    pub fn killed(self) -> Said {
+        self.signal(Signal::KILL);
+        self.ended()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn ended(mut self) -> Said {
+        let mut status = None;
+        until("the call has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let said = Said {
+            code: code(status.unwrap()),
+            out: self.out(),
+            err: self.err(),
+        };
+        let panicked = ["panicked", "RUST_BACKTRACE", "stack backtrace"]
+            .iter()
+            .any(|word| said.err.contains(word) || said.out.contains(word));
+        assert!(!panicked, "it panicked: {said:?}");
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.runs() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// What a shell would say: 128 and the signal, if one ended it.
+fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// What a call ended with.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code; 128 and the signal if one ended it.
+    pub code: i32,
+    /// Its output.
+    pub out: String,
+    /// Its complaints.
+    pub err: String,
+}
+
+impl Said {
+    /// Holds it to an exit code.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// Holds it to an exit code and to words in its complaint.
+    #[track_caller]
+    pub fn fails(self, code: i32, words: &[&str]) -> Self {
+        let said = self.exits(code);
+        for word in words {
+            assert!(said.err.contains(word), "no {word:?} in {said:?}");
+        }
+        said
+    }
+
+    /// Its output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The code in its JSON error.
+    #[track_caller]
+    pub fn error(&self) -> String {
+        let json = self.json();
+        assert_eq!(json["success"], false, "{json}");
+        assert_eq!(json["data"], Value::Null, "{json}");
+        json["error"]["code"].as_str().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,327 @@
+//! A key that is busy: being told by whom, waiting for it, and leaving the queue.
+
+mod project;
+
+use project::{Project, until};
+use rustix::process::Signal;
+
+#[test]
+fn a_busy_key_names_its_holder_its_pid_since_when_and_what_it_runs() {
+    let project = Project::new();
+    let held = project.hold("run build --as agent-1");
+    let said = project.tenure("run build --no-wait -- touch ran").exits(6);
+    let expected = format!(
+        "\
+Error: build is locked by agent-1 (pid {} on [..]) since [..]Z, [..] ago
+  it runs: sh -c 'echo $$; exec cat'
+  Lock expires at: [..]Z (renewed while its command runs)
+  to wait for it: --wait 10m; to look: tenure locks show build
+",
+        held.pid()
+    );
+    snapbox::assert_data_eq!(said.err.as_str(), expected.as_str());
+    assert!(!project.path("ran").exists());
+
+    let said = project
+        .tenure("run build --no-wait --json -- touch ran")
+        .exits(6);
+    assert_eq!(said.error(), "LOCKED");
+    assert_eq!(said.err, "", "with --json everything is in one place");
+    let details = said.json()["error"]["details"].clone();
+    assert_eq!(details["key"], "build");
+    assert_eq!(details["lockedBy"], "agent-1");
+    assert_eq!(details["pid"], held.pid());
+    assert_eq!(details["token"], 1);
+    assert_eq!(details["verdict"], "alive");
+    assert!(
+        details["acquiredAt"].as_str().unwrap().ends_with('Z'),
+        "{details}"
+    );
+    assert!(
+        details["expiresAt"].as_str().unwrap().ends_with('Z'),
+        "{details}"
+    );
+    assert!(!project.path("ran").exists());
+}
+
+#[test]
+fn a_waiter_says_so_in_one_line_and_has_the_key_when_the_first_one_ends() {
+    let project = Project::new();
+    let mut first = project.hold("run build --as first --ttl 1h");
+    let second = project.queue("build", "run build --as second --wait 10m -- echo mine");
+    until("it says that it waits", || second.err().contains('\n'));
+    let line = second.err();
+    for word in [
+        "waiting for build",
+        "up to 10m",
+        "first",
+        "pid",
+        "since",
+        "1st in the queue",
+    ] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert_eq!(second.out(), "");
+
+    first.let_go();
+    first.ended().exits(0);
+    let said = second.ended().exits(0);
+    assert_eq!(said.out, "mine\n");
+    assert_eq!(said.err.lines().count(), 2, "{said:?}");
+    assert!(
+        said.err.lines().last().unwrap().contains("got build after"),
+        "{said:?}"
+    );
+    assert_eq!(
+        project.story("build"),
+        "granted 1, released 1, granted 2, released 2"
+    );
+}
+
+#[test]
+fn quiet_and_json_waits_say_nothing_until_they_end() {
+    let project = Project::new();
+    for flag in ["--quiet", "--json"] {
+        let mut first = project.hold("run build --ttl 1h");
+        let second = project.queue("build", &format!("run build {flag} -- echo mine"));
+        first.let_go();
+        first.ended().exits(0);
+        let said = second.ended().exits(0);
+        assert_eq!(
+            (said.out.as_str(), said.err.as_str()),
+            ("mine\n", ""),
+            "{flag}"
+        );
+    }
+}
+
+#[test]
+fn a_wait_that_runs_out_is_6_and_leaves_the_queue() {
+    let project = Project::new();
+    let _held = project.hold("run build --as first");
+    let said = project.tenure("run build --wait 200ms -- touch ran");
+    said.fails(
+        6,
+        &["the wait ran out", "locked by first", "1st in the queue"],
+    );
+    assert!(project.waiting("build").is_empty());
+    assert!(!project.path("ran").exists());
+    let said = project
+        .tenure("run build --wait 50ms --json -- touch ran")
+        .exits(6);
+    assert_eq!(said.error(), "LOCKED");
+    assert_eq!(said.json()["error"]["details"]["place"], 1);
+}
+
+#[test]
+fn a_wait_of_no_time_does_not_wait() {
+    let project = Project::new();
+    let _held = project.hold("run build");
+    project
+        .tenure("run build --wait 0s -- true")
+        .fails(6, &["is locked by"]);
+    project
+        .tenure("run build --wait 1s --no-wait -- true")
+        .fails(2, &["--no-wait"]);
+}
+
+#[test]
+fn an_interrupt_leaves_the_queue() {
+    let project = Project::new();
+    let held = project.hold("run build --ttl 1h");
+    for words in [
+        "run build -- touch ran",
+        "run build --as me -- touch ran",
+        "acquire build --as me",
+    ] {
+        let waiter = project.queue("build", words);
+        waiter.signal(Signal::INT);
+        waiter
+            .ended()
+            .fails(130, &["stopped waiting for build", "left the queue"]);
+        assert!(project.waiting("build").is_empty());
+    }
+    assert!(!project.path("ran").exists());
+    drop(held);
+}
+
+#[test]
+fn a_named_waiter_that_is_cut_off_keeps_its_place() {
+    let project = Project::new();
+    let mut held = project.hold("run build --ttl 1h");
+    let note = |name: &str| format!("run build --as {name} -- sh note {name}");
+    project.write("note", "echo $1 >> order\n");
+    let early = project.queue("build", &note("early"));
+    let late = project.queue("build", &note("late"));
+    early.signal(Signal::TERM);
+    early
+        .ended()
+        .fails(143, &["the place in the queue is kept", "same --as"]);
+    assert_eq!(project.waiting("build"), ["late"]);
+
+    let again = project.queue("build", &note("early"));
+    assert!(
+        again.err().contains("your place in the queue was kept"),
+        "{}",
+        again.err()
+    );
+    assert_eq!(project.waiting("build"), ["early", "late"]);
+    held.let_go();
+    again.ended().exits(0);
+    late.ended().exits(0);
+    assert_eq!(project.read("order"), "early\nlate\n");
+}
+
+#[test]
+fn a_named_waiter_whose_wait_ran_out_or_that_was_killed_keeps_its_place() {
+    let project = Project::new();
+    let _held = project.hold("run build --ttl 1h");
+    let said = project.tenure("run build --as short --wait 100ms -- true");
+    said.fails(6, &["the place in the queue is kept"]);
+    project
+        .queue("build", "run build --as killed -- true")
+        .killed()
+        .exits(137);
+    let _late = project.queue("build", "run build --as late -- true");
+    let _killed = project.queue("build", "run build --as killed -- true");
+    let _short = project.queue("build", "run build --as short -- true");
+    assert_eq!(project.waiting("build"), ["short", "killed", "late"]);
+}
+
+#[test]
+fn a_waiter_without_a_name_has_no_place_to_keep() {
+    let project = Project::new();
+    let _held = project.hold("run build --ttl 1h");
+    for signal in [Signal::TERM, Signal::HUP] {
+        let waiter = project.queue("build", "run build -- true");
+        waiter.signal(signal);
+        let said = waiter.ended().exits(128 + signal.as_raw());
+        assert!(said.err.contains("left the queue"), "{said:?}");
+        let json = project.tenure("locks show build --json").json();
+        assert_eq!(json["data"]["queue"].as_array().unwrap().len(), 0, "{json}");
+    }
+}
+
+#[test]
+fn a_place_that_is_not_kept_is_not_promised() {
+    let project = Project::new();
+    project.write(".tenure/config.yaml", "locking:\n  queueGrace: 0s\n");
+    let _held = project.hold("run build --ttl 1h");
+    let said = project
+        .tenure("run build --as me --wait 100ms -- true")
+        .exits(6);
+    assert!(
+        !said.err.contains("is kept"),
+        "a promise of nothing: {said:?}"
+    );
+}
+
+#[test]
+fn waiters_are_served_in_the_order_they_came() {
+    let project = Project::new();
+    project.write("note", "echo $1 >> order\n");
+    let mut held = project.hold("run build --ttl 1h");
+    let waiters: Vec<_> = (1..=6)
+        .map(|n| project.queue("build", &format!("run build -- sh note {n}")))
+        .collect();
+    held.let_go();
+    for waiter in waiters {
+        waiter.ended().exits(0);
+    }
+    assert_eq!(project.read("order"), "1\n2\n3\n4\n5\n6\n");
+}
+
+#[test]
+fn the_more_urgent_go_first() {
+    let project = Project::new();
+    project.write("note", "echo $1 >> order\n");
+    let mut held = project.hold("run build --ttl 1h");
+    let waiters: Vec<_> = [
+        ("low", "--priority 0"),
+        ("usual", ""),
+        ("high", "--priority 9"),
+    ]
+    .map(|(name, flag)| {
+        project.queue(
+            "build",
+            &format!("run build --as {name} {flag} -- sh note {name}"),
+        )
+    })
+    .into();
+    assert_eq!(project.waiting("build"), ["high", "usual", "low"]);
+    held.let_go();
+    for waiter in waiters {
+        waiter.ended().exits(0);
+    }
+    assert_eq!(project.read("order"), "high\nusual\nlow\n");
+}
+
+#[test]
+fn nobody_is_held_up_by_a_waiter_that_died_or_left() {
+    let project = Project::new();
+    let mut held = project.hold("run build --ttl 1h");
+    let killed = project.queue("build", "run build -- true");
+    let left = project.queue("build", "run build -- true");
+    let stays = project.queue("build", "run build --wait 10m -- echo mine");
+    killed.killed();
+    left.signal(Signal::INT);
+    left.ended().exits(130);
+    held.let_go();
+    assert_eq!(stays.ended().exits(0).out, "mine\n");
+}
+
+#[test]
+fn a_waiter_is_served_as_soon_as_a_lease_runs_out() {
+    let project = Project::new();
+    // Much sooner than anybody would look by itself.
+    project.write(".tenure/config.yaml", "locking:\n  pollInterval: 60m\n");
+    project.acquire("build --as gone --ttl 700ms");
+    let waiter = project.start("run build --wait 10m -- echo mine");
+    assert_eq!(waiter.ended().exits(0).out, "mine\n");
+    assert_eq!(
+        project.story("build"),
+        "granted 1, expired 1, granted 2, released 2"
+    );
+}
+
+#[test]
+fn a_signal_that_comes_together_with_the_key_is_not_swallowed() {
+    // Stopped, the waiter can't help but find both when it goes on: the key is free, and it was
+    // told to end. Either it never runs its command, or the command hears of the signal.
+    let project = Project::new();
+    for round in 0..12 {
+        project.acquire("build --as first");
+        let waiter = project.queue("build", "run build -- sleep 1");
+        waiter.signal(Signal::STOP);
+        project.tenure("release build --as first").exits(0);
+        waiter.signal(Signal::TERM);
+        waiter.signal(Signal::CONT);
+        let said = waiter.ended();
+        assert_eq!(said.code, 143, "round {round}: {said:?}");
+        assert_eq!(project.tenure("locks list").out, "No locks.\n");
+    }
+}
+
+#[test]
+fn acquire_waits_in_the_same_queue() {
+    let project = Project::new();
+    let mut held = project.hold("run build --ttl 1h");
+    let first = project.queue("build", "acquire build --as agent-1");
+    let second = project.queue("build", "run build --as agent-2 -- echo mine");
+    held.let_go();
+    assert_eq!(first.ended().exits(0).out, "2\n");
+    assert_eq!(project.waiting("build"), ["agent-2"]);
+    project.tenure("release build --as agent-1").exits(0);
+    assert_eq!(second.ended().exits(0).out, "mine\n");
+}
+
+#[test]
+fn a_quit_ends_a_wait_like_any_other_signal() {
+    let project = Project::new();
+    let _held = project.hold("run build --ttl 1h");
+    let waiter = project.queue("build", "run build --wait 3s -- touch ran");
+    waiter.signal(Signal::QUIT);
+    waiter.ended().exits(131);
+    assert!(!project.path("ran").exists());
+}

@@ -1,0 +1,29 @@
+//! Two things about signals that have no safe form elsewhere.
+#![expect(
+    unsafe_code,
+    reason = "signal masks and dispositions are reached through libc only"
+)]
+
+/// Does something to the terminal from the background, for which the kernel would stop us.
+pub fn without_stopping(act: impl FnOnce()) {
+    // SAFETY: a signal set on the stack, changed for this thread only and put back.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+/// Whether this process was started with a signal ignored, as nohup(1) does with SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: asks only, into a struct on the stack.
+    unsafe {
+        let mut found: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut found) == 0
+            && found.sa_sigaction == libc::SIG_IGN
+    }
+}

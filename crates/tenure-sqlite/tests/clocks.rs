@@ -1,0 +1,210 @@
+//! Jumps of the wall clock, restarts of the machine, and power cuts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use tenure_core::{Acquired, Fenced, Key, Reason, Store, Token, Verdict};
+use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::{Ask, FakeClock};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct Machine {
+    dir: TempDir,
+    clock: Arc<FakeClock>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            clock: Arc::new(FakeClock::booted("first boot")),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("tenure.db")
+    }
+
+    fn open(&self) -> SqliteStore {
+        let options = Options {
+            clock: self.clock.clone(),
+            ..Options::default()
+        };
+        SqliteStore::open(&self.path(), options).unwrap()
+    }
+
+    /// What a power cut leaves if the kernel had not written anything of the log yet. Nobody may
+    /// have the database open.
+    fn lose_the_log(&self) {
+        for left in ["-wal", "-shm"] {
+            let _ = fs::remove_file(format!("{}{left}", self.path().display()));
+        }
+    }
+
+    /// Folds the log into the database, as every hundred pages do.
+    fn fold(&self) {
+        let db = Connection::open(self.path()).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .unwrap();
+    }
+}
+
+/// Grants a key, gives it back, and tells the token.
+fn token(store: &SqliteStore) -> Token {
+    token_of("build", store)
+}
+
+/// The same for another key: what was held when the power went may be held still, for this process
+/// did not really end with it.
+fn token_of(name: &str, store: &SqliteStore) -> Token {
+    let lease = Ask::new(&key(name), "holder").granted(store);
+    let _ = store.release(&lease.grant()).unwrap();
+    lease.token
+}
+
+fn key(name: &str) -> Key {
+    Key::parse(name).unwrap()
+}
+
+fn add_task(path: &Path) {
+    Connection::open(path)
+        .unwrap()
+        .execute_batch("INSERT INTO tasks (id, title) VALUES ('t1', 'A task')")
+        .unwrap();
+}
+
+#[test]
+fn a_jump_of_the_wall_clock_ends_no_lease() {
+    let machine = Machine::new();
+    let (store, other) = (machine.open(), machine.open());
+    add_task(&machine.path());
+    for key in [key("build"), key("task:t1")] {
+        for detached in [false, true] {
+            let mut ask = Ask::new(&key, "holder").ttl(MINUTE);
+            ask.detached = detached;
+            let lease = ask.granted(&store);
+            let stands = || {
+                let asked = Ask::new(&key, "other").once(&other);
+                assert!(matches!(asked, Acquired::Busy(_)), "{key}: {asked:?}");
+                let fenced = other.fence(&key, lease.token).unwrap();
+                assert!(matches!(fenced, Fenced::Current(_)), "{key}: {fenced:?}");
+                assert_eq!(other.reap(tenure_core::Reap::Free).unwrap().len(), 0);
+            };
+            machine.clock.jump_forward(DAY);
+            stands();
+            machine.clock.jump_back(3 * DAY);
+            stands();
+            machine.clock.jump_forward(2 * DAY);
+            machine.clock.pass(MINUTE);
+            let (next, reason) = Ask::new(&key, "other").granted_for(&other);
+            assert_eq!(reason, Reason::ClaimedExpired);
+            let _ = other.release(&next.grant()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_lease_of_an_earlier_boot_lasts_until_its_time_on_the_wall() {
+    let machine = Machine::new();
+    let store = machine.open();
+    let key = key("build");
+    let ask = Ask::new(&key, "holder").ttl(60 * MINUTE).detached();
+    ask.granted(&store);
+    machine.clock.reboot("second boot");
+    machine.clock.jump_forward(30 * MINUTE);
+    let other = machine.open();
+    let asked = Ask::new(&key, "other").once(&other);
+    let Acquired::Busy(busy) = &asked else {
+        panic!("half an hour early: {asked:?}");
+    };
+    assert!(matches!(busy.lease, Some((_, Verdict::Unknown(_)))));
+    machine.clock.jump_forward(31 * MINUTE);
+    let (_, reason) = Ask::new(&key, "other").granted_for(&other);
+    assert_eq!(reason, Reason::ClaimedExpired);
+}
+
+#[test]
+fn a_ticket_of_an_earlier_boot_holds_nobody_up() {
+    let machine = Machine::new();
+    let key = key("build");
+    let (store, waiting) = (machine.open(), machine.open());
+    let lease = Ask::new(&key, "holder").granted(&store);
+    let queued = Ask::new(&key, "waiting").waiting().once(&waiting);
+    assert!(matches!(queued, Acquired::Busy(_)));
+    machine.clock.reboot("second boot");
+    let _ = store.release(&lease.grant()).unwrap();
+    let (_, reason) = Ask::new(&key, "newcomer").granted_for(&machine.open());
+    assert_eq!(reason, Reason::AcquiredNew);
+}
+
+#[test]
+fn tokens_jump_with_every_boot_and_never_go_back() {
+    let machine = Machine::new();
+    let store = machine.open();
+    let mut last = token(&store);
+    for boot in ["second", "third", "first boot", "second", "second"] {
+        let before = last;
+        machine.clock.reboot(boot);
+        for store in [&store, &machine.open()] {
+            let token = self::token(store);
+            assert!(token > last, "{boot}: {token} after {last}");
+            last = token;
+        }
+        assert!(
+            last.0 > before.0 + 1000 || boot == "second",
+            "{boot}: from {before} to {last}"
+        );
+    }
+}
+
+#[test]
+fn a_power_cut_that_undoes_the_last_grants_brings_no_token_back() {
+    let machine = Machine::new();
+    let store = machine.open();
+    token(&store);
+    drop(store);
+    machine.fold();
+    let store = machine.open();
+    let last = (0..5).map(|_| token(&store)).last().unwrap();
+    drop(store);
+    machine.lose_the_log();
+    machine.clock.reboot("second boot");
+    let next = token(&machine.open());
+    assert!(next > last, "{next} was given after {last}");
+}
+
+#[test]
+fn a_power_cut_that_undoes_a_whole_boot_brings_no_token_back() {
+    let machine = Machine::new();
+    let store = machine.open();
+    token(&store);
+    drop(store);
+    machine.fold();
+    machine.clock.reboot("second boot");
+    let last = token(&machine.open());
+    machine.lose_the_log();
+    machine.clock.reboot("third boot");
+    let next = token_of("deploy", &machine.open());
+    assert!(next > last, "{next} was given after {last}");
+}
+
+#[test]
+fn a_power_cut_that_undoes_the_whole_database_brings_no_token_back() {
+    let machine = Machine::new();
+    let last = token(&machine.open());
+    machine.lose_the_log();
+    machine.clock.reboot("second boot");
+    let next = token_of("deploy", &machine.open());
+    assert!(next > last, "{next} was given after {last}");
+}

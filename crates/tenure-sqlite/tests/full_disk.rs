@@ -1,0 +1,115 @@
+//! No space left: said so, nothing torn, and as good as new once there is space again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rusqlite::Connection;
+use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Lease, Store, StoreError};
+use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::{Ask, Process, history, process};
+
+/// Not a test: what runs where there is little space.
+#[test]
+fn worker() {
+    let Some(place) = process::job() else { return };
+    let place = Path::new(&place);
+    let path = place.join("tenure.db");
+    let store = SqliteStore::open(&path, Options::default()).unwrap();
+    let key = Key::parse("build").unwrap();
+    // Also for one that has never written before: its life, its log, its shared memory.
+    let newcomer = SqliteStore::open(&path, Options::default()).unwrap();
+    for round in 0..5 {
+        fill(&place.join("ballast"));
+        let mut last = None;
+        let error = loop {
+            match acquire_and_release(&store, &key) {
+                Ok(lease) => last = Some(lease.token),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::Full, "round {round}: {error}");
+        // It may be busy: what failed may have been a release.
+        match newcomer.acquire(&Ask::new(&key, "newcomer").claim(&newcomer)) {
+            Ok(Acquired::Granted { lease, .. }) => {
+                let _ = newcomer.release(&lease.grant());
+            }
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind, ErrorKind::Full, "round {round}: {error}"),
+        }
+        fs::remove_file(place.join("ballast")).unwrap();
+        // Whatever the last verb was, all of it or nothing of it happened.
+        let known = store.inspect(&key).unwrap().lease;
+        if let Some((lease, _)) = known {
+            let _ = store.release(&lease.grant()).unwrap();
+        }
+        let lease = acquire_and_release(&newcomer, &key).unwrap();
+        assert!(Some(lease.token) > last);
+    }
+    let events = store.history(&HistoryQuery::default()).unwrap();
+    let flaws = history::flaws(&events);
+    assert!(flaws.is_empty(), "{flaws:?}");
+    let words: String = Connection::open(&path)
+        .unwrap()
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    process::report(&words);
+}
+
+fn acquire_and_release(store: &SqliteStore, key: &Key) -> Result<Lease, StoreError> {
+    let claim = Ask::new(key, "holder").claim(store);
+    match store.acquire(&claim)? {
+        Acquired::Granted { lease, .. } => {
+            let _ = store.release(&lease.grant())?;
+            Ok(lease)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes until there is no space left.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    for size in [4096, 512, 1] {
+        while file.write_all(&vec![0; size]).is_ok() {}
+    }
+}
+
+#[test]
+fn a_full_disk_is_reported_and_leaves_nothing_torn() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.arg(if rustix::process::geteuid().is_root() {
+            "-m"
+        } else {
+            "-rm"
+        });
+        command
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let small = r#"mount -t tmpfs -o size=1m,mode=0777 small "$1" && shift && exec "$@""#;
+    let mount = |command: &mut Command| {
+        command.args(["sh", "-c", small, "sh"]).arg(dir.path());
+    };
+    let mut probe = unshare();
+    mount(&mut probe);
+    let possible = probe
+        .arg("true")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !possible.is_ok_and(|status| status.success()) {
+        println!("skipped: unshare can't mount a small file system here");
+        return;
+    }
+    let mut through = unshare();
+    mount(&mut through);
+    let process = Process::start_through(&mut through, "worker", dir.path().to_str().unwrap());
+    assert_eq!(process.report(), "ok");
+}

@@ -1,0 +1,94 @@
+//! The life files beside the database, when somebody tampers with them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tenure_core::{Acquired, Busy, Key, Store, Verdict, Waited};
+use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::{Ask, Process, process};
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, Options::default()).unwrap()
+}
+
+fn key() -> Key {
+    Key::parse("build").unwrap()
+}
+
+fn queued(store: &SqliteStore) -> Box<Busy> {
+    match Ask::new(&key(), "waiter").waiting().once(store) {
+        Acquired::Busy(busy) => busy,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn remove_lives(path: &Path) {
+    fs::remove_dir_all(format!("{}-live", path.display())).unwrap();
+}
+
+/// Not a test: a process that holds the key until it is killed.
+#[test]
+fn worker() {
+    let Some(path) = process::job() else { return };
+    let store = open(Path::new(&path));
+    Ask::new(&key(), "holder").granted(&store);
+    process::report("granted");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn a_removed_life_file_neither_proves_a_death_nor_hides_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let store = open(&path);
+    let mut holder = Process::start("worker", path.to_str().unwrap());
+    assert_eq!(holder.report(), "granted");
+    remove_lives(&path);
+    let (_, verdict) = store.inspect(&key()).unwrap().lease.unwrap();
+    assert_eq!(verdict, Verdict::Alive);
+    assert!(queued(&store).lease.is_some());
+    holder.kill();
+    let (_, verdict) = store.inspect(&key()).unwrap().lease.unwrap();
+    assert!(matches!(verdict, Verdict::Dead(_)), "{verdict:?}");
+    Ask::new(&key(), "waiter").granted(&store);
+}
+
+#[test]
+fn a_waiter_sleeps_although_the_life_file_of_the_holder_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let (holder, waiter) = (open(&path), open(&path));
+    Ask::new(&key(), "holder").granted(&holder);
+    remove_lives(&path);
+    let busy = queued(&waiter);
+    let waited = waiter
+        .wait(&busy.watch(&key()), Duration::from_millis(500))
+        .unwrap();
+    assert_eq!(waited, Waited::TimedOut, "nothing happened");
+}
+
+#[test]
+fn a_waiter_is_woken_by_the_death_of_a_holder_whose_life_file_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let store = open(&path);
+    let mut holder = Process::start("worker", path.to_str().unwrap());
+    assert_eq!(holder.report(), "granted");
+    let life = |entry: fs::DirEntry| fs::remove_file(entry.path()).unwrap();
+    for entry in fs::read_dir(format!("{}-live", path.display())).unwrap() {
+        life(entry.unwrap());
+    }
+    let busy = queued(&store);
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        holder.kill();
+        assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
+    });
+    Ask::new(&key(), "waiter").granted(&store);
+}

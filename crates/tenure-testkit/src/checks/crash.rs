@@ -1,0 +1,146 @@
+//! G10: a crash anywhere is survivable.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::{Acquired, HolderId, Key, Lease, Reap, Store, Ticket};
+
+use crate::ask::Ask;
+use crate::chance::Chance;
+use crate::limit::LIMIT;
+use crate::process;
+use crate::run::Run;
+use crate::subject::Subject;
+use crate::waiting;
+use crate::worker::Task;
+
+/// The longest life of a process that is going to crash, once it has begun.
+const LIFE: Duration = Duration::from_millis(30);
+
+/// How often the whole history is looked at: it grows with every crash.
+const LOOK_BACK_EVERY: u64 = 30;
+
+/// What a process that is going to crash does: every verb there is, in any order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Crash {
+    seed: u64,
+}
+
+impl Crash {
+    /// In the process.
+    pub(crate) fn go_on_until_killed(&self, subject: &Subject, place: &Path) {
+        // Before the store is opened: that may crash as well.
+        process::report("ready");
+        let mut chance = Chance::from_seed(self.seed);
+        // Two of them, so that one can wait for what the other holds.
+        let mut actors = ["one", "two"].map(|name| Actor {
+            store: subject.open(place),
+            name,
+            leases: vec![],
+            tickets: vec![],
+        });
+        loop {
+            let actor = &mut actors[chance.index(2)];
+            let key = &subject.all_keys()[chance.index(subject.all_keys().len())];
+            actor.act(&mut chance, key);
+        }
+    }
+}
+
+/// One who does this and that.
+struct Actor {
+    store: Box<dyn Store>,
+    name: &'static str,
+    leases: Vec<Lease>,
+    tickets: Vec<(Key, Ticket)>,
+}
+
+impl Actor {
+    fn act(&mut self, chance: &mut Chance, key: &Key) {
+        match chance.below(12) {
+            0..4 => self.acquire(chance, key),
+            4..7 => {
+                if let Some(lease) = self.leases.pop() {
+                    let _ = self.store.release(&lease.grant()).unwrap();
+                }
+            }
+            7..9 => {
+                if let Some(lease) = self.leases.last() {
+                    let _ = self.store.renew(&lease.grant(), lease.ttl).unwrap();
+                }
+            }
+            9 => {
+                if let Some((key, ticket)) = self.tickets.pop() {
+                    self.store.leave(&key, ticket).unwrap();
+                }
+            }
+            10 => {
+                let by = HolderId::parse("admin").unwrap();
+                let _ = self.store.force(key, &by, Some("at random")).unwrap();
+            }
+            _ => {
+                self.store.reap(Reap::Free).unwrap();
+            }
+        }
+    }
+
+    fn acquire(&mut self, chance: &mut Chance, key: &Key) {
+        let mut ask = Ask::new(key, self.name);
+        ask.named = chance.one_in(2);
+        if chance.one_in(4) {
+            ask = ask.ttl(Duration::from_millis(1));
+        }
+        if self.store.capabilities().queue && chance.one_in(2) {
+            ask = ask.waiting();
+        }
+        match ask.once(&*self.store) {
+            Acquired::Granted { lease, .. } => self.leases.push(lease),
+            Acquired::Busy(busy) => self
+                .tickets
+                .extend(busy.place.map(|place| (key.clone(), place.ticket))),
+            Acquired::Deadlock(_) => {}
+        }
+    }
+}
+
+/// A process that uses every verb is killed at random moments, again and again: each time whoever
+/// comes next can use the store, and gets every key.
+pub fn a_crash_at_any_step_leaves_a_usable_store(subject: &Subject) {
+    let mut run = Run::begin(subject, "a_crash_at_any_step_leaves_a_usable_store");
+    let crashes = run.times(150);
+    let history = run.capabilities().history;
+    for crash in 1..=crashes {
+        let seed = run.chance.next();
+        let mut process = run.start(Task::Crash(Crash { seed }));
+        assert_eq!(process.report(), "ready");
+        std::thread::sleep(run.chance.time(LIFE));
+        process.kill();
+        let store = run.open();
+        for key in subject.all_keys() {
+            let next = Ask::new(key, "next").waiting_at_most(LIMIT);
+            let lease = waiting::acquire(&*store, &next, |_| ()).lease();
+            let (found, _) = store.inspect(key).unwrap().lease.unwrap();
+            assert_eq!(found.grant(), lease.grant());
+            let _ = store.release(&lease.grant()).unwrap();
+        }
+        if let Err(what) = subject.check_soundness(&run.store_place()) {
+            run.fail(&format!("after crash {crash}: {what}"));
+        }
+        let left = store.list().unwrap();
+        if let Some(known) = left.iter().find(|known| known.lease.is_some()) {
+            run.fail(&format!("after crash {crash}: still held: {known:?}"));
+        }
+        if history && crash % LOOK_BACK_EVERY == 0 {
+            run.history(&*store);
+        }
+    }
+    let grants = if history {
+        let events = run.history(&*run.open());
+        let kind = tenure_core::EventKind::Granted;
+        u64::try_from(events.iter().filter(|event| event.kind == kind).count()).unwrap()
+    } else {
+        crashes * u64::try_from(subject.all_keys().len()).unwrap()
+    };
+    run.finish(grants);
+}

@@ -1,0 +1,104 @@
+//! G4, G7: a holder that slept past its time.
+
+use std::time::Duration;
+
+use tenure_core::{EventKind, Fenced, Grant, HolderId, Key, Reason, Token, Verdict};
+
+use crate::ask::{Ask, HOUR};
+use crate::limit::LIMIT;
+use crate::puppet::{Answer, Order, Puppet};
+use crate::run::{Run, until};
+use crate::subject::Subject;
+use crate::waiting::{self, Outcome};
+
+/// Soon over.
+const SHORT: Duration = Duration::from_millis(150);
+
+fn grant(key: &Key, token: Token) -> crate::puppet::Named {
+    let holder = HolderId::parse("sleeper").unwrap();
+    Grant {
+        key: key.clone(),
+        holder,
+        token,
+    }
+    .into()
+}
+
+/// A process that gets a lease that is soon over, and then stands still until it is.
+fn sleeper(run: &Run<'_>, key: &Key) -> (Puppet, Token) {
+    let mut sleeper = run.puppet();
+    let token = sleeper.granted(&Ask::new(key, "sleeper").ttl(SHORT));
+    sleeper.process().stop();
+    (sleeper, token)
+}
+
+/// A stopped holder whose time ran out was overtaken: whatever it tries with its old grant is
+/// refused, and the new lease does not feel it.
+pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject) {
+    let run = Run::begin(
+        subject,
+        "a_stopped_holder_whose_time_ran_out_is_late_everywhere",
+    );
+    if !run.needs("leases", run.capabilities().leases) {
+        return;
+    }
+    let store = run.open();
+    let key = subject.key();
+    let rounds = run.times(5);
+    for _ in 0..rounds {
+        let (mut sleeper, old) = sleeper(&run, key);
+        let next = Ask::new(key, "next").waiting_at_most(LIMIT);
+        let outcome = waiting::acquire(&*store, &next, |_| ());
+        let Outcome::Granted { lease, reason, .. } = outcome else {
+            run.fail(&format!("the next one got {outcome:?}"));
+        };
+        assert_eq!(reason, Reason::ClaimedExpired);
+        let untouched = store.inspect(key).unwrap().lease;
+        sleeper.process().go_on();
+        let now = Some(lease.token);
+        let renew = Order::Renew(grant(key, old), HOUR);
+        assert_eq!(sleeper.does(&renew), Answer::Lost(now));
+        let release = Order::Release(grant(key, old));
+        assert_eq!(sleeper.does(&release), Answer::AlreadyGone(now));
+        let fence = Order::Fence(key.clone(), old);
+        assert_eq!(sleeper.does(&fence), Answer::Stale);
+        let fenced = store.fence(key, lease.token).unwrap();
+        assert!(matches!(fenced, Fenced::Current(_)), "{fenced:?}");
+        assert_eq!(store.inspect(key).unwrap().lease, untouched);
+        if store.capabilities().history {
+            let events = run.history(&*store);
+            let end = events.iter().find(|event| {
+                event.token == old && event.key == *key && event.kind != EventKind::Granted
+            });
+            assert_eq!(end.map(|event| event.kind), Some(EventKind::Expired));
+        }
+        let _ = store.release(&lease.grant()).unwrap();
+    }
+    run.finish(2 * rounds);
+}
+
+/// A holder whose time ran out while it slept goes on if nobody took the key meanwhile.
+pub fn a_late_holder_goes_on_if_nobody_took_the_key(subject: &Subject) {
+    let run = Run::begin(subject, "a_late_holder_goes_on_if_nobody_took_the_key");
+    if !run.needs("leases", run.capabilities().leases) {
+        return;
+    }
+    let store = run.open();
+    let key = subject.key();
+    let (mut sleeper, token) = sleeper(&run, key);
+    until(&*store, key, "the time to run out", |known| {
+        matches!(&known.lease, Some((_, Verdict::Expired(_))))
+    });
+    let stale = store.fence(key, token).unwrap();
+    assert!(
+        matches!(stale, Fenced::Stale(_)),
+        "nobody may write on a lease that ran out: {stale:?}"
+    );
+    sleeper.process().go_on();
+    let renew = Order::Renew(grant(key, token), HOUR);
+    assert_eq!(sleeper.does(&renew), Answer::Extended);
+    let fence = Order::Fence(key.clone(), token);
+    assert_eq!(sleeper.does(&fence), Answer::Current);
+    drop(sleeper);
+    run.finish(1);
+}

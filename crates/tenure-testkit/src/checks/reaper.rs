@@ -1,0 +1,211 @@
+//! G3, G5: reapers free what is over, once, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::{
+    Acquired, Clock, EventKind, Lease, Moment, Reap, Reason, Released, Renewed, Store, Token,
+};
+use tenure_host::HostClock;
+
+use crate::ask::Ask;
+use crate::history;
+use crate::process::{self, Process};
+use crate::run::Run;
+use crate::subject::Subject;
+use crate::worker::Task;
+
+/// How many reap at once.
+const REAPERS: usize = 4;
+
+/// What a reaping process does: frees what is over until a file appears, then reports what it was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reaping {
+    until: PathBuf,
+}
+
+impl Reaping {
+    /// In the process.
+    pub(crate) fn reap(&self, store: &dyn Store) {
+        process::report("ready");
+        let mut tokens: Vec<Token> = vec![];
+        while !self.until.exists() {
+            let reaped = store.reap(Reap::Free).unwrap();
+            tokens.extend(reaped.iter().map(|reaped| reaped.lease.token));
+        }
+        process::report(&serde_json::to_string(&tokens).unwrap());
+    }
+}
+
+/// Several processes that reap.
+struct Reapers {
+    processes: Vec<Process>,
+    until: PathBuf,
+}
+
+impl Reapers {
+    fn start(run: &Run<'_>) -> Self {
+        let until = run.place().join("enough");
+        let task = Task::Reap(Reaping {
+            until: until.clone(),
+        });
+        let processes: Vec<Process> = (0..REAPERS).map(|_| run.start(task.clone())).collect();
+        for process in &processes {
+            assert_eq!(process.report(), "ready");
+        }
+        Self { processes, until }
+    }
+
+    /// What each of them freed.
+    fn stop(mut self) -> Vec<Vec<Token>> {
+        std::fs::write(&self.until, "").unwrap();
+        let freed = self
+            .processes
+            .iter()
+            .map(|process| serde_json::from_str(&process.report()).unwrap())
+            .collect();
+        for process in &mut self.processes {
+            process.wait_for_end();
+        }
+        freed
+    }
+}
+
+/// A holder that knows since when its lease must be good at least.
+struct Renewer<'a> {
+    store: &'a dyn Store,
+    clock: HostClock,
+    ask: Ask,
+    lease: Lease,
+    /// When the renewal began that counts.
+    asked: Moment,
+    granted: u64,
+    lost: BTreeSet<Token>,
+}
+
+impl<'a> Renewer<'a> {
+    fn new(store: &'a dyn Store, ask: Ask) -> Self {
+        let clock = HostClock::new();
+        let asked = clock.now();
+        Self {
+            lease: ask.granted(store),
+            store,
+            clock,
+            ask,
+            asked,
+            granted: 1,
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// Renews. That the lease is lost is fine only if its time had run out: then it is acquired
+    /// anew.
+    fn renew(&mut self, run: &Run<'_>) {
+        let asked = self.clock.now();
+        match self.store.renew(&self.lease.grant(), self.ask.ttl).unwrap() {
+            Renewed::Extended(_) => self.asked = asked,
+            Renewed::Lost(by) => {
+                let now = self.clock.now().since_boot;
+                let since = now.saturating_sub(self.asked.since_boot);
+                if since < self.ask.ttl {
+                    run.fail(&format!(
+                        "a lease of {:?} was taken away {since:?} after it was renewed; now {by:?}",
+                        self.ask.ttl
+                    ));
+                }
+                assert!(self.lost.insert(self.lease.token));
+                self.acquire(run);
+            }
+        }
+    }
+
+    fn acquire(&mut self, run: &Run<'_>) {
+        self.asked = self.clock.now();
+        match self.ask.once(self.store) {
+            Acquired::Granted {
+                lease,
+                reason: Reason::AcquiredNew,
+            } => self.lease = lease,
+            other => run.fail(&format!("after a reaper there was {other:?}")),
+        }
+        self.granted += 1;
+    }
+}
+
+fn can_run(run: &Run<'_>) -> bool {
+    run.needs("leases", run.capabilities().leases)
+}
+
+/// While several processes reap without pause, a lease that is renewed in time stands.
+pub fn a_renewed_lease_is_left_alone_by_a_reaper(subject: &Subject) {
+    let run = Run::begin(subject, "a_renewed_lease_is_left_alone_by_a_reaper");
+    if !can_run(&run) {
+        return;
+    }
+    let store = run.open();
+    let reapers = Reapers::start(&run);
+    let ask = Ask::new(subject.key(), "holder").ttl(Duration::from_secs(1));
+    let mut holder = Renewer::new(&*store, ask);
+    for _ in 0..run.times(30) {
+        std::thread::sleep(Duration::from_millis(100));
+        holder.renew(&run);
+    }
+    let freed: BTreeSet<Token> = reapers.stop().into_iter().flatten().collect();
+    // Empty, but on a machine that did not let the holder run for a second.
+    assert_eq!(freed, holder.lost);
+    let grants = holder.granted;
+    run.finish(grants);
+}
+
+/// While several processes reap without pause, a holder renews now in time and now too late: each
+/// lease that ran out is freed by exactly one, and recorded once.
+pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
+    let mut run = Run::begin(subject, "an_expired_lease_is_reaped_once");
+    if !can_run(&run) {
+        return;
+    }
+    let store = run.open();
+    let reapers = Reapers::start(&run);
+    let ttl = Duration::from_millis(10);
+    let mut holder = Renewer::new(&*store, Ask::new(subject.key(), "holder").ttl(ttl));
+    for _ in 0..run.times(300) {
+        std::thread::sleep(run.chance.time(ttl * 2));
+        holder.renew(&run);
+        if run.chance.one_in(10) {
+            // A release and a reaper meet: one of them ends the lease.
+            let token = holder.lease.token;
+            match store.release(&holder.lease.grant()).unwrap() {
+                Released::Freed(_) => {}
+                Released::AlreadyGone(_) => assert!(holder.lost.insert(token)),
+            }
+            holder.acquire(&run);
+        }
+    }
+    let _ = store.release(&holder.lease.grant()).unwrap();
+    let (grants, mut lost) = (holder.granted, std::mem::take(&mut holder.lost));
+    let freed: Vec<Token> = reapers.stop().into_iter().flatten().collect();
+    let once: BTreeSet<Token> = freed.iter().copied().collect();
+    assert_eq!(once.len(), freed.len(), "somebody freed a lease again");
+    assert!(!once.is_empty(), "no lease ran out: nothing was checked");
+    // The last lease may have run out before it was given back.
+    lost.extend(
+        once.contains(&holder.lease.token)
+            .then_some(holder.lease.token),
+    );
+    assert_eq!(once, lost);
+    if store.capabilities().history {
+        let events = run.history(&*store);
+        let recorded = events
+            .iter()
+            .filter(|event| event.kind == EventKind::Expired)
+            .count();
+        assert_eq!(recorded, once.len());
+        assert_eq!(
+            history::tokens(&events, subject.key(), EventKind::Expired),
+            once
+        );
+    }
+    run.finish(grants);
+}

@@ -1,0 +1,58 @@
+//! G2: tokens only grow, however a lease ends and whoever is there to remember.
+
+use std::time::Duration;
+
+use tenure_core::{Forced, HolderId, Released, Token};
+
+use crate::ask::Ask;
+use crate::limit::LIMIT;
+use crate::puppet::Puppet;
+use crate::run::Run;
+use crate::subject::Subject;
+use crate::waiting;
+
+/// Leases end by release, death, force and expiry, in any order, and between them nobody has the
+/// store open: every token is larger than the one before.
+pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
+    let mut run = Run::begin(subject, "tokens_grow_over_restarts_release_and_force");
+    let capabilities = run.capabilities();
+    if !run.needs("fencing", capabilities.fencing) {
+        return;
+    }
+    let key = subject.key();
+    let admin = HolderId::parse("admin").unwrap();
+    let mut last = Token(0);
+    let mut killed: Option<Puppet> = None;
+    let rounds = run.times(40);
+    for round in 0..rounds {
+        // A new connection each time: what it knows of the past is in the store.
+        let store = run.open();
+        let ask = Ask::new(key, &format!("runner-{}", round % 3));
+        let token = if run.chance.one_in(3) {
+            let mut holder = run.puppet();
+            let token = holder.gets(&ask);
+            holder.process().kill();
+            killed = Some(holder);
+            token
+        } else if capabilities.leases && run.chance.one_in(3) {
+            let brief = ask.ttl(Duration::from_millis(1)).detached();
+            waiting::acquire(&*store, &brief.waiting_at_most(LIMIT), |_| ())
+                .lease()
+                .token
+        } else {
+            let lease = waiting::acquire(&*store, &ask.waiting_at_most(LIMIT), |_| ()).lease();
+            if run.chance.one_in(2) {
+                let released = store.release(&lease.grant()).unwrap();
+                assert!(matches!(released, Released::Freed(_)), "{released:?}");
+            } else {
+                let forced = store.force(key, &admin, Some("to see")).unwrap();
+                assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
+            }
+            lease.token
+        };
+        assert!(token > last, "{token} was given after {last}");
+        last = token;
+    }
+    drop(killed);
+    run.finish(rounds);
+}

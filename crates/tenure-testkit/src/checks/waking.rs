@@ -1,0 +1,153 @@
+//! G9: waiters are woken, not left polling.
+//!
+//! The waiters here look again after an hour. Whatever ends their wait before is a call.
+
+use std::time::Duration;
+
+use tenure_core::{HolderId, Key, Store, Wakeup};
+
+use crate::ask::Ask;
+use crate::puppet::{Answer, Order, Puppet};
+use crate::run::{Run, until};
+use crate::subject::Subject;
+
+fn waiter(run: &Run<'_>, ask: &Ask) -> Puppet {
+    let mut waiter = run.puppet();
+    if run.capabilities().queue {
+        let _ = waiter.queued(ask);
+    } else {
+        waiter.order(&Order::Acquire(ask.clone().waiting()));
+    }
+    waiter
+}
+
+fn holder(run: &Run<'_>, key: &Key) -> Puppet {
+    let mut holder = run.puppet();
+    let _ = holder.granted(&Ask::new(key, "holder"));
+    holder
+}
+
+fn give_back(store: &dyn Store, key: &Key) {
+    let (lease, _) = store.inspect(key).unwrap().lease.unwrap();
+    let _ = store.release(&lease.grant()).unwrap();
+}
+
+/// A wait ends when the holder gives back, dies or is overruled, and when the one before leaves
+/// or dies.
+pub fn waiters_are_woken_by_release_death_and_leaving(subject: &Subject) {
+    let run = Run::begin(subject, "waiters_are_woken_by_release_death_and_leaving");
+    let store = run.open();
+    let key = subject.key();
+    let rounds = run.times(5);
+    for _ in 0..rounds {
+        // By release, from another process than the holder's.
+        let first = holder(&run, key);
+        let next = waiter(&run, &Ask::new(key, "next"));
+        give_back(&*store, key);
+        let _ = next.served();
+        drop(first);
+        // By death, with a zombie left.
+        let mut holder = next;
+        let next = waiter(&run, &Ask::new(key, "after"));
+        holder.process().kill_and_leave();
+        let _ = next.served();
+        // By force.
+        let last = waiter(&run, &Ask::new(key, "last"));
+        let admin = HolderId::parse("admin").unwrap();
+        let _ = store.force(key, &admin, None).unwrap();
+        let _ = last.served();
+        last.kill();
+        if store.capabilities().queue {
+            the_one_before_leaves(&run, &*store, key);
+            the_one_before_dies(&run, &*store, key);
+        }
+    }
+    run.finish(rounds * 8);
+}
+
+/// Whoever stood behind one that gives up learns whom to watch now: the holder, who then dies.
+fn the_one_before_leaves(run: &Run<'_>, store: &dyn Store, key: &Key) {
+    let holder = holder(run, key);
+    let mut hasty = run.puppet();
+    let brief = Ask::new(key, "hasty").waiting_at_most(Duration::from_millis(100));
+    hasty.order(&Order::Acquire(brief));
+    let queued = hasty.answer();
+    let Answer::Queued { ticket, .. } = queued else {
+        run.fail(&format!("the hasty one got {queued:?}"));
+    };
+    let next = waiter(run, &Ask::new(key, "next"));
+    assert_eq!(hasty.answer(), Answer::Busy);
+    until(store, key, "the place to be given up", |known| {
+        known.queue.iter().all(|waiter| waiter.ticket != ticket)
+    });
+    holder.kill();
+    let _ = next.served();
+    next.kill();
+}
+
+/// The first in the queue has been called, but dies before it can come: the second is called.
+fn the_one_before_dies(run: &Run<'_>, store: &dyn Store, key: &Key) {
+    let holder = holder(run, key);
+    let mut first = waiter(run, &Ask::new(key, "first"));
+    let next = waiter(run, &Ask::new(key, "next"));
+    first.process().stop();
+    give_back(store, key);
+    first.kill();
+    let _ = next.served();
+    next.kill();
+    drop(holder);
+}
+
+/// An urgent claim came after a waiter and goes before it. It is called, but dies before it can
+/// come: the waiter is called.
+pub fn a_waiter_is_woken_by_the_death_of_one_that_overtook_it(subject: &Subject) {
+    let run = Run::begin(
+        subject,
+        "a_waiter_is_woken_by_the_death_of_one_that_overtook_it",
+    );
+    if !run.needs("queue", run.capabilities().queue) {
+        return;
+    }
+    let store = run.open();
+    let key = subject.key();
+    let holder = holder(&run, key);
+    let early = waiter(&run, &Ask::new(key, "early"));
+    let mut urgent = waiter(&run, &Ask::new(key, "urgent").priority(9));
+    urgent.process().stop();
+    give_back(&*store, key);
+    urgent.kill();
+    let _ = early.served();
+    drop(holder);
+    run.finish(2);
+}
+
+/// The one before was killed, and another stands before both: there is nothing to do but to wait.
+/// Looking again and again would be polling.
+pub fn a_waiter_behind_a_dead_one_sleeps(subject: &Subject) {
+    let run = Run::begin(subject, "a_waiter_behind_a_dead_one_sleeps");
+    let capabilities = run.capabilities();
+    if !run.needs("queue", capabilities.queue)
+        || !run.needs("calls", capabilities.wakeup == Wakeup::Push)
+    {
+        return;
+    }
+    let store = run.open();
+    let key = subject.key();
+    let holder = holder(&run, key);
+    let first = waiter(&run, &Ask::new(key, "first"));
+    let middle = waiter(&run, &Ask::new(key, "middle").unnamed());
+    let last = waiter(&run, &Ask::new(key, "last"));
+    middle.kill();
+    std::thread::sleep(Duration::from_secs(1));
+    give_back(&*store, key);
+    let _ = first.served();
+    first.kill();
+    let answer = last.answer();
+    let Answer::Granted { rounds, .. } = answer else {
+        run.fail(&format!("the last one got {answer:?}"));
+    };
+    // A few for what happened: a death or two, a release.
+    assert!(rounds < 50, "it asked {rounds} times within a second");
+    drop(holder);
+    run.finish(3);
+}

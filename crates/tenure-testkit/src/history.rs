@@ -1,0 +1,276 @@
+//! Checks a store's own story for contradictions.
+//!
+//! For every key by itself:
+//!
+//! 1. A lease begins only when none stands (G1).
+//! 2. Every token is larger than all before it (G2).
+//! 3. What is renewed or ends is the lease that stands: same token, same holder (G6).
+//! 4. Every end but a release has its evidence, and of the right kind (G3).
+//! 5. A grant that says it was claimed from somebody dead or expired follows on just that end.
+//!
+//! Pruned histories can't be checked: the beginning is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tenure_core::{Event, EventKind, HolderId, Key, Token};
+
+/// A contradiction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// The event where it shows.
+    pub event: u64,
+    /// The key.
+    pub key: Key,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} of {}: {}", self.event, self.key, self.what)
+    }
+}
+
+/// What is known of a key at some point of its story.
+#[derive(Default)]
+struct Story<'a> {
+    stands: Option<(Token, &'a HolderId)>,
+    newest: Option<Token>,
+    last: Option<EventKind>,
+}
+
+/// The contradictions in a complete history, oldest event first.
+pub fn flaws(events: &[Event]) -> Vec<Flaw> {
+    let mut stories: BTreeMap<&Key, Story<'_>> = BTreeMap::new();
+    let mut flaws = Vec::new();
+    let mut last_id = 0;
+    for event in events {
+        let mut say = |what: String| {
+            flaws.push(Flaw {
+                event: event.id,
+                key: event.key.clone(),
+                what,
+            });
+        };
+        if event.id <= last_id {
+            say(format!("it comes after event {last_id}"));
+        }
+        last_id = event.id;
+        let story = stories.entry(&event.key).or_default();
+        if event.kind == EventKind::Granted {
+            grant(story, event, &mut say);
+        } else {
+            go_on(story, event, &mut say);
+        }
+        story.last = Some(event.kind);
+    }
+    flaws
+}
+
+fn grant<'a>(story: &mut Story<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
+    if let Some((token, holder)) = story.stands {
+        say(format!(
+            "granted to {} while {holder} holds it with token {token}",
+            event.holder
+        ));
+    }
+    if let Some(newest) = story.newest.filter(|newest| event.token <= *newest) {
+        say(format!("token {} after {newest}", event.token));
+    }
+    let follows = match event.reason.as_deref() {
+        Some("acquired_new") => None,
+        Some("claimed_dead") => Some(EventKind::Dead),
+        Some("claimed_expired") => Some(EventKind::Expired),
+        other => return say(format!("granted for the reason {other:?}")),
+    };
+    if follows.is_some() && follows != story.last {
+        say(format!(
+            "{:?} does not follow on {:?}",
+            event.reason, story.last
+        ));
+    }
+    story.stands = Some((event.token, &event.holder));
+    story.newest = Some(event.token);
+}
+
+fn go_on(story: &mut Story<'_>, event: &Event, say: &mut impl FnMut(String)) {
+    let kind = event.kind;
+    match story.stands {
+        Some((token, holder)) if token == event.token && *holder == event.holder => {}
+        Some((token, holder)) => say(format!(
+            "{kind} of {} with token {}, but {holder} holds it with {token}",
+            event.holder, event.token
+        )),
+        None => say(format!("{kind}, but nobody holds it")),
+    }
+    match (kind, &event.evidence) {
+        (EventKind::Released | EventKind::Renewed, None) => {}
+        (EventKind::Released | EventKind::Renewed, Some(evidence)) => {
+            say(format!("{kind} needs no evidence: {evidence}"));
+        }
+        (_, None) => say(format!("{kind} without evidence")),
+        (_, Some(evidence)) if EventKind::of(evidence) != kind => {
+            say(format!("{kind} does not follow from: {evidence}"));
+        }
+        (_, Some(_)) => {}
+    }
+    if kind != EventKind::Renewed {
+        story.stands = None;
+    }
+}
+
+/// The tokens of a key's events of one kind.
+pub fn tokens(events: &[Event], key: &Key, kind: EventKind) -> BTreeSet<Token> {
+    events
+        .iter()
+        .filter(|event| event.kind == kind && event.key == *key)
+        .map(|event| event.token)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use tenure_core::Evidence;
+
+    fn event(id: u64, kind: EventKind, token: u64, holder: &str) -> Event {
+        let evidence = match kind {
+            EventKind::Granted | EventKind::Renewed | EventKind::Released => None,
+            EventKind::Expired => Some(Evidence::TimeRanOut {
+                expired_at: Timestamp::UNIX_EPOCH,
+            }),
+            EventKind::Dead => Some(Evidence::ProcessGone { pid: 1 }),
+            EventKind::Forced => Some(Evidence::Forced {
+                by: HolderId::parse("admin").unwrap(),
+                reason: None,
+            }),
+        };
+        Event {
+            id,
+            at: Timestamp::UNIX_EPOCH,
+            key: Key::parse("build").unwrap(),
+            kind,
+            token: Token(token),
+            holder: HolderId::parse(holder).unwrap(),
+            times: 1,
+            reason: (kind == EventKind::Granted).then(|| "acquired_new".into()),
+            evidence,
+        }
+    }
+
+    fn words(events: &[Event]) -> String {
+        let flaws: Vec<String> = flaws(events).iter().map(ToString::to_string).collect();
+        flaws.join("; ")
+    }
+
+    use EventKind::{Dead, Expired, Forced, Granted, Released, Renewed};
+
+    fn because(reason: &str, event: Event) -> Event {
+        Event {
+            reason: Some(reason.into()),
+            ..event
+        }
+    }
+
+    #[test]
+    fn a_sound_story_has_no_flaw() {
+        let other_key = Event {
+            key: Key::parse("docs").unwrap(),
+            ..event(3, Granted, 1, "b")
+        };
+        let events = [
+            event(1, Granted, 1, "a"),
+            event(2, Renewed, 1, "a"),
+            other_key,
+            event(4, Released, 1, "a"),
+            event(5, Granted, 2, "b"),
+            event(6, Dead, 2, "b"),
+            because("claimed_dead", event(7, Granted, 3, "c")),
+            event(8, Expired, 3, "c"),
+            because("claimed_expired", event(9, Granted, 7, "a")),
+            event(10, Forced, 7, "a"),
+            event(11, Granted, 8, "a"),
+        ];
+        assert_eq!(words(&events), "");
+    }
+
+    #[test]
+    fn two_holders_at_once_are_a_flaw() {
+        let found = words(&[event(1, Granted, 1, "a"), event(2, Granted, 2, "b")]);
+        assert_eq!(
+            found,
+            "event 2 of build: granted to b while a holds it with token 1"
+        );
+    }
+
+    #[test]
+    fn a_token_that_does_not_grow_is_a_flaw() {
+        for token in [4, 5] {
+            let found = words(&[
+                event(1, Granted, 5, "a"),
+                event(2, Released, 5, "a"),
+                event(3, Granted, token, "b"),
+            ]);
+            assert_eq!(found, format!("event 3 of build: token {token} after 5"));
+        }
+    }
+
+    #[test]
+    fn an_end_without_evidence_or_with_that_of_another_is_a_flaw() {
+        for kind in [Expired, Dead, Forced] {
+            let bare = Event {
+                evidence: None,
+                ..event(2, kind, 1, "a")
+            };
+            let found = words(&[event(1, Granted, 1, "a"), bare]);
+            assert_eq!(found, format!("event 2 of build: {kind} without evidence"));
+        }
+        let wrong = Event {
+            kind: Expired,
+            ..event(2, Dead, 1, "a")
+        };
+        let found = words(&[event(1, Granted, 1, "a"), wrong]);
+        assert!(
+            found.contains("expired does not follow from: pid 1 is gone"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn an_end_of_another_lease_or_of_none_is_a_flaw() {
+        for (token, holder) in [(2, "a"), (1, "b")] {
+            let found = words(&[event(1, Granted, 1, "a"), event(2, Released, token, holder)]);
+            assert!(
+                found.contains("but a holds it with 1"),
+                "{token} {holder}: {found}"
+            );
+        }
+        let twice = [
+            event(1, Granted, 1, "a"),
+            event(2, Released, 1, "a"),
+            event(3, Expired, 1, "a"),
+        ];
+        assert_eq!(
+            words(&twice),
+            "event 3 of build: expired, but nobody holds it"
+        );
+    }
+
+    #[test]
+    fn a_claim_from_the_dead_follows_on_a_death() {
+        let found = words(&[
+            event(1, Granted, 1, "a"),
+            event(2, Released, 1, "a"),
+            because("claimed_dead", event(3, Granted, 2, "b")),
+        ]);
+        assert!(found.contains("does not follow on"), "{found}");
+    }
+
+    #[test]
+    fn events_out_of_order_are_a_flaw() {
+        let found = words(&[event(2, Granted, 1, "a"), event(1, Released, 1, "a")]);
+        assert_eq!(found, "event 1 of build: it comes after event 2");
+    }
+}
