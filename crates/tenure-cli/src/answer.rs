@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     /// Whether the command's own output was all there is to say.
     pub(crate) silent: bool,
+    /// What to take back if it can't be said.
+    undo: Option<Box<dyn FnOnce()>>,
 }
 
 impl Answer {
@@ -28,7 +30,14 @@ impl Answer {
             data,
             text: text.into(),
             silent: false,
+            undo: None,
         }
+    }
+
+    /// Takes something back if the answer can't be said.
+    pub(crate) fn or_undo(mut self, undo: impl FnOnce() + 'static) -> Self {
+        self.undo = Some(Box::new(undo));
+        self
     }
 
     /// For a command whose output is not ours.
@@ -38,6 +47,7 @@ impl Answer {
             data: Value::Null,
             text: String::new(),
             silent: true,
+            undo: None,
         }
     }
 }
@@ -130,20 +140,33 @@ pub(crate) fn give(
 ) -> i32 {
     match outcome {
         Ok(answer) => {
-            if answer.silent {
+            let said = if answer.silent || (answer.text.is_empty() && !global.json) {
+                Ok(())
             } else if global.json {
-                say(&envelope(command, subcommand, answer.data, &Value::Null));
-            } else if !answer.text.is_empty() {
-                say(&answer.text);
+                say(&envelope(command, subcommand, answer.data, &Value::Null))
+            } else {
+                say(&answer.text)
+            };
+            let Err(error) = said else {
+                return answer.exit.code();
+            };
+            let undo = answer.undo.is_some();
+            if let Some(undo) = answer.undo {
+                undo();
             }
-            answer.exit.code()
+            // That nobody reads a list to its end is no failure.
+            if error.kind() == std::io::ErrorKind::BrokenPipe && !undo {
+                return answer.exit.code();
+            }
+            complain(&format!("the answer could not be written ({error})"));
+            Exit::Runtime.code()
         }
         Err(failure) => {
             if global.json {
                 let error = json!({
                     "code": failure.code, "message": failure.message, "details": failure.details,
                 });
-                say(&envelope(command, subcommand, Value::Null, &error));
+                let _ = say(&envelope(command, subcommand, Value::Null, &error));
             } else {
                 complain(&failure.message);
             }
@@ -173,11 +196,11 @@ struct Envelope<'a> {
     error: &'a Value,
 }
 
-/// Writes a line to stdout. That nobody reads it any more is no failure.
-pub(crate) fn say(text: &str) {
+/// Writes a line to stdout.
+fn say(text: &str) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
-    let _ = writeln!(out, "{text}");
-    let _ = out.flush();
+    writeln!(out, "{text}")?;
+    out.flush()
 }
 
 /// Writes a line of progress to stderr, unless told to be quiet.
@@ -202,7 +225,7 @@ pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ").to_owned();
         let error = json!({ "code": "USAGE", "message": message, "details": {} });
-        say(&envelope("tenure", None, Value::Null, &error));
+        let _ = say(&envelope("tenure", None, Value::Null, &error));
     } else {
         let _ = error.print();
     }

@@ -45,14 +45,8 @@ pub(crate) struct Global {
     /// The store, instead of the project's own: sqlite:PATH
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
-    /// Who is asking. The same name is taken for the same holder
-    #[arg(
-        long = "as",
-        value_name = "ID",
-        env = "TENURE_HOLDER",
-        hide_env_values = true,
-        global = true
-    )]
+    /// Who is asking. The same name is taken for the same holder [env: TENURE_HOLDER]
+    #[arg(long = "as", value_name = "ID", global = true)]
     pub(crate) holder: Option<String>,
     /// Answer in JSON
     #[arg(long, global = true)]

@@ -12,6 +12,12 @@ use crate::answer::Failure;
 use crate::args::Global;
 use crate::exit::Exit;
 
+/// Tells commands that we start under which grants they run: `STORE:TOKEN,...`.
+const WITHIN: &str = "TENURE_WITHIN";
+
+/// Tells commands that we start which name was made up for them.
+const MADE_UP: &str = "TENURE_MADE_UP";
+
 /// Where the command was started, or told to be.
 pub(crate) fn start(global: &Global) -> Result<PathBuf, Failure> {
     let here = std::env::current_dir().map_err(|error| {
@@ -76,6 +82,51 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)
+}
+
+/// The name in the environment that somebody chose. One that `tenure run` made up for its command is
+/// no such name: whatever that command starts would share it.
+pub(crate) fn holder_of_the_environment() -> Option<String> {
+    let holder = std::env::var("TENURE_HOLDER")
+        .ok()
+        .filter(|holder| !holder.is_empty())?;
+    (std::env::var(MADE_UP).ok().as_ref() != Some(&holder)).then_some(holder)
+}
+
+/// The grants of this store under which this process runs, so that it does not wait for itself.
+pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
+    let text = std::env::var(WITHIN).unwrap_or_default();
+    let ours = text.split(',').filter_map(|grant| grant.rsplit_once(':'));
+    ours.filter(|(store, _)| *store == tenure.identity())
+        .filter_map(|(_, token)| token.parse().ok().map(Token))
+        .collect()
+}
+
+/// The environment of a command that runs under a grant.
+pub(crate) fn environment(
+    global: &Global,
+    tenure: &Tenure,
+    lease: &Lease,
+) -> Vec<(&'static str, String)> {
+    let around = std::env::var(WITHIN)
+        .map(|around| around + ",")
+        .unwrap_or_default();
+    let holder = lease.holder.id.to_string();
+    let made_up = if global.holder.is_none() {
+        holder.clone()
+    } else {
+        String::new()
+    };
+    vec![
+        ("TENURE_KEY", lease.key.to_string()),
+        ("TENURE_TOKEN", lease.token.to_string()),
+        ("TENURE_HOLDER", holder),
+        (MADE_UP, made_up),
+        (
+            WITHIN,
+            format!("{around}{}:{}", tenure.identity(), lease.token),
+        ),
+    ]
 }
 
 /// The name that was given with `--as` or in the environment.

@@ -32,13 +32,17 @@ use crate::answer::Failure;
 use crate::args::{Args, Command};
 
 fn main() {
-    let args = match Args::try_parse() {
+    let mut args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => std::process::exit(answer::bad_usage(&error)),
     };
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
+    args.global.holder = args
+        .global
+        .holder
+        .or_else(context::holder_of_the_environment);
     let (command, subcommand) = args.command.names();
     let global = args.global.clone();
     let outcome = dispatch(args);

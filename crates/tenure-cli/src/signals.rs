@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
+use tenure::host::signal::is_ignored;
 
 /// Every signal that a running command may be sent through us.
 pub(crate) const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
@@ -24,7 +25,9 @@ impl Signals {
     pub(crate) fn catch() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let ready = read.try_clone()?;
-        let all = FORWARDED.into_iter().chain([SIGCHLD]);
+        // What we were told to ignore, our command is to ignore as well.
+        let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
+        let all = heard.chain([SIGCHLD]);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         Ok(Self {
             delivery: Arc::new(Mutex::new(delivery)),

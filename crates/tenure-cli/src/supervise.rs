@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
 use tenure::host::{Tied, bell};
 
 use crate::signals::Signals;
@@ -39,7 +39,7 @@ pub(crate) fn supervise(
     grace: Duration,
     settled: impl FnOnce(),
 ) -> io::Result<Ended> {
-    let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
+    let group = tied.leader().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
     let mut kill_timer: Option<OwnedFd> = None;
     let mut settled = Some(settled);
@@ -76,7 +76,10 @@ pub(crate) fn supervise(
         let second = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         drop(fds);
         for signal in signals.pending() {
+            // In one group with us, the command has heard by itself what was typed.
+            let typed = matches!(signal, SIGINT | SIGQUIT) && !tied.leads_a_group();
             if signal != SIGCHLD
+                && !typed
                 && let Some(signal) = Signal::from_named_raw(signal)
             {
                 tied.signal(signal);
@@ -108,10 +111,20 @@ fn reap(group: Pid, terminal: Option<Terminal>) -> io::Result<Option<ExitStatus>
         if !status.stopped() {
             return Ok(Some(ExitStatus::from_raw(status.as_raw())));
         }
-        let Some(terminal) = terminal else { continue };
-        terminal.take_back(group);
-        Terminal::pass_on(Signal::TSTP);
-        // Here again: somebody continued us.
+        // Only what the terminal did concerns us; a SIGSTOP is between the command and its sender.
+        let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        let stopped_by = status
+            .stopping_signal()
+            .filter(|signal| by_terminal.contains(signal));
+        let (Some(terminal), Some(stopped_by)) = (terminal, stopped_by) else {
+            continue;
+        };
+        // It wants the terminal, and we have it (brought to the front meanwhile): it may.
+        if stopped_by == libc::SIGTSTP || !terminal.is_ours() {
+            terminal.take_back(group);
+            Terminal::pass_on(Signal::TSTP);
+            // Here again: somebody continued us.
+        }
         terminal.lend(group);
         let _ = rustix::process::kill_process_group(group, Signal::CONT);
     }

@@ -20,7 +20,10 @@ impl Table {
     }
 
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        let cells: Vec<String> = cells
+            .into_iter()
+            .map(|cell| cell.into().replace(char::is_control, " "))
+            .collect();
         self.0.add_row(cells);
     }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tenure::core::{Busy, Clock};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
+use tenure::core::{Busy, Clock, Moment};
 use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
 
 use crate::answer::{Failure, remark};
 use crate::args::{Asking, Global};
+use crate::context;
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::words;
@@ -32,7 +33,7 @@ pub(crate) fn prepare<'a>(
     key: &str,
     asking: &Asking,
 ) -> Result<Ask<'a>, Failure> {
-    let mut ask = tenure.ask(key)?;
+    let mut ask = tenure.ask(key)?.within(context::within(tenure));
     if let Some(named) = &global.holder {
         ask = ask.named(named)?.keep_place();
     }
@@ -76,6 +77,16 @@ pub(crate) fn acquire(
     show.done(matches!(outcome, Outcome::Granted(_)));
     let now = tenure.clock().now();
     match outcome {
+        // It came together with a signal that told us to stop.
+        Outcome::Granted(held) if signal.is_some() => {
+            let _freed = held.release()?;
+            Err(interrupted(
+                &show,
+                &now,
+                signal.unwrap_or(SIGINT),
+                "gave it back",
+            ))
+        }
         Outcome::Granted(held) => Ok(held),
         Outcome::Busy(busy) => Err(locked(global, tenure, key, &busy)),
         Outcome::Deadlock(cycle) => Err(Failure::new(
@@ -88,25 +99,33 @@ pub(crate) fn acquire(
         .details(serde_json::json!({ "key": key, "cycle": cycle }))),
         Outcome::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
-            let kept = signal != SIGINT && global.holder.is_some();
-            let place = if kept {
-                kept_place(tenure)
-            } else {
-                "left the queue".to_owned()
+            let place = match kept_place(global, tenure) {
+                Some(kept) if !leaves(signal) => kept,
+                _ => "left the queue".to_owned(),
             };
-            let waited = duration::format(words::whole(show.elapsed(&now)));
-            Err(Failure::new(
-                Exit::signal(signal),
-                "INTERRUPTED",
-                format!("stopped waiting for {key} after {waited}; {place}"),
-            ))
+            Err(interrupted(&show, &now, signal, &place))
         }
     }
 }
 
-fn kept_place(tenure: &Tenure) -> String {
-    let grace = duration::format(tenure.config().locking.queue_grace);
-    format!("the place in the queue is kept for {grace}: ask again with the same --as")
+/// Whether a signal means that whoever waited will not come back.
+fn leaves(signal: i32) -> bool {
+    matches!(signal, SIGINT | SIGQUIT)
+}
+
+fn interrupted(show: &Show<'_>, now: &Moment, signal: i32, then: &str) -> Failure {
+    let waited = duration::format(words::whole(show.elapsed(now)));
+    let message = format!("stopped waiting for {} after {waited}; {then}", show.key);
+    Failure::new(Exit::signal(signal), "INTERRUPTED", message)
+}
+
+/// How long the place of whoever stops waiting is kept, in words, if it is kept.
+fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
+    let grace = tenure.config().locking.queue_grace;
+    (global.holder.is_some() && !grace.is_zero()).then(|| {
+        let grace = duration::format(grace);
+        format!("the place in the queue is kept for {grace}: ask again with the same --as")
+    })
 }
 
 fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
@@ -115,13 +134,14 @@ fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
         Some(place) => {
             let place = words::ordinal(place.ahead + 1);
             message = format!("the wait ran out: {message}\n  we were {place} in the queue");
-            if global.holder.is_some() {
-                message = format!("{message}; {}", kept_place(tenure));
+            if let Some(kept) = kept_place(global, tenure) {
+                message = format!("{message}; {kept}");
             }
         }
         None => {
             message = format!(
-                "{message}\n  to wait for it: --wait 10m; to look: tenure locks show {key}"
+                "{message}\n  to wait for it: --wait 10m; to look: tenure locks show {}",
+                words::quoted(key)
             );
         }
     }
@@ -161,9 +181,9 @@ impl SignalWatch {
                     let over = fds.last().is_some_and(|fd| !fd.revents().is_empty());
                     for signal in signals.pending() {
                         match signal {
-                            SIGINT => cancel.leave(),
-                            SIGTERM | SIGHUP => cancel.cut_off(),
-                            _ => continue,
+                            SIGCHLD => continue,
+                            signal if leaves(signal) => cancel.leave(),
+                            _ => cancel.cut_off(),
                         }
                         store.wake();
                         return Some(signal);
@@ -205,7 +225,7 @@ impl<'a> Show<'a> {
         }
     }
 
-    fn elapsed(&self, now: &tenure::core::Moment) -> Duration {
+    fn elapsed(&self, now: &Moment) -> Duration {
         self.began
             .map_or(Duration::ZERO, |began| now.since_boot.saturating_sub(began))
     }

@@ -27,6 +27,15 @@ pub(crate) fn whole(duration: Duration) -> Duration {
     }
 }
 
+/// A word as it has to be typed into a shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// 1st, 2nd, 3rd, 4th.
 pub(crate) fn ordinal(number: usize) -> String {
     let suffix = match (number % 10, number % 100) {
@@ -152,6 +161,13 @@ fn waiter_json(waiter: &Waiter) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_word_is_one_word_to_a_shell() {
+        assert_eq!(quoted("task:1.2"), "task:1.2");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's $(bad)"), "'it'\\''s $(bad)'");
+    }
 
     #[test]
     fn ordinals_are_those_of_english() {

@@ -114,10 +114,15 @@ enum Found {
 
 /// Makes sure that the database is ours and of this version.
 pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError> {
+    let mut was_complete = false;
     let found = look(db).and_then(|found| match found {
         Found::Ours(_) => Ok(found),
-        // Somebody may be making it at this moment: look again, at one state of it.
-        Found::Empty | Found::Foreign => look(&*db.unchecked_transaction()?),
+        // Somebody may be making it at this moment: look again, at one state of it. If it was
+        // complete before that look, the look must show it.
+        Found::Empty | Found::Foreign => {
+            was_complete = lives_of(path).exists();
+            look(&*db.unchecked_transaction()?)
+        }
     });
     match found.map_err(|error| explain(path, error))? {
         Found::Ours(VERSION) => Ok(()),
@@ -134,7 +139,7 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError
             format!("{} is a database of another program", path.display()),
         )
         .fix("name another file; nothing was changed")),
-        Found::Empty if lives_of(path).exists() => Err(StoreError::new(
+        Found::Empty if was_complete => Err(StoreError::new(
             ErrorKind::Damaged,
             format!("{} has been emptied", path.display()),
         )

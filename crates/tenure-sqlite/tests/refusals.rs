@@ -155,6 +155,23 @@ fn a_truncated_database_is_never_taken_for_a_new_one() {
 }
 
 #[test]
+fn a_database_that_was_emptied_is_not_taken_for_a_new_one() {
+    let (_dir, path) = used();
+    fs::write(&path, "").unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"", "nothing was changed");
+}
+
+#[test]
+#[ignore = "bug: the folder of lives that is left says that it was emptied, and the advice does not help"]
+fn a_database_that_was_removed_is_made_anew() {
+    let (_dir, path) = used();
+    fs::remove_file(&path).unwrap();
+    open_and_acquire(&path).unwrap();
+}
+
+#[test]
 fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let (_dir, path) = used();
     let store = SqliteStore::open(&path, Options::default()).unwrap();

@@ -1,6 +1,7 @@
 //! Opening a store by its address: [`StoreUrl`], [`Tenure`].
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ pub struct Tenure {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
+    identity: String,
 }
 
 impl Tenure {
@@ -80,16 +82,28 @@ impl Tenure {
                 },
             )?,
         };
+        let identity = match url {
+            StoreUrl::Sqlite(path) => match path.metadata() {
+                Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
+                Err(_) => String::new(),
+            },
+        };
         Ok(Self {
             store: Arc::new(store),
             clock,
             config,
+            identity,
         })
     }
 
     /// The store itself, for every verb that is not about asking.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// A short name that is the same for all who have this very store open on this machine.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// Where time comes from.

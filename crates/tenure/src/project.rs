@@ -27,7 +27,8 @@ impl Project {
     pub fn find(from: &Path, home: Option<&Path>) -> Option<Self> {
         let is_project = |root: &&Path| {
             let folder = root.join(FOLDER);
-            folder.is_dir() && (home != Some(root) || folder.join(DATABASE).exists())
+            folder.is_dir()
+                && (folder.join(DATABASE).exists() || !home.is_some_and(|home| is_same(home, root)))
         };
         from.ancestors().find(is_project).map(|root| Self {
             root: root.to_owned(),
@@ -76,6 +77,11 @@ impl Project {
     pub fn store(&self) -> StoreUrl {
         StoreUrl::Sqlite(self.folder().join(DATABASE))
     }
+}
+
+/// Whether two names lead to the same folder: homes are often reached through a link.
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `tenure acquire`: hold a key without a running command.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tenure::Tie;
 use tenure::core::Verdict;
@@ -26,10 +28,11 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     let now = tenure.clock().now();
     let lease = held.lease().clone();
     let reason = held.reason();
+    let token = lease.token.to_string();
     held.leave_standing();
 
     let name = if global.holder.is_some() {
-        format!("--as {}", lease.holder.id)
+        format!("--as {}", words::quoted(lease.holder.id.as_str()))
     } else {
         format!("--token {}", lease.token)
     };
@@ -40,7 +43,7 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
             lease.holder.id,
             lease.key,
             words::time(lease.expires.shown(&now)),
-            lease.key
+            words::quoted(lease.key.as_str())
         ),
     );
     let mut data = words::lease_json(&now, &lease, &Verdict::Alive);
@@ -48,5 +51,10 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
         fields.retain(|name, _| !matches!(name.as_str(), "verdict" | "why" | "evidence"));
         fields.insert("reason".into(), json!(reason.word()));
     }
-    Ok(Answer::new(data, lease.token.to_string()))
+    // A token that nobody got to see is of no use to anybody.
+    let store = Arc::clone(tenure.store());
+    let undo = move || {
+        let _ = store.release(&lease.grant());
+    };
+    Ok(Answer::new(data, token).or_undo(undo))
 }

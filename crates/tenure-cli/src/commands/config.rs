@@ -58,7 +58,7 @@ fn path(project: Option<&Project>) -> Answer {
     let text = lines.collect::<Vec<_>>().join("\n");
     let data = paths
         .iter()
-        .map(|path| json!({ "path": path, "exists": path.exists() }))
+        .map(|path| json!({ "path": path.display().to_string(), "exists": path.exists() }))
         .collect::<Vec<_>>();
     Answer::new(json!({ "paths": data }), text)
 }

@@ -37,7 +37,7 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
     };
     let text = if global.quiet { String::new() } else { text };
     Ok(Answer::new(
-        json!({ "folder": folder, "created": new }),
+        json!({ "folder": folder.display().to_string(), "created": new }),
         text,
     ))
 }

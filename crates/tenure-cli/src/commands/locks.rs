@@ -62,7 +62,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         "WAITING",
     ]);
     for snapshot in &snapshots {
-        let waiting = here(snapshot).to_string();
+        let waiting = waiting(snapshot);
         match &snapshot.lease {
             Some((lease, verdict)) => rows.row([
                 lease.key.to_string(),
@@ -93,12 +93,17 @@ fn state(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn here(snapshot: &Snapshot) -> usize {
-    snapshot
+/// How many wait, and for how many that were cut off a place is kept.
+fn waiting(snapshot: &Snapshot) -> String {
+    let here = snapshot
         .queue
         .iter()
         .filter(|waiter| waiter.presence == Presence::Here)
-        .count()
+        .count();
+    match snapshot.queue.len() - here {
+        0 => here.to_string(),
+        away => format!("{here}, {away} away"),
+    }
 }
 
 fn show(tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
@@ -190,8 +195,9 @@ fn release(
             Exit::NotAllowed,
             "PERMISSION_DENIED",
             format!(
-                "{key} is held by {} ({verdict})\n  to take it away all the same, which is recorded: tenure locks release {key} --force",
-                words::held(&now, &lease)
+                "{key} is held by {} ({verdict})\n  to take it away all the same, which is recorded: tenure locks release {} --force",
+                words::held(&now, &lease),
+                words::quoted(key.as_str())
             ),
         )
         .details(json!({ "key": key, "lockedBy": lease.holder.id, "verdict": verdict.word() })));

@@ -43,7 +43,8 @@ pub(crate) fn mine(
                 Exit::Lost,
                 "LEASE_LOST",
                 format!(
-                    "the grant of {key} with token {token} is over, and nobody holds {key} now: see tenure locks history {key}"
+                    "the grant of {key} with token {token} is over, and nobody holds {key} now: see tenure locks history {}",
+                    words::quoted(key.as_str())
                 ),
             ),
             None => not_held(key),
@@ -62,9 +63,10 @@ pub(crate) fn mine(
         "PERMISSION_DENIED",
         format!(
             "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the grant with --token, \
-             or take it away with: tenure locks release {key} --force",
+             or take it away with: tenure locks release {} --force",
             words::held(&now, &lease),
-            grant.holder
+            grant.holder,
+            words::quoted(key.as_str())
         ),
     )
     .details(json!({ "key": key, "lockedBy": lease.holder.id, "you": grant.holder })))
@@ -75,7 +77,10 @@ pub(crate) fn not_held(key: &Key) -> Failure {
     Failure::new(
         Exit::NotFound,
         "LOCK_NOT_FOUND",
-        format!("nobody holds {key}: see tenure locks list, or tenure locks history {key}"),
+        format!(
+            "nobody holds {key}: see tenure locks list, or tenure locks history {}",
+            words::quoted(key.as_str())
+        ),
     )
     .details(json!({ "key": key }))
 }

@@ -1,14 +1,15 @@
 //! `tenure run`: a command while holding a key.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
-use tenure::core::{Released, Token};
-use tenure::host::Tied;
+use tenure::core::Released;
+use tenure::host::tied::{Group, Tied};
 use tenure::{Held, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
@@ -21,9 +22,6 @@ use crate::terminal::Terminal;
 use crate::waiting;
 use crate::words;
 
-/// Tells commands that we start under which grants they run, so that none waits for itself.
-const WITHIN: &str = "TENURE_WITHIN";
-
 pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     let (program, arguments) = run.command.split_first().ok_or_else(|| {
         Failure::new(
@@ -35,10 +33,8 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     // Before anything is asked for: nobody should wait half an hour for a typing error.
     let path = find_program(program)?;
     let tenure = context::open(global)?;
-    let within = within();
-    let ask = waiting::prepare(global, &tenure, &run.key, &run.asking)?
-        .command(shown(&run.command))
-        .within(within.clone());
+    let ask =
+        waiting::prepare(global, &tenure, &run.key, &run.asking)?.command(shown(&run.command));
     let mut signals = Signals::catch().map_err(broken)?;
     let mut held = waiting::acquire(global, &tenure, &run.key, ask, &mut signals)?;
 
@@ -46,16 +42,14 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     command
         .arg0(program)
         .args(arguments)
-        .env("TENURE_KEY", held.key().as_str())
-        .env("TENURE_TOKEN", held.token().to_string())
-        .env("TENURE_HOLDER", held.lease().holder.id.as_str())
-        .env(WITHIN, join(within, held.token()));
-    let terminal = Terminal::ours();
-    let tied = match Tied::spawn(
-        &mut command,
-        tenure.store().heirloom(),
-        terminal.as_ref().map(|t| t as _),
-    ) {
+        .envs(context::environment(global, &tenure, held.lease()));
+    let found = Terminal::find();
+    let (group, terminal) = match &found {
+        Some(terminal) if terminal.is_shared() => (Group::Ours, None),
+        Some(terminal) if terminal.is_ours() => (Group::OwnWithTerminal(terminal.as_fd()), found),
+        _ => (Group::Own, found),
+    };
+    let tied = match Tied::spawn(&mut command, tenure.store().heirloom(), group) {
         Ok(tied) => tied,
         Err(error) => {
             let failure = not_started(program, &error);
@@ -120,7 +114,10 @@ fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
             by.token
         ),
         Loss::Taken(None) => {
-            format!("it was taken away (tenure locks history {key} tells by whom)")
+            format!(
+                "it was taken away (tenure locks history {} tells by whom)",
+                words::quoted(key.as_str())
+            )
         }
         Loss::Unrenewed(error) => format!("it could not be renewed: {error}"),
     };
@@ -151,46 +148,19 @@ fn like_the_terminal(ended: Ended) {
     }
 }
 
-fn within() -> Vec<Token> {
-    let text = std::env::var(WITHIN).unwrap_or_default();
-    text.split(',')
-        .filter_map(|token| token.parse().ok().map(Token))
-        .collect()
-}
-
-fn join(within: Vec<Token>, token: Token) -> String {
-    within
-        .into_iter()
-        .chain([token])
-        .map(|token| token.to_string())
-        .collect::<Vec<_>>()
-        .join(",")
-}
-
 /// The command as people would type it, cut to what fits a line.
 fn shown(command: &[OsString]) -> String {
-    let mut text = String::new();
-    for word in command {
-        let word = word.to_string_lossy();
-        let plain = !word.is_empty()
-            && word
-                .chars()
-                .all(|c| c.is_alphanumeric() || "-_./:=@%+,".contains(c));
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        if plain {
-            text.push_str(&word);
-        } else {
-            text.push('\'');
-            text.extend(word.chars().map(|c| if c.is_control() { ' ' } else { c }));
-            text.push('\'');
-        }
+    let words = command
+        .iter()
+        .map(|word| words::quoted(&word.to_string_lossy()));
+    let text = words
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(char::is_control, " ");
+    if text.chars().count() <= 120 {
+        return text;
     }
-    if text.chars().count() > 120 {
-        text = text.chars().take(119).chain(['…']).collect();
-    }
-    text
+    text.chars().take(119).chain(['…']).collect()
 }
 
 /// Looks for the program where exec would.
@@ -208,6 +178,9 @@ fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
         path.metadata()
             .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
+    if program.is_empty() {
+        return Err(no_program(program));
+    }
     if let Some(found) = candidates.iter().find(|path| runs(path)) {
         return Ok(found.clone());
     }
@@ -241,7 +214,11 @@ fn not_executable(program: &OsStr, why: &str) -> Failure {
 
 fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     match error.kind() {
-        std::io::ErrorKind::NotFound => no_program(program),
+        // The program was there a moment ago: what is missing is the one on its first line.
+        std::io::ErrorKind::NotFound => not_executable(
+            program,
+            "the interpreter that its first line names does not exist",
+        ),
         _ => not_executable(program, &error.to_string()),
     }
 }
