@@ -150,13 +150,12 @@ pub(crate) fn give(
             let Err(error) = said else {
                 return answer.exit.code();
             };
-            let undo = answer.undo.is_some();
+            // That nobody reads a list to its end is no failure.
+            if error.kind() == std::io::ErrorKind::BrokenPipe {
+                return answer.exit.code();
+            }
             if let Some(undo) = answer.undo {
                 undo();
-            }
-            // That nobody reads a list to its end is no failure.
-            if error.kind() == std::io::ErrorKind::BrokenPipe && !undo {
-                return answer.exit.code();
             }
             complain(&format!("the answer could not be written ({error})"));
             Exit::Runtime.code()

@@ -86,11 +86,20 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
 
 /// The name in the environment that somebody chose. One that `tenure run` made up for its command is
 /// no such name: whatever that command starts would share it.
-pub(crate) fn holder_of_the_environment() -> Option<String> {
-    let holder = std::env::var("TENURE_HOLDER")
-        .ok()
-        .filter(|holder| !holder.is_empty())?;
-    (std::env::var(MADE_UP).ok().as_ref() != Some(&holder)).then_some(holder)
+pub(crate) fn holder_of_the_environment() -> Result<Option<String>, Failure> {
+    let Some(holder) = std::env::var_os("TENURE_HOLDER").filter(|holder| !holder.is_empty()) else {
+        return Ok(None);
+    };
+    if std::env::var_os(MADE_UP).as_ref() == Some(&holder) {
+        return Ok(None);
+    }
+    holder.into_string().map(Some).map_err(|holder| {
+        let message = format!(
+            "TENURE_HOLDER={} is not UTF-8 text: name the holder with --as",
+            holder.display()
+        );
+        Failure::new(Exit::Usage, "BAD_NAME", message)
+    })
 }
 
 /// The grants of this store under which this process runs, so that it does not wait for itself.

@@ -39,13 +39,12 @@ fn main() {
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    args.global.holder = args
-        .global
-        .holder
-        .or_else(context::holder_of_the_environment);
     let (command, subcommand) = args.command.names();
     let global = args.global.clone();
-    let outcome = dispatch(args);
+    let outcome = context::holder_of_the_environment().and_then(|holder| {
+        args.global.holder = args.global.holder.or(holder);
+        dispatch(args)
+    });
     std::process::exit(answer::give(&global, command, subcommand, outcome));
 }
 

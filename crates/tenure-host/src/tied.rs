@@ -23,7 +23,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, kill_process_group,
@@ -89,7 +89,7 @@ impl Tied {
         unsafe {
             command.pre_exec(move || {
                 for fd in inherited.into_iter().flatten() {
-                    fcntl_setfd(BorrowedFd::borrow_raw(fd), FdFlags::empty())?;
+                    hand_down(BorrowedFd::borrow_raw(fd))?;
                 }
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 if let Some(fuse) = lit {
@@ -144,6 +144,24 @@ impl Tied {
             let without = |flags| flags - OFlags::from_bits_retain(ASYNC);
             let _ = fcntl_getfl(fuse).and_then(|flags| fcntl_setfl(fuse, without(flags)));
         }
+    }
+}
+
+/// Where inherited descriptors begin: scripts take the low numbers for themselves (`exec 9> lock`),
+/// which would close ours.
+const OUT_OF_THE_WAY: i32 = 100;
+
+/// Lets the command inherit a descriptor, under a number that it will not take for itself.
+fn hand_down(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match fcntl_dupfd_cloexec(fd, OUT_OF_THE_WAY) {
+        Ok(high) => {
+            fcntl_setfd(&high, FdFlags::empty())?;
+            // It stays open for the command.
+            std::mem::forget(high);
+            Ok(())
+        }
+        // No such number to be had: better a low one than none.
+        Err(_) => Ok(fcntl_setfd(fd, FdFlags::empty())?),
     }
 }
 
