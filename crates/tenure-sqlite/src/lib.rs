@@ -4,7 +4,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`store`] | [`SqliteStore`]: the verbs, each one transaction |
+//! | [`store`] | [`SqliteStore`]: what it is made of, and its transactions |
+//! | `verbs` | the verbs of [`tenure_core::Store`], each one transaction |
 //! | `write` | what the verbs do inside a write transaction |
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
@@ -34,6 +35,7 @@ mod rows;
 mod schema;
 mod seed_tables;
 pub mod store;
+mod verbs;
 mod view;
 mod write;
 

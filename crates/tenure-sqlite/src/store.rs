@@ -1,29 +1,20 @@
-//! The verbs of [`SqliteStore`], each one transaction: read, decide, write.
+//! [`SqliteStore`]: what it is made of, and its transactions.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
-use tenure_core::cycle::Step;
-use tenure_core::decide::{self, Decision, Seat, View};
-use tenure_core::{
-    Acquired, Binding, Capabilities, Claim, Clock, ClockOwner, Cycle, ErrorKind, Event, Evidence,
-    Fenced, Forced, Grant, HistoryQuery, HolderId, Key, Patience, Place, Presence, Reap, Reaped,
-    Reason, Released, Renewed, Revision, Snapshot, Store, StoreError, Ticket, Token, Waited,
-    Wakeup, Watched,
-};
+use tenure_core::{Clock, ErrorKind, Revision, StoreError};
 use tenure_host::watch::Watches;
-use tenure_host::{Bell, HostClock, Life, LifeFolder, bell, identity};
+use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
 
 use crate::connection;
 use crate::fault::{explain, explain_commit};
-use crate::history::{self, Keep};
+use crate::history::Keep;
 use crate::schema;
-use crate::write::{Failure, Write};
-
 use crate::view::Reader;
+use crate::write::{Failure, Write};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -65,13 +56,13 @@ pub struct SqliteStore {
     path: PathBuf,
     /// Which file it is: device and inode.
     file: (u64, u64),
-    lives: LifeFolder,
+    pub(crate) lives: LifeFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
-    life: OnceLock<Life>,
+    pub(crate) life: OnceLock<Life>,
     beginning: Mutex<()>,
-    watches: Watches,
-    bell: Bell,
-    options: Options,
+    pub(crate) watches: Watches,
+    pub(crate) bell: Bell,
+    pub(crate) options: Options,
 }
 
 struct Database {
@@ -107,7 +98,7 @@ impl SqliteStore {
         &self.path
     }
 
-    fn life(&self) -> Result<&Life, StoreError> {
+    pub(crate) fn life(&self) -> Result<&Life, StoreError> {
         if let Some(life) = self.life.get() {
             return Ok(life);
         }
@@ -157,7 +148,7 @@ impl SqliteStore {
     }
 
     /// One write transaction. All or nothing; bells are rung after the commit.
-    fn write<T>(
+    pub(crate) fn write<T>(
         &self,
         verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), StoreError> {
@@ -209,7 +200,7 @@ impl SqliteStore {
     }
 
     /// One read transaction: a consistent picture, without holding anybody up.
-    fn read<T>(
+    pub(crate) fn read<T>(
         &self,
         verb: impl FnOnce(&Reader<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
@@ -235,287 +226,4 @@ impl SqliteStore {
 fn data_version(db: &Connection) -> rusqlite::Result<u32> {
     db.prepare_cached("PRAGMA data_version")?
         .query_row([], |row| row.get(0))
-}
-
-impl Store for SqliteStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            any_key: true,
-            leases: true,
-            fencing: true,
-            queue: true,
-            history: true,
-            shared: false,
-            clock: ClockOwner::Host,
-            wakeup: Wakeup::Push,
-        }
-    }
-
-    fn this_process(&self) -> Result<Binding, StoreError> {
-        Ok(Binding::Life {
-            life: self.life()?.id().clone(),
-            process: identity::this_process(),
-        })
-    }
-
-    fn heirloom(&self) -> Option<BorrowedFd<'_>> {
-        self.life.get().map(Life::as_fd)
-    }
-
-    fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
-        let grace = self.options.queue_grace;
-        let (mut answer, revision) = self.write(|write| {
-            let view = write.read(&claim.key, Some(&claim.holder.id))?;
-            match decide::acquire(write.now(), &view, claim) {
-                Decision::Grant {
-                    token,
-                    reason,
-                    ended,
-                    seat,
-                } => {
-                    if let Some((lease, proof)) = &ended {
-                        write.record_end(lease, proof)?;
-                    }
-                    write.drop_ticket(seat)?;
-                    Ok(Acquired::Granted {
-                        lease: write.grant(claim, token, reason)?,
-                        reason,
-                    })
-                }
-                Decision::Extend { seat, .. } => {
-                    write.drop_ticket(seat)?;
-                    let Some((lease, _)) = &view.lease else {
-                        return Err(StoreError::new(
-                            ErrorKind::Damaged,
-                            "a lease to extend is not there",
-                        )
-                        .into());
-                    };
-                    let lease = write.extend(lease, &claim.holder, claim.ttl)?;
-                    Ok(Acquired::Granted {
-                        lease,
-                        reason: Reason::AlreadyOwned,
-                    })
-                }
-                Decision::WaitForSelf if claim.patience == Patience::Queue => {
-                    let step = Step {
-                        waiter: claim.holder.id.clone(),
-                        key: claim.key.clone(),
-                        holder: claim.holder.id.clone(),
-                    };
-                    Ok(Acquired::Deadlock(Cycle(vec![step])))
-                }
-                Decision::WaitForSelf => {
-                    Ok(Acquired::Busy(Box::new(write.busy(&view, None, None))))
-                }
-                Decision::Wait { seat, ahead } => {
-                    if decide::reap(write.now(), &view).is_some() || view.lease.is_none() {
-                        // Somebody else is first, and may have missed its call.
-                        write.ring_next(&view.queue);
-                    }
-                    if claim.patience == Patience::Try {
-                        return Ok(Acquired::Busy(Box::new(write.busy(&view, None, None))));
-                    }
-                    if !matches!(seat, Seat::Own(_))
-                        && let Some(cycle) = write.cycle(claim, &view)?
-                    {
-                        return Ok(Acquired::Deadlock(cycle));
-                    }
-                    let (ticket, rank) = write.sit_down(claim, &view, seat, grace)?;
-                    let place = Place {
-                        ticket,
-                        ahead,
-                        resumed: matches!(seat, Seat::Resumed(_)),
-                    };
-                    Ok(Acquired::Busy(Box::new(write.busy(
-                        &view,
-                        Some(place),
-                        Some(rank),
-                    ))))
-                }
-            }
-        })?;
-        if let Acquired::Busy(busy) = &mut answer {
-            busy.revision = revision;
-        }
-        Ok(answer)
-    }
-
-    fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
-        let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key, None)?;
-            let may = decide::renew(&view, grant);
-            match view.lease {
-                Some((lease, _)) if may => Ok(Renewed::Extended(write.extend(
-                    &lease,
-                    &lease.holder,
-                    ttl,
-                )?)),
-                other => Ok(Renewed::Lost(other.map(|(lease, _)| lease))),
-            }
-        })?;
-        Ok(answer)
-    }
-
-    fn release(&self, grant: &Grant) -> Result<Released, StoreError> {
-        let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key, None)?;
-            let may = decide::release(&view, grant);
-            match view.lease {
-                Some((lease, _)) if may => {
-                    write.remove(&lease.key)?;
-                    history::released(write.reader.db, write.now().wall, &lease, write.keep)?;
-                    write.ring_next(&view.queue);
-                    Ok(Released::Freed(lease))
-                }
-                other => Ok(Released::AlreadyGone(other.map(|(lease, _)| lease))),
-            }
-        })?;
-        Ok(answer)
-    }
-
-    fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.write(|write| {
-            write.step_aside(key, ticket, |write| write.drop_ticket(Seat::Own(ticket)))
-        })?;
-        Ok(())
-    }
-
-    fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.write(|write| write.step_aside(key, ticket, |write| write.park_ticket(ticket)))?;
-        Ok(())
-    }
-
-    fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError> {
-        let (answer, _) = self.write(|write| {
-            let view = write.read(key, None)?;
-            let Some((lease, _)) = view.lease else {
-                return Ok(Forced::NotHeld);
-            };
-            write.end(
-                &lease,
-                &Evidence::Forced {
-                    by: by.clone(),
-                    reason: reason.map(str::to_owned),
-                },
-            )?;
-            write.ring_next(&view.queue);
-            Ok(Forced::Freed(lease))
-        })?;
-        Ok(answer)
-    }
-
-    fn fence(&self, key: &Key, token: Token) -> Result<Fenced, StoreError> {
-        let (answer, _) = self.read(|reader| {
-            let (lease, _) = reader.lease(key)?;
-            let view = View {
-                lease,
-                queue: Vec::new(),
-                newest: token,
-            };
-            let current = decide::fence(reader.now, &view, token);
-            Ok(match view.lease {
-                Some((lease, _)) if current => Fenced::Current(lease),
-                other => Fenced::Stale(other.map(|lease| reader.verdict(lease))),
-            })
-        })?;
-        Ok(answer)
-    }
-
-    fn inspect(&self, key: &Key) -> Result<Snapshot, StoreError> {
-        let (mut snapshot, revision) = self.read(|reader| {
-            let (lease, _) = reader.lease(key)?;
-            let lease = lease.map(|lease| reader.verdict(lease));
-            Ok(Snapshot {
-                key: key.clone(),
-                lease,
-                queue: reader.queue(key, None)?,
-                revision: Revision(0),
-            })
-        })?;
-        snapshot.revision = revision;
-        Ok(snapshot)
-    }
-
-    fn list(&self) -> Result<Vec<Snapshot>, StoreError> {
-        let (mut snapshots, revision) = self.read(|reader| reader.all())?;
-        for snapshot in &mut snapshots {
-            snapshot.revision = revision;
-        }
-        Ok(snapshots)
-    }
-
-    fn reap(&self, reap: Reap) -> Result<Vec<Reaped>, StoreError> {
-        if reap == Reap::DryRun {
-            let (snapshots, _) = self.read(|reader| reader.all())?;
-            let over = |snapshot: Snapshot| {
-                let (lease, verdict) = snapshot.lease?;
-                let evidence = verdict.over()?.clone();
-                Some(Reaped { lease, evidence })
-            };
-            return Ok(snapshots.into_iter().filter_map(over).collect());
-        }
-        let (reaped, _) = self.write(|write| write.reap())?;
-        self.tidy()?;
-        Ok(reaped)
-    }
-
-    fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let (events, _) = self.read(|reader| history::tell(reader.db, query))?;
-        Ok(events)
-    }
-
-    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let life = self.life()?;
-        // In this order: whatever happens after `seen` either changes the revision or rings.
-        let generation = self.bell.generation();
-        let ((), revision) = self.read(|_| Ok(()))?;
-        if revision != watched.seen {
-            return Ok(Waited::Changed);
-        }
-        if let Some(ahead) = watched.ahead {
-            let (lives, life) = (self.lives.clone(), life.id().clone());
-            self.watches.add(&self.lives, &ahead.binding, move || {
-                bell::ring(&lives, &life);
-            });
-        }
-        match self.bell.wait(life.as_fd(), generation, timeout) {
-            Ok(true) => Ok(Waited::Changed),
-            Ok(false) => Ok(Waited::TimedOut),
-            Err(error) => {
-                Err(StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error))
-            }
-        }
-    }
-
-    fn wake(&self) {
-        self.bell.stir();
-        if let Some(life) = self.life.get() {
-            bell::ring(&self.lives, life.id());
-        }
-    }
-}
-
-impl SqliteStore {
-    /// Removes places that were kept long enough and lives that nobody lives.
-    fn tidy(&self) -> Result<(), StoreError> {
-        let grace = self.options.queue_grace;
-        let (needed, _) = self.write(|write| {
-            let mut needed = std::collections::HashSet::new();
-            for Snapshot { lease, queue, .. } in write.reader.all()? {
-                needed.extend(lease.and_then(|(lease, _)| lease.holder.life().cloned()));
-                for waiter in queue {
-                    if waiter.presence == Presence::Away && waiter.forgotten(write.now(), grace) {
-                        write.drop_ticket(Seat::Own(waiter.ticket))?;
-                    } else {
-                        needed.extend(waiter.holder.life().cloned());
-                    }
-                }
-            }
-            Ok(needed)
-        })?;
-        // Nobody can come to need a life that is over: it is only told of while it beats.
-        let _ = self.lives.sweep(|life| needed.contains(life));
-        Ok(())
-    }
 }
