@@ -1,12 +1,12 @@
 //! Opening the database: pragmas, patience with other writers, and what is refused.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{BootId, ErrorKind, StoreError};
 
 use crate::fault::explain;
 use crate::schema;
@@ -23,14 +23,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// folding it syncs twice.
 const LOG_PAGES: u32 = 400;
 
-/// Opens the database, making it if it is not there.
-pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+/// Opens the database, making it if it is not there. Tells also where it really is: whoever comes
+/// by a link must meet the others at the same place.
+pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
         return Err(StoreError::new(
             ErrorKind::NotAStore,
             format!("{} is a folder, not a database", path.display()),
         )
         .fix("name the database file, for example .tenure/tenure.db"));
+    }
+    if !path.exists() {
+        // Somebody removed the database, and means to begin anew.
+        let _ = std::fs::remove_dir_all(schema::lives_of(path));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -48,8 +53,9 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
         Ok(db)
     };
     let mut db = open().map_err(|error| explain(path, error))?;
-    schema::prepare(path, &mut db)?;
-    Ok(db)
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    schema::prepare(&real, &mut db, boot)?;
+    Ok((db, real))
 }
 
 /// Which file has this name: its device and inode.

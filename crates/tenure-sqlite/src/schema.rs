@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{BootId, ErrorKind, StoreError};
 
 use crate::fault::explain;
 
@@ -113,7 +113,7 @@ enum Found {
 }
 
 /// Makes sure that the database is ours and of this version.
-pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError> {
+pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result<(), StoreError> {
     let mut was_complete = false;
     let found = look(db).and_then(|found| match found {
         Found::Ours(_) => Ok(found),
@@ -134,18 +134,18 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError
             ),
         )
         .fix("use the newer tenure; nothing was changed")),
-        Found::Foreign => Err(StoreError::new(
-            ErrorKind::NotAStore,
-            format!("{} is a database of another program", path.display()),
-        )
-        .fix("name another file; nothing was changed")),
+        Found::Foreign => Err(foreign(path)),
         Found::Empty if was_complete => Err(StoreError::new(
             ErrorKind::Damaged,
             format!("{} has been emptied", path.display()),
         )
         .fix("what was held in it is lost; to begin anew, remove it and run tenure init")),
         Found::Empty | Found::Ours(_) => {
-            migrate(db).map_err(|error| explain(path, error))?;
+            if !migrate(db, boot).map_err(|error| explain(path, error))? {
+                return Err(foreign(path));
+            }
+            // A power cut that undid all of this would bring back tokens that were given by then.
+            sync(path, db)?;
             // Made last, it says that the database was once complete.
             std::fs::create_dir_all(lives_of(path)).map_err(|error| {
                 StoreError::new(ErrorKind::Io, format!("{} can't be made", lives_of(path).display()))
@@ -153,6 +153,11 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection) -> Result<(), StoreError
             })
         }
     }
+}
+
+fn foreign(path: &Path) -> StoreError {
+    let what = format!("{} is a database of another program", path.display());
+    StoreError::new(ErrorKind::NotAStore, what).fix("name another file; nothing was changed")
 }
 
 /// Where the lives of those who use a database are kept: beside it.
@@ -177,7 +182,8 @@ fn look(db: &Connection) -> rusqlite::Result<Found> {
     })
 }
 
-fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+/// Makes the tables of this version; `false` if another program was faster.
+fn migrate(db: &mut Connection, boot: &BootId) -> rusqlite::Result<bool> {
     // Each commit writes a handful of pages, most of them for one small row.
     db.execute_batch("PRAGMA page_size = 1024")?;
     switch_to_wal(db)?;
@@ -186,7 +192,7 @@ fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     let from = match look(&tx)? {
         Found::Ours(version) => version,
         Found::Empty => 0,
-        Found::Foreign => return tx.rollback(),
+        Found::Foreign => return Ok(false),
     };
     for migration in MIGRATIONS
         .iter()
@@ -197,14 +203,35 @@ fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     tx.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))?;
+    if from == 0 {
+        // Tokens that are given from now on, and lost in a power cut, are of this boot.
+        tx.execute("UPDATE tokens SET boot = ?1", [&boot.0])?;
+    }
     tx.commit()?;
-    // A power cut that undid all of this would bring back tokens that were given by then.
-    sync(db)
+    Ok(true)
 }
 
 /// Makes all that was committed survive a power cut.
-pub(crate) fn sync(db: &Connection) -> rusqlite::Result<()> {
-    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+pub(crate) fn sync(path: &Path, db: &Connection) -> Result<(), StoreError> {
+    let fold = "PRAGMA wal_checkpoint(PASSIVE)";
+    let busy = db
+        .query_row(fold, [], |row| row.get::<_, bool>(0))
+        .map_err(|error| explain(path, error))?;
+    if !busy {
+        return Ok(());
+    }
+    // Somebody else is folding the log, perhaps an earlier part of it.
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::File::open(log)
+        .and_then(|log| log.sync_data())
+        .map_err(|error| {
+            StoreError::new(
+                ErrorKind::OutcomeUnknown,
+                format!("the log of {} can't be synced", path.display()),
+            )
+            .because(error)
+        })
 }
 
 /// Turns the write-ahead log on. SQLite does not call the busy handler for this, so several

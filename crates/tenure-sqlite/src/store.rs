@@ -74,9 +74,7 @@ struct Database {
 impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let connection = connection::open(path)?;
-        // Whoever comes by a link must meet the others at the same place.
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let (connection, real) = connection::open(path, &options.clock.now().boot)?;
         Ok(Self {
             db: Mutex::new(Database {
                 connection,
@@ -179,17 +177,12 @@ impl SqliteStore {
             reader,
             keep,
             rings: Vec::new(),
-            durable: false,
         };
         let answer = verb(&mut write).map_err(|failure| self.explain(failure))?;
         let rings = std::mem::take(&mut write.rings);
-        let durable = write.durable;
         let seen = data_version(&tx).map_err(|error| explain(&self.path, error))?;
         tx.commit()
             .map_err(|error| explain_commit(&self.path, error))?;
-        if durable {
-            schema::sync(&db.connection).map_err(|error| explain_commit(&self.path, error))?;
-        }
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
@@ -197,6 +190,17 @@ impl SqliteStore {
             bell::ring(&self.lives, &life);
         }
         Ok((answer, self.revision(seen, db.commits)))
+    }
+
+    /// Makes room for the tokens of a new boot, on disk, before the first of them is given.
+    ///
+    /// A power cut may undo the last commits. So the counter is raised by more than those could
+    /// have used, from a value that no power cut can undo: it is synced first, and only then does
+    /// the first grant record the boot. Killed in between, the next one raises it again.
+    pub(crate) fn begin_boot(&self) -> Result<(), StoreError> {
+        self.write(|write| write.raise_tokens())?;
+        let sync = || schema::sync(&self.path, &self.lock().connection);
+        sync()
     }
 
     /// One read transaction: a consistent picture, without holding anybody up.

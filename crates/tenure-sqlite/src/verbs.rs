@@ -43,82 +43,12 @@ impl Store for SqliteStore {
     }
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
-        let grace = self.options.queue_grace;
-        let (mut answer, revision) = self.write(|write| {
-            let view = write.read(&claim.key, Some(&claim.holder.id))?;
-            match decide::acquire(write.now(), &view, claim) {
-                Decision::Grant {
-                    token,
-                    reason,
-                    ended,
-                    seat,
-                } => {
-                    if let Some((lease, proof)) = &ended {
-                        write.record_end(lease, proof)?;
-                    }
-                    write.drop_ticket(seat)?;
-                    Ok(Acquired::Granted {
-                        lease: write.grant(claim, token, reason)?,
-                        reason,
-                    })
-                }
-                Decision::Extend { seat, .. } => {
-                    write.drop_ticket(seat)?;
-                    let Some((lease, _)) = &view.lease else {
-                        return Err(StoreError::new(
-                            ErrorKind::Damaged,
-                            "a lease to extend is not there",
-                        )
-                        .into());
-                    };
-                    let lease = write.extend(lease, &claim.holder, claim.ttl)?;
-                    Ok(Acquired::Granted {
-                        lease,
-                        reason: Reason::AlreadyOwned,
-                    })
-                }
-                Decision::WaitForSelf if claim.patience == Patience::Queue => {
-                    let step = Step {
-                        waiter: claim.holder.id.clone(),
-                        key: claim.key.clone(),
-                        holder: claim.holder.id.clone(),
-                    };
-                    Ok(Acquired::Deadlock(Cycle(vec![step])))
-                }
-                Decision::WaitForSelf => {
-                    Ok(Acquired::Busy(Box::new(write.busy(&view, None, None))))
-                }
-                Decision::Wait { seat, ahead } => {
-                    if decide::reap(write.now(), &view).is_some() || view.lease.is_none() {
-                        // Somebody else is first, and may have missed its call.
-                        write.ring_next(&view.queue);
-                    }
-                    if claim.patience == Patience::Try {
-                        return Ok(Acquired::Busy(Box::new(write.busy(&view, None, None))));
-                    }
-                    if !matches!(seat, Seat::Own(_))
-                        && let Some(cycle) = write.cycle(claim, &view)?
-                    {
-                        return Ok(Acquired::Deadlock(cycle));
-                    }
-                    let (ticket, rank) = write.sit_down(claim, &view, seat, grace)?;
-                    let place = Place {
-                        ticket,
-                        ahead,
-                        resumed: matches!(seat, Seat::Resumed(_)),
-                    };
-                    Ok(Acquired::Busy(Box::new(write.busy(
-                        &view,
-                        Some(place),
-                        Some(rank),
-                    ))))
-                }
-            }
-        })?;
-        if let Acquired::Busy(busy) = &mut answer {
-            busy.revision = revision;
+        if let Some(answer) = self.try_acquire(claim, Room::AsItIs)? {
+            return Ok(answer);
         }
-        Ok(answer)
+        self.begin_boot()?;
+        let answer = self.try_acquire(claim, Room::Made)?;
+        answer.ok_or_else(|| StoreError::new(ErrorKind::Damaged, "there is no room for new tokens"))
     }
 
     fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
@@ -276,7 +206,99 @@ impl Store for SqliteStore {
     }
 }
 
+/// Whether there is room for the tokens of this boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    AsItIs,
+    Made,
+}
+
 impl SqliteStore {
+    /// One attempt; `None` if room for the tokens of this boot has to be made first.
+    fn try_acquire(&self, claim: &Claim, room: Room) -> Result<Option<Acquired>, StoreError> {
+        let grace = self.options.queue_grace;
+        let (mut answer, revision) = self.write(|write| {
+            let view = write.read(&claim.key, Some(&claim.holder.id))?;
+            match decide::acquire(write.now(), &view, claim) {
+                Decision::Grant {
+                    token,
+                    reason,
+                    ended,
+                    seat,
+                } => {
+                    if room == Room::AsItIs && write.reader.is_new_boot()? {
+                        return Ok(None);
+                    }
+                    if let Some((lease, proof)) = &ended {
+                        write.record_end(lease, proof)?;
+                    }
+                    write.drop_ticket(seat)?;
+                    Ok(Some(Acquired::Granted {
+                        lease: write.grant(claim, token, reason)?,
+                        reason,
+                    }))
+                }
+                Decision::Extend { seat, .. } => {
+                    write.drop_ticket(seat)?;
+                    let Some((lease, _)) = &view.lease else {
+                        return Err(StoreError::new(
+                            ErrorKind::Damaged,
+                            "a lease to extend is not there",
+                        )
+                        .into());
+                    };
+                    let lease = write.extend(lease, &claim.holder, claim.ttl)?;
+                    Ok(Some(Acquired::Granted {
+                        lease,
+                        reason: Reason::AlreadyOwned,
+                    }))
+                }
+                Decision::WaitForSelf if claim.patience == Patience::Queue => {
+                    let step = Step {
+                        waiter: claim.holder.id.clone(),
+                        key: claim.key.clone(),
+                        holder: claim.holder.id.clone(),
+                    };
+                    Ok(Some(Acquired::Deadlock(Cycle(vec![step]))))
+                }
+                Decision::WaitForSelf => Ok(Some(Acquired::Busy(Box::new(
+                    write.busy(&view, None, None),
+                )))),
+                Decision::Wait { seat, ahead } => {
+                    if decide::reap(write.now(), &view).is_some() || view.lease.is_none() {
+                        // Somebody else is first, and may have missed its call.
+                        write.ring_next(&view.queue);
+                    }
+                    if claim.patience == Patience::Try {
+                        return Ok(Some(Acquired::Busy(Box::new(
+                            write.busy(&view, None, None),
+                        ))));
+                    }
+                    if !matches!(seat, Seat::Own(_))
+                        && let Some(cycle) = write.cycle(claim, &view)?
+                    {
+                        return Ok(Some(Acquired::Deadlock(cycle)));
+                    }
+                    let (ticket, rank) = write.sit_down(claim, &view, seat, grace)?;
+                    let place = Place {
+                        ticket,
+                        ahead,
+                        resumed: matches!(seat, Seat::Resumed(_)),
+                    };
+                    Ok(Some(Acquired::Busy(Box::new(write.busy(
+                        &view,
+                        Some(place),
+                        Some(rank),
+                    )))))
+                }
+            }
+        })?;
+        if let Some(Acquired::Busy(busy)) = &mut answer {
+            busy.revision = revision;
+        }
+        Ok(answer)
+    }
+
     /// Removes places that were kept long enough and lives that nobody lives.
     fn tidy(&self) -> Result<(), StoreError> {
         let grace = self.options.queue_grace;

@@ -11,10 +11,6 @@ use tenure_host::{LifeFolder, liveness};
 use crate::rows::{self, select_lease, select_ticket};
 use crate::seed_tables::{self, Table};
 
-/// More than a power cut can undo: the log is folded and synced every few hundred pages, and each
-/// grant takes at least one.
-const JUMP: u64 = 1 << 20;
-
 /// Where the reader stands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
@@ -127,20 +123,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The newest token, jumped ahead if this is the first look in a new boot.
-    pub(crate) fn newest(&self) -> rusqlite::Result<Token> {
-        let (newest, boot) = self.tokens()?;
-        let jump = if boot.differs(&self.now.boot) {
-            JUMP
-        } else {
-            0
-        };
-        Ok(Token(newest.saturating_add(jump)))
+    /// The newest token.
+    fn newest(&self) -> rusqlite::Result<Token> {
+        Ok(Token(self.tokens()?.0))
     }
 
-    /// Whether no token was given in this boot yet.
-    pub(crate) fn newest_is_of_an_earlier_boot(&self) -> rusqlite::Result<bool> {
-        Ok(!self.tokens()?.1.same(&self.now.boot))
+    /// Whether no token was given in this boot yet. A machine that does not tell its boot has one.
+    pub(crate) fn is_new_boot(&self) -> rusqlite::Result<bool> {
+        Ok(self.tokens()?.1.differs(&self.now.boot))
     }
 
     fn tokens(&self) -> rusqlite::Result<(u64, BootId)> {

@@ -164,7 +164,6 @@ fn a_database_that_was_emptied_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-#[ignore = "bug: the folder of lives that is left says that it was emptied, and the advice does not help"]
 fn a_database_that_was_removed_is_made_anew() {
     let (_dir, path) = used();
     fs::remove_file(&path).unwrap();

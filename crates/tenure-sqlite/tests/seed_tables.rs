@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, Grant, HistoryQuery, HolderId, Key, Lease,
-    Reap, Reason, Released, Renewed, Store, Token, Verdict,
+    Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::limit::LIMIT;
@@ -261,6 +261,25 @@ fn a_row_that_another_program_deletes_frees_the_key() {
         ends.iter()
             .all(|event| matches!(event.evidence, Some(Evidence::Forced { .. })))
     );
+}
+
+#[test]
+fn whoever_notices_that_a_row_was_deleted_wakes_the_next() {
+    let project = Project::new();
+    let waiter = project.other();
+    let lease = Ask::new(&task(), "runner-1").granted(&project.store);
+    let Acquired::Busy(busy) = Ask::new(&task(), "runner-2").waiting().once(&waiter) else {
+        panic!("the second one need not wait");
+    };
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| waiter.wait(&busy.watch(&task()), Duration::from_secs(5)));
+        // Until it sleeps: before that, it would notice by itself.
+        std::thread::sleep(Duration::from_millis(300));
+        project.sql("DELETE FROM task_locks");
+        let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+        assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");
+        assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A store's own test file is a few lines:
 //!
-//! ```ignore
+//! ```text
 //! use tenure_testkit::Subject;
 //!
 //! tenure_testkit::battery!(Subject::opened_by(|place| {

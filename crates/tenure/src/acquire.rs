@@ -136,7 +136,7 @@ pub(crate) fn acquire(
             place.resumed = resumed;
         }
         match round(
-            store, clock, claim, &busy, &began, waiting, cancel, onlooker,
+            store, clock, claim, &busy, &asked, &began, waiting, cancel, onlooker,
         ) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
@@ -200,16 +200,17 @@ fn round(
     clock: &dyn Clock,
     claim: &Claim,
     busy: &Busy,
+    asked: &Moment,
     began: &Moment,
     waiting: Waiting,
     cancel: &Cancel,
     onlooker: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Round, StoreError> {
-    let asked = clock.now();
+    // From before the answer: a lease may have run out since it was given.
     let runs_out = busy
         .lease
         .as_ref()
-        .and_then(|(lease, _)| lease.expires.remaining(&asked));
+        .and_then(|(lease, _)| lease.expires.remaining(asked));
     // However rarely we are to look, the others must hear of us before our turn lapses.
     let poll = waiting.poll.min(TURN_LAPSE / 3);
     let look_again = runs_out.map_or(poll, |left| left.saturating_add(AFTER_EXPIRY).min(poll));
