@@ -159,7 +159,7 @@ fn giving_a_token_again_is_caught() {
             seat,
             ..
         } => Decision::Grant {
-            token: view.newest.max(Token(1)),
+            token: view.newest.max(tenure_core::Token(1)),
             reason,
             ended,
             seat,
