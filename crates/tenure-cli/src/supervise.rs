@@ -43,6 +43,7 @@ pub(crate) fn supervise(
     let mut was_lost = false;
     let mut kill_timer: Option<OwnedFd> = None;
     let mut settled = Some(settled);
+    let mut rounds = 0_u64;
     loop {
         if let Some(status) = reap(group, terminal)? {
             if let Some(terminal) = terminal {
@@ -57,6 +58,13 @@ pub(crate) fn supervise(
                 lost: was_lost,
             });
         }
+        // Not in the first round: whatever ended that one, a moment or a signal, it still runs.
+        if rounds > 0
+            && let Some(settled) = settled.take()
+        {
+            settled();
+        }
+        rounds += 1;
         let mut fds = vec![PollFd::new(&*signals, PollFlags::IN)];
         if let Some(timer) = &kill_timer {
             fds.push(PollFd::new(timer, PollFlags::IN));
@@ -65,11 +73,6 @@ pub(crate) fn supervise(
         }
         let timeout = settled.is_some().then_some(&MOMENT);
         match poll(&mut fds, timeout) {
-            Ok(0) => {
-                if let Some(settled) = settled.take() {
-                    settled();
-                }
-            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
