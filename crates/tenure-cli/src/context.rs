@@ -18,27 +18,31 @@ const WITHIN: &str = "TENURE_WITHIN";
 /// Tells commands that we start which name was made up for them.
 const MADE_UP: &str = "TENURE_MADE_UP";
 
-/// Where the command was started, or told to be.
-pub(crate) fn start(global: &Global) -> Result<PathBuf, Failure> {
-    let here = std::env::current_dir().map_err(|error| {
-        Failure::new(
-            Exit::Runtime,
-            "IO",
-            format!("the current folder can't be read ({error}): change to one that exists"),
-        )
-    })?;
+/// Goes where `-C` says, so that everything, the command of `tenure run` too, is as if it had been
+/// started there.
+pub(crate) fn go(global: &Global) -> Result<(), Failure> {
     let Some(dir) = &global.dir else {
-        return Ok(here);
+        return Ok(());
     };
-    let dir = here.join(dir);
-    if dir.is_dir() {
-        return Ok(dir);
-    }
-    Err(Failure::new(
-        Exit::Usage,
-        "USAGE",
-        format!("-C {}: there is no such folder", dir.display()),
-    ))
+    std::env::set_current_dir(dir).map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::NotFound => "there is no such folder".to_owned(),
+            std::io::ErrorKind::NotADirectory => {
+                "that is a file: there is no such folder".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        Failure::new(Exit::Usage, "USAGE", format!("-C {}: {why}", dir.display()))
+    })
+}
+
+/// Where we are.
+pub(crate) fn start() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| {
+        let message =
+            format!("the current folder can't be read ({error}): change to one that exists");
+        Failure::new(Exit::Runtime, "IO", message)
+    })
 }
 
 /// Where the settings of whoever is asking are kept.
@@ -72,7 +76,7 @@ pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
 
 /// Opens the store that the command works on.
 pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
-    let start = start(global)?;
+    let start = start()?;
     let Some(url) = &global.store else {
         let project = project(&start)?;
         return Ok(Tenure::open(&project.store(), config(Some(&project))?)?);

@@ -43,6 +43,7 @@ fn main() {
     let global = args.global.clone();
     let outcome = context::holder_of_the_environment().and_then(|holder| {
         args.global.holder = args.global.holder.or(holder);
+        context::go(&args.global)?;
         dispatch(args)
     });
     std::process::exit(answer::give(&global, command, subcommand, outcome));
@@ -58,7 +59,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Release(release) => commands::release::release(&global, &release),
         Command::Fence(fence) => commands::fence::fence(&global, &fence),
         Command::Locks(locks) => commands::locks::locks(&global, locks),
-        Command::Config(config) => commands::config::config(&global, &config),
+        Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),
     }

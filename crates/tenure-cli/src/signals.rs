@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use tenure::host::signal::is_ignored;
@@ -26,7 +26,10 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         let ready = read.try_clone()?;
         // What we were told to ignore, our command is to ignore as well.
-        let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
+        let heard = FORWARDED
+            .into_iter()
+            .chain([SIGTSTP])
+            .filter(|signal| !is_ignored(*signal));
         let all = heard.chain([SIGCHLD]);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         Ok(Self {
@@ -51,6 +54,12 @@ impl Signals {
             .pending()
             .collect()
     }
+}
+
+/// Stops this process, as the signal would have done if it had not been caught. Returns when
+/// somebody continues it.
+pub(crate) fn stop_here() {
+    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
 }
 
 impl AsFd for Signals {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use tenure::host::{Tied, bell};
 
-use crate::signals::Signals;
+use crate::signals::{Signals, stop_here};
 use crate::terminal::Terminal;
 
 /// How long a command runs before anything is set up that only longer ones need.
@@ -26,6 +26,8 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Whether we ended it because the lease was lost.
     pub(crate) lost: bool,
+    /// Whether it had the terminal then, so that what was typed reached it alone.
+    pub(crate) had_terminal: bool,
 }
 
 /// Stays with a command until it ends: forwards signals to it, stops when it is stopped, and ends
@@ -39,16 +41,14 @@ pub(crate) fn supervise(
     grace: Duration,
     settled: impl FnOnce(),
 ) -> io::Result<Ended> {
-    let group = tied.leader().ok_or(io::ErrorKind::InvalidInput)?;
+    let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
     let mut kill_timer: Option<OwnedFd> = None;
     let mut settled = Some(settled);
     let mut rounds = 0_u64;
     loop {
-        if let Some(status) = reap(group, terminal)? {
-            if let Some(terminal) = terminal {
-                terminal.take_back(group);
-            }
+        if let Some(status) = reap(group, terminal, signals)? {
+            let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(group));
             // What is left of a group that had to be ended is ended too.
             if was_lost {
                 tied.signal(Signal::KILL);
@@ -56,6 +56,7 @@ pub(crate) fn supervise(
             return Ok(Ended {
                 status,
                 lost: was_lost,
+                had_terminal,
             });
         }
         // Not in the first round: whatever ended that one, a moment or a signal, it still runs.
@@ -79,13 +80,10 @@ pub(crate) fn supervise(
         let second = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         drop(fds);
         for signal in signals.pending() {
-            // In one group with us, the command has heard by itself what was typed.
-            let typed = matches!(signal, SIGINT | SIGQUIT) && !tied.leads_a_group();
-            if signal != SIGCHLD
-                && !typed
-                && let Some(signal) = Signal::from_named_raw(signal)
-            {
-                tied.signal(signal);
+            match Signal::from_named_raw(signal) {
+                Some(Signal::TSTP) => stop_together(tied),
+                Some(signal) if signal != Signal::CHILD => tied.signal(signal),
+                _ => {}
             }
         }
         if second && was_lost {
@@ -103,7 +101,11 @@ pub(crate) fn supervise(
 
 /// Looks whether the command has ended. If it was stopped from the terminal, we stop too, and go
 /// on when we are continued.
-fn reap(group: Pid, terminal: Option<Terminal>) -> io::Result<Option<ExitStatus>> {
+fn reap(
+    group: Pid,
+    terminal: Option<Terminal>,
+    signals: &mut Signals,
+) -> io::Result<Option<ExitStatus>> {
     loop {
         let status = match waitpid(Some(group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((_, status))) => status,
@@ -125,10 +127,27 @@ fn reap(group: Pid, terminal: Option<Terminal>) -> io::Result<Option<ExitStatus>
         // It wants the terminal, and we have it (brought to the front meanwhile): it may.
         if stopped_by == libc::SIGTSTP || !terminal.is_ours() {
             terminal.take_back(group);
+            // All of our own group stop, as if it had been typed for them, and so do we.
             Terminal::pass_on(Signal::TSTP);
-            // Here again: somebody continued us.
+            stop_here();
+            // Here again: somebody continued us. What we told our group, we told ourselves too.
+            let heard = signals.pending();
+            let others = heard
+                .into_iter()
+                .filter(|signal| !matches!(*signal, SIGTSTP | SIGCHLD));
+            for signal in others.filter_map(Signal::from_named_raw) {
+                let _ = rustix::process::kill_process_group(group, signal);
+            }
         }
         terminal.lend(group);
         let _ = rustix::process::kill_process_group(group, Signal::CONT);
     }
+}
+
+/// Ctrl+Z was typed while the terminal listened to us: the command stops, we stop, and both go on
+/// when we are continued.
+fn stop_together(tied: &Tied) {
+    tied.signal(Signal::TSTP);
+    stop_here();
+    tied.signal(Signal::CONT);
 }

@@ -5,8 +5,9 @@
 //! taken back when the command stops or ends. What is typed (Ctrl+C, Ctrl+Z) then reaches the
 //! command directly, and we pass on to our own group what the shell around us would have seen.
 //!
-//! In the middle of a pipeline (`tenure run build -- git log | less`) the others of our group need
-//! the terminal too. There the command stays in our group, and only its first process is signalled.
+//! In a pipeline (`git log | tenure run build -- tee log | less`) others of our group may need the
+//! terminal too. There it is lent only once the command asks for it, and what is typed reaches us
+//! first: we pass it on to the command.
 
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,9 +37,9 @@ impl Terminal {
         tcgetpgrp(self.0).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Whether others that run together with us may need it as well.
-    pub(crate) fn is_shared(self) -> bool {
-        self.is_ours() && !std::io::stdout().is_terminal()
+    /// Whether it is for the command from the start: it listens to us, and we are alone with it.
+    pub(crate) fn is_for_us_alone(self) -> bool {
+        std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && self.is_ours()
     }
 
     /// Lends it to a group, unless somebody else has it.
@@ -48,13 +49,15 @@ impl Terminal {
         }
     }
 
-    /// Takes it back from a group. If somebody else has it by now, it stays there.
-    pub(crate) fn take_back(self, group: Pid) {
-        if tcgetpgrp(self.0).is_ok_and(|current| current == group) {
+    /// Takes it back from a group; `false` if that did not have it.
+    pub(crate) fn take_back(self, group: Pid) -> bool {
+        let lent = tcgetpgrp(self.0).is_ok_and(|current| current == group);
+        if lent {
             without_stopping(|| {
                 let _ = tcsetpgrp(self.0, getpgrp());
             });
         }
+        lent
     }
 
     /// Does to our own group what the key on the terminal did to the command's.

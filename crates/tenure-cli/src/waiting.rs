@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::core::{Busy, Clock, Moment};
 use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
 
@@ -17,7 +17,7 @@ use crate::answer::{Failure, remark};
 use crate::args::{Asking, Global};
 use crate::context;
 use crate::exit::Exit;
-use crate::signals::Signals;
+use crate::signals::{Signals, stop_here};
 use crate::words;
 
 /// Between two lines of a wait that nobody watches.
@@ -68,11 +68,20 @@ pub(crate) fn acquire(
     let outcome = ask.acquire_watched(&cancel, &mut |progress| {
         // Only now is there anything to wait for: the way of a free key needs no thread.
         if watch.is_none() {
-            watch = SignalWatch::start(signals, &cancel, tenure).ok();
+            watch = Some(SignalWatch::start(signals, &cancel, tenure));
+        }
+        if matches!(watch, Some(Err(_))) {
+            cancel.leave();
         }
         show.update(&progress);
     });
-    let signal = watch.and_then(SignalWatch::stop);
+    let signal = match watch.transpose() {
+        Ok(watch) => watch.and_then(SignalWatch::stop),
+        Err(error) => {
+            let message = format!("waiting is not possible, the system refused ({error})");
+            return Err(Failure::new(Exit::Runtime, "IO", message));
+        }
+    };
     let outcome = outcome?;
     show.done(matches!(outcome, Outcome::Granted(_)));
     let now = tenure.clock().now();
@@ -182,6 +191,10 @@ impl SignalWatch {
                     for signal in signals.pending() {
                         match signal {
                             SIGCHLD => continue,
+                            SIGTSTP => {
+                                stop_here();
+                                continue;
+                            }
                             signal if leaves(signal) => cancel.leave(),
                             _ => cancel.cut_off(),
                         }

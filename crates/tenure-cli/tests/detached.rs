@@ -339,11 +339,20 @@ fn a_process_that_ended_during_the_wait_gets_no_key() {
 }
 
 #[test]
-fn a_token_that_could_not_be_printed_is_a_failure() {
+fn a_token_that_could_not_be_printed_is_a_failure_that_leaves_things_as_they_were() {
     // TOKEN=$(tenure acquire ...) on a full disk: who would ever give it back?
     let project = Project::new();
-    let said = project
-        .shell("$TENURE acquire build --as me > /dev/full")
-        .end();
-    assert_ne!(said.code, 0, "{said:?}");
+    let unprinted = || {
+        project
+            .shell("$TENURE acquire build --as me > /dev/full")
+            .end()
+    };
+    unprinted().fails(1, &["could not be written"]);
+    assert_eq!(project.verdict("build"), "free");
+    // Nor may what was held before be lost by it.
+    let token = project.acquire("build --as me");
+    unprinted().exits(1);
+    project
+        .tenure(&format!("fence build --token {token}"))
+        .exits(0);
 }

@@ -214,8 +214,26 @@ fn a_writer_that_holds_the_database_for_a_moment_costs_nobody_the_lease() {
 fn a_key_that_can_not_be_given_back_is_complained_of() {
     let project = Project::new();
     let mut run = project.hold("run build --ttl 1h");
+    // As long as it takes to set up everything that only longer commands need.
+    std::thread::sleep(Duration::from_millis(200));
     std::fs::remove_dir_all(project.path(".tenure")).unwrap();
     run.let_go();
     let said = run.ended().exits(0);
     assert!(said.err.contains("could not be given back"), "{said:?}");
+}
+
+#[test]
+fn force_is_noticed_even_if_nobody_can_be_rung() {
+    // Another user may not write into the bell, or somebody tidied up. Looking is the safety net.
+    let project = Project::new();
+    let run = project
+        .call("run build --ttl 1h")
+        .env("TENURE_LOCKING_POLL_INTERVAL", "200ms")
+        .sh("echo $$; exec sleep 300")
+        .start();
+    until("the command runs", || !run.out().is_empty());
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::remove_dir_all(project.path(".tenure/tenure.db-live")).unwrap();
+    project.tenure("locks release build --force").exits(0);
+    run.ended().fails(7, &["lost"]);
 }

@@ -13,6 +13,7 @@ mod project;
 use std::io::Write;
 
 use project::{Project, Running, Said, process, until};
+use rustix::process::Signal;
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -210,6 +211,20 @@ fn a_reader_at_the_end_of_the_pipe_can_use_the_terminal_meanwhile() {
 }
 
 #[test]
+fn a_writer_at_the_beginning_of_the_pipe_can_use_the_terminal_meanwhile() {
+    // As in `sudo cat file | tenure run build -- wc`, where sudo asks for a password.
+    let project = Project::new();
+    let line =
+        "sh -c 'until [ -e ready ]; do sleep 0.02; done; read x < /dev/tty && echo \"<$x>\"' |
+        $TENURE run build -- sh -c 'touch ready; cat'";
+    let mut terminal = Terminal::run(&project, line);
+    until("the command runs", || project.path("ready").exists());
+    terminal.types("hello\n");
+    let said = terminal.ends().exits(0);
+    assert!(said.out.contains("<hello>"), "{said:?}");
+}
+
+#[test]
 fn a_command_from_the_background_can_be_brought_to_the_front() {
     let project = Project::new();
     let mut shell = Terminal::shell(&project);
@@ -265,4 +280,87 @@ fn errors_are_in_colour_unless_it_is_not_wanted() {
     assert!(shown("$TENURE release nothing").contains("\x1b["));
     assert!(!shown("$TENURE release nothing --no-color").contains("\x1b["));
     assert!(!shown("NO_COLOR=1 $TENURE release nothing").contains("\x1b["));
+}
+
+/// A command whose output goes to a file, as that of `make > log` does, in a shell that stays. Returns
+/// the pids of its processes: one in its background, the first one, and tenure.
+fn into_a_file(project: &Project) -> (Terminal, [u32; 3]) {
+    let script = "sleep 300 & echo $! $$ $PPID > pids; wait";
+    let line =
+        format!("$TENURE run build --ttl 1h -- sh -c '{script}' > log; echo code $?; read x");
+    let terminal = Terminal::run(project, &line);
+    until("the command runs", || project.read("pids").ends_with('\n'));
+    let pids = project.read("pids");
+    let pids: Vec<u32> = pids
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    (terminal, pids.try_into().unwrap())
+}
+
+#[test]
+fn a_lost_lease_ends_all_of_a_command_whose_output_goes_to_a_file() {
+    let project = Project::new();
+    let (terminal, [background, command, _]) = into_a_file(&project);
+    project.tenure("locks release build --force").exits(0);
+    terminal.shows("code 7");
+    assert!(!process::alive(command));
+    until("all of it is gone", || !process::alive(background));
+}
+
+#[test]
+fn all_of_a_command_whose_output_goes_to_a_file_dies_with_its_tenure() {
+    let project = Project::new();
+    let (terminal, [background, command, tenure]) = into_a_file(&project);
+    process::signal(tenure, Signal::KILL);
+    terminal.shows("code 137");
+    until("all of it is gone", || {
+        !process::alive(command) && !process::alive(background)
+    });
+    project.tenure("run build --no-wait -- true").exits(0);
+}
+
+#[test]
+fn a_signal_that_was_not_typed_reaches_a_command_whose_output_goes_to_a_file() {
+    let project = Project::new();
+    let (terminal, [_, command, tenure]) = into_a_file(&project);
+    process::signal(tenure, Signal::QUIT);
+    until("the command is gone", || !process::alive(command));
+    terminal.shows("code 131");
+}
+
+#[test]
+fn ctrl_c_is_heard_once_by_a_command_whose_output_goes_to_a_file() {
+    let project = Project::new();
+    let script =
+        "trap \"echo told >> heard\" INT; echo > ready; until [ -e go ]; do sleep 0.02; done";
+    let line = format!("exec $TENURE run build -- sh -c '{script}' > log");
+    let mut terminal = Terminal::run(&project, &line);
+    until("the command runs", || !project.read("ready").is_empty());
+    terminal.types(CTRL_C);
+    until("it was told", || !project.read("heard").is_empty());
+    project.write("go", "");
+    terminal.ends().exits(0);
+    assert_eq!(project.read("heard"), "told\n");
+}
+
+#[test]
+fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
+    let project = Project::new();
+    let mut shell = Terminal::shell(&project);
+    shell.types("$TENURE run build --ttl 1h -- sh -c 'echo $$ > pid; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n > count; sleep 0.02; done; echo do\"\"ne' | cat\n");
+    until("the command runs", || project.read("pid").ends_with('\n'));
+    shell.types(CTRL_Z);
+    shell.shows("Stopped");
+    shell.prompts(2);
+    let count = project.read("count");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(project.read("count"), count, "the command goes on");
+    shell.types("fg\n");
+    until("the command goes on", || project.read("count") != count);
+    project.write("go", "");
+    shell.shows("done");
+    shell.prompts(3);
+    shell.types("exit 0\n");
+    shell.ends().exits(0);
 }

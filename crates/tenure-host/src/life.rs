@@ -153,6 +153,11 @@ impl Life {
         }
     }
 
+    /// Rings its own bell, also if somebody removed its file.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.file, b"!");
+    }
+
     /// Its name.
     pub fn id(&self) -> &LifeId {
         &self.id

@@ -26,8 +26,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal, getpid, getppid, kill_process, kill_process_group,
-    set_parent_process_death_signal, setpgid,
+    Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal, setpgid,
 };
 use rustix::termios::tcsetpgrp;
 
@@ -39,50 +38,30 @@ const ASYNC: u32 = libc::O_ASYNC.cast_unsigned();
 /// `F_SETSIG` of Linux, which the libc crate does not name on every target.
 const F_SETSIG: libc::c_int = 10;
 
-/// The process group of a command.
-#[derive(Debug, Clone, Copy)]
-pub enum Group<'a> {
-    /// Its own.
-    Own,
-    /// Its own, to which this terminal is lent before it runs.
-    OwnWithTerminal(BorrowedFd<'a>),
-    /// The one we are in. Only the command's first process is signalled then, and only that one is
-    /// killed when we die.
-    Ours,
-}
-
 /// A command that ends with us.
 #[derive(Debug)]
 pub struct Tied {
     /// The command's first process.
     pub child: Child,
     /// The read end of the pipe that kills the group; the group shares it.
-    fuse: Option<OwnedFd>,
+    fuse: OwnedFd,
     /// The write end. Closing it kills the group unless the fuse was taken out.
-    _hand: Option<OwnedFd>,
+    _hand: OwnedFd,
 }
 
 impl Tied {
-    /// Starts a command, which inherits `heirloom`. Call it from a thread that lives as long as the
-    /// command should: the parent-death signal comes when that thread ends.
+    /// Starts a command, which inherits `heirloom` and is lent `terminal` before it runs. Call it
+    /// from a thread that lives as long as the command should: the parent-death signal comes when
+    /// that thread ends.
     pub fn spawn(
         command: &mut Command,
         heirloom: Option<BorrowedFd<'_>>,
-        group: Group<'_>,
+        terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let (fuse, hand) = match group {
-            Group::Ours => (None, None),
-            Group::Own | Group::OwnWithTerminal(_) => {
-                let (fuse, hand) = pipe_with(PipeFlags::CLOEXEC)?;
-                (Some(fuse), Some(hand))
-            }
-        };
-        let lit = fuse.as_ref().map(AsRawFd::as_raw_fd);
-        let inherited = [lit, heirloom.map(|fd| fd.as_raw_fd())];
-        let terminal = match group {
-            Group::OwnWithTerminal(terminal) => Some(terminal.as_raw_fd()),
-            Group::Own | Group::Ours => None,
-        };
+        let (fuse, hand) = pipe_with(PipeFlags::CLOEXEC)?;
+        let lit = fuse.as_raw_fd();
+        let inherited = [Some(lit), heirloom.map(|fd| fd.as_raw_fd())];
+        let terminal = terminal.map(|fd| fd.as_raw_fd());
         let parent = getpid();
         // SAFETY: the closure only makes system calls that are safe between fork and exec, and
         // the descriptors it borrows are open in the child, which is a copy of us.
@@ -91,11 +70,9 @@ impl Tied {
                 for fd in inherited.into_iter().flatten() {
                     hand_down(BorrowedFd::borrow_raw(fd))?;
                 }
+                setpgid(None, None)?;
                 set_parent_process_death_signal(Some(Signal::KILL))?;
-                if let Some(fuse) = lit {
-                    setpgid(None, None)?;
-                    light(fuse)?;
-                }
+                light(lit)?;
                 if let Some(terminal) = terminal {
                     let terminal = BorrowedFd::borrow_raw(terminal);
                     without_stopping(|| {
@@ -117,33 +94,22 @@ impl Tied {
         })
     }
 
-    /// The command's first process. If it leads a group, the group has the same number.
-    pub fn leader(&self) -> Option<Pid> {
+    /// The command's process group.
+    pub fn group(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Whether the command has a group of its own.
-    pub fn leads_a_group(&self) -> bool {
-        self.fuse.is_some()
-    }
-
-    /// Sends a signal to all of the command that can be reached. That nobody is left is no error.
+    /// Sends a signal to all of the group. That nobody is left is no error.
     pub fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.leader() {
-            let _ = if self.leads_a_group() {
-                kill_process_group(leader, signal)
-            } else {
-                kill_process(leader, signal)
-            };
+        if let Some(group) = self.group() {
+            let _ = kill_process_group(group, signal);
         }
     }
 
     /// Lets what the command left in the background live on: for an end that is not a crash.
     pub fn untie(self) {
-        if let Some(fuse) = &self.fuse {
-            let without = |flags| flags - OFlags::from_bits_retain(ASYNC);
-            let _ = fcntl_getfl(fuse).and_then(|flags| fcntl_setfl(fuse, without(flags)));
-        }
+        let without = |flags| flags - OFlags::from_bits_retain(ASYNC);
+        let _ = fcntl_getfl(&self.fuse).and_then(|flags| fcntl_setfl(&self.fuse, without(flags)));
     }
 }
 

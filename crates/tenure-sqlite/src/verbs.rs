@@ -201,7 +201,7 @@ impl Store for SqliteStore {
     fn wake(&self) {
         self.bell.stir();
         if let Some(life) = self.life.get() {
-            bell::ring(&self.lives, life.id());
+            life.ring();
         }
     }
 }

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tenure_core::{
-    Clock, Fenced, Grant, Key, Lease, Moment, Reason, Released, Renewed, Store, StoreError, Token,
-    Watched,
+    Clock, ErrorKind, Fenced, Grant, Key, Lease, Moment, Reason, Released, Renewed, Store,
+    StoreError, Token, Watched,
 };
 
 use crate::ask::Tie;
@@ -41,6 +41,7 @@ pub struct Held {
     lease: Lease,
     reason: Reason,
     tie: Tie,
+    poll: Duration,
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
     released: bool,
@@ -73,6 +74,7 @@ impl Held {
             lease,
             reason,
             tie,
+            poll: tenure.config.locking.poll_interval,
             shared,
             keeper: None,
             released: false,
@@ -89,17 +91,37 @@ impl Held {
             clock: Arc::clone(&self.clock),
             grant: self.lease.grant(),
             ttl: self.lease.ttl,
+            poll: self.poll,
             shared: Arc::clone(&self.shared),
         };
-        self.keeper = std::thread::Builder::new()
-            .name("keep-alive".into())
-            .spawn(move || {
-                if let Some(loss) = keeper.keep() {
-                    *lock(&keeper.shared.lost) = Some(loss);
+        let on_lost = Arc::new(Mutex::new(Some(on_lost)));
+        let lose = {
+            let shared = Arc::clone(&self.shared);
+            move |loss| {
+                *lock(&shared.lost) = Some(loss);
+                if let Some(on_lost) = lock(&on_lost).take() {
                     on_lost();
                 }
-            })
-            .ok();
+            }
+        };
+        let kept = std::thread::Builder::new()
+            .name("keep-alive".into())
+            .spawn({
+                let lose = lose.clone();
+                move || {
+                    if let Some(loss) = keeper.keep() {
+                        lose(loss);
+                    }
+                }
+            });
+        match kept {
+            Ok(keeper) => self.keeper = Some(keeper),
+            // Nobody would renew it.
+            Err(error) => lose(Loss::Unrenewed(
+                StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
+                    .because(error),
+            )),
+        }
     }
 
     /// The lease as it was granted.
@@ -192,6 +214,8 @@ struct Keeper {
     clock: Arc<dyn Clock>,
     grant: Grant,
     ttl: Duration,
+    /// Look at least this often, should nobody be able to ring.
+    poll: Duration,
     shared: Arc<Shared>,
 }
 
@@ -228,7 +252,10 @@ impl Keeper {
                                 ahead: None,
                             };
                             self.store
-                                .wait(&watched, renew_at.saturating_sub(now.since_boot))
+                                .wait(
+                                    &watched,
+                                    renew_at.saturating_sub(now.since_boot).min(self.poll),
+                                )
                                 .err()
                         }
                         other => return Some(Loss::Taken(other.map(|(lease, _)| lease))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tenure::Tie;
-use tenure::core::Verdict;
+use tenure::core::{Reason, Verdict};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
@@ -51,7 +51,10 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
         fields.retain(|name, _| !matches!(name.as_str(), "verdict" | "why" | "evidence"));
         fields.insert("reason".into(), json!(reason.word()));
     }
-    // A token that nobody got to see is of no use to anybody.
+    // A token that nobody got to see is of no use to anybody, unless it was seen before.
+    if reason == Reason::AlreadyOwned {
+        return Ok(Answer::new(data, token));
+    }
     let store = Arc::clone(tenure.store());
     let undo = move || {
         let _ = store.release(&lease.grant());

@@ -4,12 +4,12 @@ use serde_json::json;
 use tenure::Project;
 
 use crate::answer::{Answer, Failure};
-use crate::args::{Config, Global};
+use crate::args::Config;
 use crate::context;
 use crate::table::Table;
 
-pub(crate) fn config(global: &Global, config: &Config) -> Result<Answer, Failure> {
-    let project = Project::find(&context::start(global)?, context::home().as_deref());
+pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
+    let project = Project::find(&context::start()?, context::home().as_deref());
     match config {
         Config::Show => show(project.as_ref()),
         Config::Path => Ok(path(project.as_ref())),

@@ -9,7 +9,7 @@ use crate::context;
 use crate::exit::Exit;
 
 pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
-    let root = context::start(global)?;
+    let root = context::start()?;
     let (project, new) = Project::init(&root).map_err(|error| {
         Failure::new(
             Exit::Runtime,
@@ -21,6 +21,7 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
             ),
         )
     })?;
+    let complete = !new && project.folder().join("tenure.db").exists();
     // Makes the database too, so that whatever is wrong with it is said now.
     Tenure::open(&project.store(), context::config(Some(&project))?)?;
     let folder = project.folder();
@@ -29,9 +30,14 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
             "Made {}.\nTry: tenure run build -- echo 'only one at a time'",
             folder.display()
         )
-    } else {
+    } else if complete {
         format!(
             "{} is there already; nothing was changed.",
+            folder.display()
+        )
+    } else {
+        format!(
+            "Made the database in {}, which was there already.",
             folder.display()
         )
     };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use tenure::core::Released;
-use tenure::host::tied::{Group, Tied};
+use tenure::host::Tied;
 use tenure::{Held, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
@@ -43,16 +43,13 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         .arg0(program)
         .args(arguments)
         .envs(context::environment(global, &tenure, held.lease()));
-    let found = Terminal::find();
-    let (group, terminal) = match &found {
-        Some(terminal) if terminal.is_shared() => (Group::Ours, None),
-        Some(terminal) if terminal.is_ours() => (Group::OwnWithTerminal(terminal.as_fd()), found),
-        _ => (Group::Own, found),
-    };
-    let tied = match Tied::spawn(&mut command, tenure.store().heirloom(), group) {
+    let terminal = Terminal::find();
+    let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
+    let lent = lent.as_ref().map(Terminal::as_fd);
+    let tied = match Tied::spawn(&mut command, tenure.store().heirloom(), lent) {
         Ok(tied) => tied,
         Err(error) => {
-            let failure = not_started(program, &error);
+            let failure = not_started(program, error);
             let _freed = held.release()?;
             return Err(failure);
         }
@@ -74,7 +71,7 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         supervise(&tied, &mut signals, terminal, &lost, grace, keep_alive).map_err(broken)?;
     tied.untie();
     let exit = finish(&tenure, held, ended)?;
-    if terminal.is_some() {
+    if ended.had_terminal {
         like_the_terminal(ended);
     }
     Ok(Answer::silent(exit))
@@ -212,14 +209,18 @@ fn not_executable(program: &OsStr, why: &str) -> Failure {
     )
 }
 
-fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
+fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
     match error.kind() {
         // The program was there a moment ago: what is missing is the one on its first line.
         std::io::ErrorKind::NotFound => not_executable(
             program,
             "the interpreter that its first line names does not exist",
         ),
-        _ => not_executable(program, &error.to_string()),
+        std::io::ErrorKind::PermissionDenied => not_executable(program, &error.to_string()),
+        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            not_executable(program, &error.to_string())
+        }
+        _ => broken(error),
     }
 }
 

@@ -38,8 +38,8 @@ pub use call::{Call, Running, Said};
 /// Between two looks at something that should happen.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How many looks are enough: a minute of pauses.
-const LOOKS: usize = 6_000;
+/// How many looks are enough: half a minute of pauses, and of what the looks take.
+const LOOKS: usize = 3_000;
 
 /// The command under test.
 pub const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
