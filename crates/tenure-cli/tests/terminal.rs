@@ -323,10 +323,12 @@ fn all_of_a_command_whose_output_goes_to_a_file_dies_with_its_tenure() {
 #[test]
 fn a_signal_that_was_not_typed_reaches_a_command_whose_output_goes_to_a_file() {
     let project = Project::new();
-    let (terminal, [_, command, tenure]) = into_a_file(&project);
+    let (terminal, [background, command, tenure]) = into_a_file(&project);
     process::signal(tenure, Signal::QUIT);
     until("the command is gone", || !process::alive(command));
     terminal.shows("code 131");
+    // A shell makes what it starts in the background ignore QUIT.
+    process::signal(background, Signal::KILL);
 }
 
 #[test]
