@@ -17,7 +17,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -74,6 +74,23 @@ impl LifeFolder {
         }
     }
 
+    /// Removes the folder with every life in it, whoever lives it: what they held is gone. Whatever
+    /// else somebody keeps there stays, and the folder with it.
+    pub fn clear(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_fifo() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        fs::remove_dir(&self.0)
+    }
+
     /// Removes what dead processes left behind, except what `keep` still needs. Returns how many.
     pub fn sweep(&self, mut keep: impl FnMut(&LifeId) -> bool) -> io::Result<usize> {
         let entries = match fs::read_dir(&self.0) {
@@ -84,6 +101,10 @@ impl LifeFolder {
         let mut swept = 0;
         for entry in entries {
             let entry = entry?;
+            // Whatever else somebody keeps here is not ours to remove.
+            if !entry.file_type()?.is_fifo() {
+                continue;
+            }
             let life = LifeId(entry.file_name().to_string_lossy().into_owned());
             if keep(&life) {
                 continue;
@@ -198,8 +219,10 @@ mod tests {
         let folder = LifeFolder::new(dir.path());
         let life = Life::begin(&folder).unwrap();
         for name in ["dead", "needed"] {
-            File::create(dir.path().join(name)).unwrap();
+            make_pipe(&dir.path().join(name)).unwrap();
         }
+        let theirs = dir.path().join("notes");
+        fs::write(&theirs, "not ours").unwrap();
         assert_eq!(folder.sweep(|life| life.0 == "needed").unwrap(), 1);
         assert_eq!(folder.pulse(life.id()).unwrap(), Pulse::Beating);
         assert_eq!(
@@ -210,6 +233,8 @@ mod tests {
             folder.pulse(&LifeId("dead".into())).unwrap(),
             Pulse::Missing
         );
+        assert!(folder.clear().is_err(), "the folder is not empty");
+        assert!(theirs.exists());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tenure_core::{BootId, ErrorKind, StoreError};
+use tenure_host::LifeFolder;
 
 use crate::fault::explain;
 use crate::schema;
@@ -35,7 +36,7 @@ pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), 
     }
     if !path.exists() {
         // Somebody removed the database, and means to begin anew.
-        let _ = std::fs::remove_dir_all(schema::lives_of(path));
+        let _ = LifeFolder::new(schema::lives_of(path)).clear();
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE

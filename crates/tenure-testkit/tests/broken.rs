@@ -163,31 +163,31 @@ impl Store for LockFile {
     }
 
     fn renew(&self, _: &Grant, _: Duration) -> Result<Renewed, StoreError> {
-        unimplemented!("the contest renews nothing")
+        unreachable!("the contest renews nothing")
     }
 
     fn leave(&self, _: &Key, _: Ticket) -> Result<(), StoreError> {
-        unimplemented!("there is no queue to leave")
+        unreachable!("there is no queue to leave")
     }
 
     fn force(&self, _: &Key, _: &HolderId, _: Option<&str>) -> Result<Forced, StoreError> {
-        unimplemented!("the contest forces nothing")
+        unreachable!("the contest forces nothing")
     }
 
     fn fence(&self, _: &Key, _: Token) -> Result<Fenced, StoreError> {
-        unimplemented!("the contest writes nothing")
+        unreachable!("the contest writes nothing")
     }
 
     fn list(&self) -> Result<Vec<Snapshot>, StoreError> {
-        unimplemented!("the contest lists nothing")
+        unreachable!("the contest lists nothing")
     }
 
     fn reap(&self, _: Reap) -> Result<Vec<Reaped>, StoreError> {
-        unimplemented!("the contest reaps nothing")
+        unreachable!("the contest reaps nothing")
     }
 
     fn history(&self, _: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        unimplemented!("the store keeps none")
+        unreachable!("the store keeps none")
     }
 }
 
