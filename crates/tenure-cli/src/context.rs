@@ -67,9 +67,8 @@ pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
 
 /// The settings of a project.
 pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
-    let home = std::env::home_dir();
     Ok(Config::load(
-        home.as_deref(),
+        home().as_deref(),
         project.map(Project::folder).as_deref(),
     )?)
 }

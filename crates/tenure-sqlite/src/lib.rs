@@ -17,10 +17,11 @@
 //!
 //! # Invariants
 //!
-//! 1. Every verb is one `BEGIN IMMEDIATE` transaction: read, decide, write (G1, G5, G10).
+//! 1. Every verb that may change something is one `BEGIN IMMEDIATE` transaction: read, decide,
+//!    write (G1, G5, G10). Those that only look are one read transaction.
 //! 2. The token counter is never lowered and outlives every lease (G2). A power cut may undo the
-//!    last commits (WAL without a sync for each), so the first grant of a new boot jumps ahead by
-//!    more than those commits could have used.
+//!    last commits (WAL without a sync for each), so before the first grant of a new boot the
+//!    counter is raised, and synced, by more than those commits could have used.
 //! 3. Bells are rung after the commit, never inside it.
 //!
 //! # Limitations

@@ -53,7 +53,10 @@ impl Default for Options {
 /// ```
 pub struct SqliteStore {
     db: Mutex<Database>,
+    /// As it was named, for people.
     path: PathBuf,
+    /// Where it is, whatever link leads there: its log and its lives are beside it.
+    real: PathBuf,
     /// Which file it is: device and inode.
     file: (u64, u64),
     pub(crate) lives: LifeFolder,
@@ -83,6 +86,7 @@ impl SqliteStore {
             file: connection::which_file(path)?,
             path: path.to_owned(),
             lives: LifeFolder::new(schema::lives_of(&real)),
+            real,
             life: OnceLock::new(),
             beginning: Mutex::new(()),
             watches: Watches::default(),
@@ -199,8 +203,7 @@ impl SqliteStore {
     /// the first grant record the boot. Killed in between, the next one raises it again.
     pub(crate) fn begin_boot(&self) -> Result<(), StoreError> {
         self.write(|write| write.raise_tokens())?;
-        let sync = || schema::sync(&self.path, &self.lock().connection);
-        sync()
+        schema::sync(&self.real, &self.lock().connection)
     }
 
     /// One read transaction: a consistent picture, without holding anybody up.

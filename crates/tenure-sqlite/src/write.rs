@@ -59,10 +59,7 @@ impl Write<'_> {
     pub(crate) fn read(&mut self, key: &Key, asker: Option<&HolderId>) -> Result<View, Failure> {
         let Read { view, overruled } = self.reader.key(key, asker)?;
         if let Some((lease, proof)) = overruled {
-            self.reader
-                .db
-                .prepare_cached("DELETE FROM leases WHERE key = ?1")?
-                .execute([key.as_str()])?;
+            self.remove_ours(key)?;
             self.record_end(&lease, &proof)?;
             self.ring_next(&view.queue);
         }
@@ -82,11 +79,17 @@ impl Write<'_> {
     }
 
     pub(crate) fn remove(&self, key: &Key) -> Result<(), Failure> {
+        self.remove_ours(key)?;
+        Ok(seed_tables::remove(self.reader.db, key)?)
+    }
+
+    /// The row in our own table only: the seed's says something else by now.
+    fn remove_ours(&self, key: &Key) -> Result<(), Failure> {
         self.reader
             .db
             .prepare_cached("DELETE FROM leases WHERE key = ?1")?
             .execute([key.as_str()])?;
-        Ok(seed_tables::remove(self.reader.db, key)?)
+        Ok(())
     }
 
     pub(crate) fn ring(&mut self, holder: &Holder) {
