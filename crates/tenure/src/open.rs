@@ -5,13 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tenure_core::{Clock, Key, Store, StoreError};
+use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
 use crate::ask::Ask;
 use crate::config::Config;
+use crate::tasks::AnyTask;
 
 /// Where a store is.
 ///
@@ -62,6 +63,8 @@ impl fmt::Display for StoreUrl {
 #[derive(Clone)]
 pub struct Tenure {
     pub(crate) store: Arc<dyn Store>,
+    /// The same, if it holds tasks too.
+    pub(crate) tasks: Option<Arc<SqliteStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     identity: String,
@@ -71,16 +74,14 @@ impl Tenure {
     /// Opens a store.
     pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = Options {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+        };
         let store = match url {
-            StoreUrl::Sqlite(path) => SqliteStore::open(
-                path,
-                Options {
-                    clock: Arc::clone(&clock),
-                    history_age: config.history.max_age,
-                    history_events: config.history.max_events,
-                    queue_grace: config.locking.queue_grace,
-                },
-            )?,
+            StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, options)?),
         };
         let identity = match url {
             StoreUrl::Sqlite(path) => match path.metadata() {
@@ -89,7 +90,8 @@ impl Tenure {
             },
         };
         Ok(Self {
-            store: Arc::new(store),
+            store: Arc::<SqliteStore>::clone(&store),
+            tasks: Some(store),
             clock,
             config,
             identity,
@@ -99,6 +101,21 @@ impl Tenure {
     /// The store itself, for every verb that is not about asking.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The tasks and sections of the store.
+    pub fn tasks(&self) -> Result<&Arc<SqliteStore>, StoreError> {
+        self.tasks.as_ref().ok_or_else(|| {
+            let what = "this store holds locks only, no tasks";
+            StoreError::new(ErrorKind::Unsupported, what)
+                .fix("name a store that has them: sqlite:PATH, or the project's own")
+        })
+    }
+
+    /// Begins to ask for a task to work on.
+    pub fn ask_for_task(&self) -> Result<Ask<'_, AnyTask>, StoreError> {
+        let tasks = Arc::clone(self.tasks()?);
+        Ok(Ask::new(self, AnyTask::of(tasks)))
     }
 
     /// A short name that is the same for all who have this very store open on this machine.
