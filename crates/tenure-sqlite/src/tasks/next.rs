@@ -93,6 +93,7 @@ impl Write<'_> {
                 .collect();
             self.ring_next(&behind);
             let started = self.begin(&found, runner)?;
+            self.leave_idle_sections(runner)?;
             return Ok(Some(Sought::Found(Box::new(started))));
         }
         self.leave_idle_sections(runner)?;
