@@ -137,6 +137,7 @@ impl Ask<'_, AnyTask> {
                 TaskOutcome::Started(Box::new(InHand {
                     tasks: Arc::clone(&self.wanted.tasks),
                     task: got.task,
+                    was: got.was,
                     held: hold(got.lease, got.reason),
                     section: got.section.map(|lease| hold(lease, Reason::AlreadyOwned)),
                 }))
@@ -263,6 +264,7 @@ fn ended_by_token(tasks: &SqliteStore, id: &str, token: Token) -> Result<Option<
 pub struct InHand {
     tasks: Arc<SqliteStore>,
     task: Task,
+    was: Status,
     held: Held,
     section: Option<Held>,
 }
@@ -271,6 +273,11 @@ impl InHand {
     /// The task, as it was when it was begun.
     pub fn task(&self) -> &Task {
         &self.task
+    }
+
+    /// The status it had before.
+    pub fn was(&self) -> Status {
+        self.was
     }
 
     /// The task's lease.

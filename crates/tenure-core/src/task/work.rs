@@ -74,6 +74,8 @@ impl Runner {
 pub struct Started {
     /// The task, as it is now.
     pub task: Task,
+    /// The status it had.
+    pub was: Status,
     /// Its own lease.
     pub lease: Lease,
     /// Why that was granted.

@@ -136,6 +136,7 @@ impl Write<'_> {
             .execute(params![task.id, time(self.now().wall)])?;
         Ok(Started {
             task: self.task(&task.id)?,
+            was: task.status,
             lease,
             reason,
             section: leases.pop().map(|(lease, _)| lease),

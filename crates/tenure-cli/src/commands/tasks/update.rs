@@ -9,7 +9,7 @@ use tenure::core::{KeyKind, Lease, Moment, Status, Task, Token};
 use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
 
 use super::ids;
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::tasks::Update;
 use crate::context;
@@ -157,10 +157,16 @@ fn begin(
     match outcome {
         TaskOutcome::Started(in_hand) if signal.is_some() => {
             let signal = signal.unwrap_or(SIGINT);
-            put_back(*in_hand, task)?;
+            put_back(*in_hand)?;
             Err(waiting::interrupted(&what, &show, signal, "gave it back"))
         }
-        TaskOutcome::Started(in_hand) => Ok(begun(global, tenure, *in_hand)),
+        TaskOutcome::Started(in_hand) => {
+            if in_hand.was() != task.status && !in_hand.was().is_open() {
+                let note = format!("it was set to {} while we waited", in_hand.was());
+                remark(global, &note);
+            }
+            Ok(begun(global, tenure, *in_hand))
+        }
         TaskOutcome::Missed(obstacle) => Err(missed(global, tenure, task, &obstacle)),
         TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
         TaskOutcome::Cancelled => {
@@ -172,8 +178,8 @@ fn begin(
 }
 
 /// Makes a task what it was before it was begun.
-fn put_back(in_hand: InHand, task: &Task) -> Result<(), Failure> {
-    let change = match task.status {
+fn put_back(in_hand: InHand) -> Result<(), Failure> {
+    let change = match in_hand.was() {
         Status::Pending | Status::InProgress => Change::GiveBack,
         other => Change::To(other),
     };
