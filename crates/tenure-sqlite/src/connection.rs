@@ -25,8 +25,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const LOG_PAGES: u32 = 400;
 
 /// Opens the database, making it if it is not there. Tells also where it really is: whoever comes
-/// by a link must meet the others at the same place.
-pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), StoreError> {
+/// by a link must meet the others at the same place. `also` is added to how SQLite opens it.
+pub(crate) fn open(
+    path: &Path,
+    boot: &BootId,
+    also: OpenFlags,
+) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
         return Err(StoreError::new(
             ErrorKind::NotAStore,
@@ -40,7 +44,8 @@ pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | also;
     let open = || -> rusqlite::Result<Connection> {
         let mut db = Connection::open_with_flags(path, flags)?;
         db.busy_handler(Some(pause))?;

@@ -80,7 +80,7 @@ impl Write<'_> {
 
     pub(crate) fn remove(&self, key: &Key) -> Result<(), Failure> {
         self.remove_ours(key)?;
-        Ok(seed_tables::remove(self.reader.db, key)?)
+        Ok(seed_tables::remove(self.reader.seed, self.reader.db, key)?)
     }
 
     /// The row in our own table only: the seed's says something else by now.
@@ -129,7 +129,7 @@ impl Write<'_> {
                 lease.expires.boot.0,
                 rows::nanos(lease.expires.since_boot),
             ])?;
-        seed_tables::write(self.reader.db, lease)
+        seed_tables::write(self.reader.seed, self.reader.db, lease)
     }
 
     /// Raises the counter by more than a power cut can undo.

@@ -18,12 +18,15 @@ use crate::config::Config;
 /// ```
 /// use tenure::StoreUrl;
 /// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
+/// assert!(StoreUrl::parse("steroids:.steroids/steroids.db").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// A database file.
     Sqlite(PathBuf),
+    /// A live database of another program, whose two lock tables are shared.
+    Steroids(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -31,11 +34,15 @@ pub enum StoreUrl {
 pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(
-        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db"
+        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
+         or steroids:PATH, for example steroids:.steroids/steroids.db"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
-    #[error("{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db")]
+    #[error(
+        "{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
+         or steroids:PATH, for example steroids:.steroids/steroids.db"
+    )]
     NoPlace(String),
 }
 
@@ -43,8 +50,9 @@ impl StoreUrl {
     /// Takes a text as the address of a store, if it is one.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
         match text.split_once(':') {
-            Some(("sqlite", "")) => Err(BadUrl::NoPlace(text.to_owned())),
+            Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -54,6 +62,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
         }
     }
 }
@@ -71,19 +80,18 @@ impl Tenure {
     /// Opens a store.
     pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = Options {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+        };
         let store = match url {
-            StoreUrl::Sqlite(path) => SqliteStore::open(
-                path,
-                Options {
-                    clock: Arc::clone(&clock),
-                    history_age: config.history.max_age,
-                    history_events: config.history.max_events,
-                    queue_grace: config.locking.queue_grace,
-                },
-            )?,
+            StoreUrl::Sqlite(path) => SqliteStore::open(path, options)?,
+            StoreUrl::Steroids(path) => SqliteStore::open_foreign(path, options)?,
         };
         let identity = match url {
-            StoreUrl::Sqlite(path) => match path.metadata() {
+            StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => match path.metadata() {
                 Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
                 Err(_) => String::new(),
             },
