@@ -119,6 +119,15 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
                 Verdict::Dead(_) | Verdict::Malformed => false,
             };
             if goes_on && is_same_holding(lease, claim) {
+                if lease.token == Token::NONE {
+                    // Another program's, in our name: it goes on, with a number from now on.
+                    return Decision::Grant {
+                        token: view.newest.next(),
+                        reason: Reason::AlreadyOwned,
+                        ended: None,
+                        seat,
+                    };
+                }
                 return Decision::Extend {
                     token: lease.token,
                     seat,
