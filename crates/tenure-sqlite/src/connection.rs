@@ -60,8 +60,20 @@ pub(crate) fn open(
     };
     let mut db = open().map_err(|error| explain(path, error))?;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    schema::prepare(&real, &mut db, boot)?;
+    if let Err(error) = schema::prepare(&real, &mut db, boot) {
+        leave_no_log(&db, &real);
+        return Err(error);
+    }
     Ok((db, real))
+}
+
+/// Before a database is closed that is refused: the log that only looking at it has made goes, one
+/// that somebody else has written stays as it is.
+pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let written = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, written);
 }
 
 /// Which file has this name: its device and inode.

@@ -30,7 +30,6 @@
 //! It does not make the two files one. A power cut may undo the last commits of either: a row that
 //! only theirs still has is honoured as somebody else's until it expires.
 
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -300,28 +299,24 @@ fn find(path: &Path) -> Result<PathBuf, StoreError> {
 
 /// Our database beside theirs.
 fn beside(real: &Path) -> PathBuf {
-    with_suffix(real, "-tenure")
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(OsStr::new(suffix));
-    PathBuf::from(name)
+    let mut side = real.as_os_str().to_owned();
+    side.push("-tenure");
+    PathBuf::from(side)
 }
 
 /// Looks at the other program's database by itself, and leaves everything as it was.
 fn look_first(path: &Path, real: &Path) -> Result<(), StoreError> {
-    let has_log = with_suffix(real, "-wal").exists();
     let open = || -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(real, flags)?;
         db.busy_timeout(connection::PATIENCE)?;
-        // A log that we find is not ours to fold; one that looking made is removed with us.
-        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         Ok(db)
     };
     let db = open().map_err(|error| refuse(path, error))?;
-    check(path, &db, "main")
+    let checked = check(path, &db, "main");
+    connection::leave_no_log(&db, real);
+    checked
 }
 
 /// Opens our database with theirs attached.

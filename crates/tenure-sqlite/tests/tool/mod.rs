@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use tenure_core::Key;
+use tempfile::TempDir;
+use tenure_core::{Acquired, Event, HistoryQuery, Key, Store};
 use tenure_sqlite::{Options, SqliteStore};
 
 /// Tasks and a section that every copy has besides its own, all free.
@@ -159,4 +160,51 @@ impl Tool {
 
 fn seconds(time: Duration) -> String {
     format!("+{:.3} seconds", time.as_secs_f64())
+}
+
+/// The tool's database, a runner of the tool, and tenure.
+pub struct Both {
+    pub dir: TempDir,
+    pub path: PathBuf,
+    pub tool: Tool,
+    pub store: SqliteStore,
+}
+
+impl Both {
+    /// A runner called `coder`, and tenure.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = database(dir.path());
+        Self {
+            tool: Tool::at(&path, "coder"),
+            store: tenure(&path),
+            path,
+            dir,
+        }
+    }
+
+    /// The database of ours that is beside the tool's.
+    pub fn side(&self) -> Connection {
+        Connection::open(self.dir.path().join("steroids.db-tenure")).unwrap()
+    }
+
+    /// What tenure tells of the past.
+    pub fn events(&self) -> Vec<Event> {
+        self.store.history(&HistoryQuery::default()).unwrap()
+    }
+
+    /// How many tasks are locked, as the tool sees it.
+    pub fn rows(&self) -> i64 {
+        self.tool.ask("SELECT count(*) FROM task_locks")
+    }
+}
+
+/// The task that most tests are about.
+pub fn task() -> Key {
+    key("task:t1")
+}
+
+/// Whether a claim was refused.
+pub fn is_busy(asked: &Acquired) -> bool {
+    matches!(asked, Acquired::Busy(_))
 }
