@@ -8,6 +8,7 @@
 mod tool;
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -286,13 +287,55 @@ fn a_waiter_is_woken_when_the_tool_lets_go() {
     std::thread::scope(|scope| {
         let (tell, queued) = std::sync::mpsc::channel();
         // It looks again only when it is woken.
-        let ask = Ask::new(&task(), "runner").waiting();
+        let ask = Ask::new(&task(), "runner").waiting_at_most(LIMIT);
         let wait = scope.spawn(move || waiting::acquire(store, &ask, |_| tell.send(()).unwrap()));
         queued.recv_timeout(LIMIT).unwrap();
         std::thread::sleep(Duration::from_millis(150));
         assert!(both.tool.heartbeat("t1", HOUR));
         assert!(both.tool.release("t1"));
         assert_eq!(wait.join().unwrap().lease().holder.id.as_str(), "runner");
+    });
+}
+
+#[test]
+fn a_waiter_need_not_be_woken_for_what_happened_before_it_slept() {
+    let mut both = Both::new();
+    assert!(both.tool.acquire("t1", HOUR));
+    let asked = Ask::new(&task(), "runner").waiting().once(&both.store);
+    let Acquired::Busy(busy) = asked else {
+        panic!("{asked:?}");
+    };
+    assert!(both.tool.release("t1"));
+    let waited = both.store.wait(&busy.watch(&task()), LIMIT).unwrap();
+    assert_eq!(waited, Waited::Changed);
+}
+
+#[test]
+fn nobody_sees_one_half_of_a_commit() {
+    let both = Both::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let store = tool::tenure(&both.path);
+            while !stop.load(Ordering::Relaxed) {
+                let lease = Ask::new(&task(), "runner").granted(&store);
+                let _ = store.release(&lease.grant()).unwrap();
+            }
+        });
+        let mut held = 0;
+        let strange = 'look: loop {
+            for snapshot in both.store.list().unwrap() {
+                held += usize::from(snapshot.lease.is_some());
+                if let Some((lease, _)) = snapshot.lease.filter(|(it, _)| it.token == Token::NONE) {
+                    break 'look Some(lease);
+                }
+            }
+            if held > 2000 {
+                break None;
+            }
+        };
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(strange, None, "there is only tenure here");
     });
 }
 

@@ -8,12 +8,14 @@
 mod tool;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{EventKind, Evidence, Reap, Reason, Released, Store, Verdict};
+use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::ask::HOUR;
-use tenure_testkit::{Ask, Chance, Process, history, process};
-use tool::{Both, is_busy, task};
+use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
+use tool::{Both, Tool, is_busy, task};
 
 /// Not a test: a process that holds the task in a name until it is killed, or that takes it and
 /// gives it back again and again.
@@ -109,6 +111,33 @@ fn the_next_holder_is_not_held_up_by_the_row_of_a_release_that_was_killed() {
     assert!(!both.tool.acquire("t1", HOUR));
     let (found, verdict) = both.store.inspect(&task()).unwrap().lease.unwrap();
     assert_eq!((found.grant(), verdict), (next.grant(), Verdict::Alive));
+}
+
+#[test]
+fn a_lease_that_looks_like_the_row_of_a_killed_release_is_a_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = tool::database(dir.path());
+    let options = Options {
+        clock: Arc::new(FakeClock::booted("now")),
+        ..Options::default()
+    };
+    let both = Both {
+        tool: Tool::at(&path, "coder"),
+        store: SqliteStore::open_foreign(&path, options).unwrap(),
+        path,
+        dir,
+    };
+    let ask = Ask::new(&task(), "runner").detached();
+    let lease = ask.granted(&both.store);
+    with_the_tools_rows_as_before(&both, || {
+        let _ = both.store.release(&lease.grant()).unwrap();
+    });
+    // The same runner, the same end, to the letter: time stands still.
+    let again = ask.granted(&both.store);
+    assert_eq!(again.expires, lease.expires);
+    let (found, _) = both.store.inspect(&task()).unwrap().lease.unwrap();
+    assert_eq!(found.grant(), again.grant());
+    assert_eq!(both.rows(), 1);
 }
 
 #[test]
