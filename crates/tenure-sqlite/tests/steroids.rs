@@ -111,22 +111,15 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
 
 #[test]
 fn a_database_without_a_log_is_used_as_it_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = tool::database(dir.path());
-    let mode = |sql| -> String {
-        let db = Connection::open(&path).unwrap();
-        db.query_row(sql, [], |row| row.get(0)).unwrap()
-    };
-    assert_eq!(mode("PRAGMA journal_mode = DELETE"), "delete");
-    let store = tool::tenure(&path);
-    let mut tool = Tool::at(&path, "coder");
-    let lease = Ask::new(&task(), "runner").granted(&store);
-    assert!(!tool.acquire("t1", HOUR));
-    let _ = store.release(&lease.grant()).unwrap();
-    assert!(tool.acquire("t1", HOUR));
-    assert!(is_busy(&Ask::new(&task(), "runner").once(&store)));
-    drop(store);
-    assert_eq!(mode("PRAGMA journal_mode"), "delete");
+    let mut both = Both::with_journal("DELETE");
+    let lease = Ask::new(&task(), "runner").granted(&both.store);
+    assert!(!both.tool.acquire("t1", HOUR));
+    let _ = both.store.release(&lease.grant()).unwrap();
+    assert!(both.tool.acquire("t1", HOUR));
+    assert!(is_busy(&Ask::new(&task(), "runner").once(&both.store)));
+    drop(both.store);
+    assert_eq!(both.tool.ask::<String>("PRAGMA journal_mode"), "delete");
+    assert!(!both.dir.path().join("steroids.db-wal").exists());
 }
 
 #[test]
@@ -281,20 +274,23 @@ fn a_lock_that_the_tool_took_in_our_name_is_ours_and_can_be_given_back() {
 
 #[test]
 fn a_waiter_is_woken_when_the_tool_lets_go() {
-    let mut both = Both::new();
-    assert!(both.tool.acquire("t1", HOUR));
-    let store = &both.store;
-    std::thread::scope(|scope| {
-        let (tell, queued) = std::sync::mpsc::channel();
-        // It looks again only when it is woken.
-        let ask = Ask::new(&task(), "runner").waiting_at_most(LIMIT);
-        let wait = scope.spawn(move || waiting::acquire(store, &ask, |_| tell.send(()).unwrap()));
-        queued.recv_timeout(LIMIT).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
-        assert!(both.tool.heartbeat("t1", HOUR));
-        assert!(both.tool.release("t1"));
-        assert_eq!(wait.join().unwrap().lease().holder.id.as_str(), "runner");
-    });
+    for journal in ["WAL", "DELETE"] {
+        let mut both = Both::with_journal(journal);
+        assert!(both.tool.acquire("t1", HOUR));
+        let store = &both.store;
+        std::thread::scope(|scope| {
+            let (tell, queued) = std::sync::mpsc::channel();
+            // It looks again only when it is woken.
+            let ask = Ask::new(&task(), "runner").waiting_at_most(LIMIT);
+            let wait =
+                scope.spawn(move || waiting::acquire(store, &ask, |_| tell.send(()).unwrap()));
+            queued.recv_timeout(LIMIT).unwrap();
+            std::thread::sleep(Duration::from_millis(150));
+            assert!(both.tool.heartbeat("t1", HOUR));
+            assert!(both.tool.release("t1"));
+            assert_eq!(wait.join().unwrap().lease().holder.id.as_str(), "runner");
+        });
+    }
 }
 
 #[test]
@@ -315,7 +311,7 @@ fn nobody_sees_one_half_of_a_commit() {
     let both = Both::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             let store = tool::tenure(&both.path);
             while !stop.load(Ordering::Relaxed) {
                 let lease = Ask::new(&task(), "runner").granted(&store);
@@ -330,7 +326,7 @@ fn nobody_sees_one_half_of_a_commit() {
                     break 'look Some(lease);
                 }
             }
-            if held > 2000 {
+            if held > 2000 || writer.is_finished() {
                 break None;
             }
         };

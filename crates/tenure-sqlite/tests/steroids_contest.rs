@@ -173,7 +173,7 @@ fn tells_of_one_holder_at_a_time(events: &[Event]) {
     for event in events.iter().filter(|event| event.token != Token::NONE) {
         match event.kind {
             EventKind::Granted => {
-                assert_eq!(held.insert(&event.key, event.token), None, "{event:?}")
+                assert_eq!(held.insert(&event.key, event.token), None, "{event:?}");
             }
             EventKind::Renewed => assert_eq!(held.get(&event.key), Some(&event.token), "{event:?}"),
             _ => assert_eq!(held.remove(&event.key), Some(event.token), "{event:?}"),

@@ -173,8 +173,17 @@ pub struct Both {
 impl Both {
     /// A runner called `coder`, and tenure.
     pub fn new() -> Self {
+        Self::with_journal("WAL")
+    }
+
+    /// The same where the tool keeps another kind of journal.
+    pub fn with_journal(mode: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = database(dir.path());
+        Connection::open(&path)
+            .unwrap()
+            .query_row(&format!("PRAGMA journal_mode = {mode}"), [], |_| Ok(()))
+            .unwrap();
         Self {
             tool: Tool::at(&path, "coder"),
             store: tenure(&path),
