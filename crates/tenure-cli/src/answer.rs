@@ -6,10 +6,11 @@ use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
-use tenure::core::{BadName, ErrorKind, StoreError};
+use tenure::core::{BadName, ErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::words;
 
 /// What a command says when it did what was asked.
 pub(crate) struct Answer {
@@ -40,6 +41,12 @@ impl Answer {
         self
     }
 
+    /// Ends with another code.
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
     /// For a command whose output is not ours.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self {
@@ -60,7 +67,9 @@ pub(crate) struct Failure {
     pub(crate) code: &'static str,
     /// What is wrong, where, and what to do. May have several lines.
     pub(crate) message: String,
-    pub(crate) details: Value,
+    /// What people read instead, where a protocol has words of its own for programs.
+    pub(crate) text: Option<String>,
+    pub(crate) details: Box<Value>,
 }
 
 impl Failure {
@@ -69,12 +78,18 @@ impl Failure {
             exit,
             code,
             message: message.into(),
-            details: json!({}),
+            text: None,
+            details: Box::new(json!({})),
         }
     }
 
+    pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
+
     pub(crate) fn details(mut self, details: Value) -> Self {
-        self.details = details;
+        self.details = Box::new(details);
         self
     }
 }
@@ -107,6 +122,7 @@ impl From<tenure::Error> for Failure {
     fn from(error: tenure::Error) -> Self {
         match error {
             tenure::Error::Store(error) => error.into(),
+            tenure::Error::Task(error) => error.into(),
             tenure::Error::Name(error) => error.into(),
             tenure::Error::Ttl { .. } => Self::new(Exit::Usage, "BAD_TTL", error.to_string()),
             tenure::Error::NoProcess(_) => {
@@ -114,6 +130,53 @@ impl From<tenure::Error> for Failure {
             }
             tenure::Error::HiddenProcess { .. } => {
                 Self::new(Exit::NotAllowed, "HIDDEN_PROCESS", error.to_string())
+            }
+        }
+    }
+}
+
+impl From<TaskError> for Failure {
+    fn from(error: TaskError) -> Self {
+        let message = error.to_string();
+        match error {
+            TaskError::Store(error) => error.into(),
+            TaskError::NoTask(given) => Self::new(Exit::NotFound, "TASK_NOT_FOUND", message)
+                .details(json!({ "task": given })),
+            TaskError::NoSection(given) => Self::new(Exit::NotFound, "SECTION_NOT_FOUND", message)
+                .details(json!({ "section": given })),
+            TaskError::Ambiguous { given, candidates } => {
+                let lines = candidates.iter().map(words::task_line).collect::<Vec<_>>();
+                let message = format!(
+                    "{message}: give the id of one of them\n{}",
+                    lines.join("\n")
+                );
+                let ids: Vec<&str> = candidates.iter().map(|task| task.id.as_str()).collect();
+                Self::new(Exit::Usage, "AMBIGUOUS", message)
+                    .details(json!({ "task": given, "candidates": ids }))
+            }
+            TaskError::AmbiguousSection { given, candidates } => {
+                Self::new(Exit::Usage, "AMBIGUOUS", message)
+                    .details(json!({ "section": given, "candidates": candidates }))
+            }
+            TaskError::SectionExists(section) => {
+                Self::new(Exit::Runtime, "SECTION_EXISTS", message).details(json!(section))
+            }
+            TaskError::BadText { .. } => Self::new(Exit::Usage, "BAD_TEXT", message),
+            TaskError::Circle { .. } => Self::new(Exit::Usage, "CIRCULAR_DEPENDENCY", message),
+            TaskError::Blocked { task, by } => {
+                let by: Vec<&str> = by.iter().map(|task| task.id.as_str()).collect();
+                Self::new(Exit::NotAllowed, "TASK_BLOCKED", message)
+                    .details(json!({ "taskId": task.id, "waitsFor": by }))
+            }
+            TaskError::Locked { task, lease } => words::task_locked(&task, &lease),
+            TaskError::Superseded { task, lease } => words::task_lost(&task, lease.as_deref()),
+            TaskError::BadLines(lines) => {
+                let details: Vec<Value> = lines
+                    .iter()
+                    .map(|line| json!({ "line": line.number, "message": line.what }))
+                    .collect();
+                let message = format!("nothing was imported:\n{message}");
+                Self::new(Exit::Usage, "BAD_LINE", message).details(json!({ "lines": details }))
             }
         }
     }
@@ -167,7 +230,7 @@ pub(crate) fn give(
                 });
                 let _ = say(&envelope(command, subcommand, Value::Null, &error));
             } else {
-                complain(&failure.message);
+                complain(failure.text.as_ref().unwrap_or(&failure.message));
             }
             failure.exit.code()
         }

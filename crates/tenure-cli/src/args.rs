@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub(crate) mod tasks;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +22,8 @@ use tenure::duration;
   tenure run deploy --no-wait -- ./deploy   or say at once who has it (exit 6)
   TOKEN=$(tenure acquire build --as me)     hold a key without a running command
   tenure fence build --token $TOKEN         is it still mine? (exit 7 if not)
+  tenure tasks add 'Fix bug'                something to do
+  tenure tasks work --as me -- ./agent.sh   do all there is to do, one after another
   tenure locks list                         who holds what, who waits
   tenure locks history build                and how it came to that
 
@@ -96,6 +100,12 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// Look at locks and clean up after the dead
     #[command(subcommand)]
     Locks(Locks),
+    /// What there is to do: add, list, begin, end; or be a runner
+    #[command(subcommand)]
+    Tasks(tasks::Tasks),
+    /// Parts of the project that one runner works on at a time
+    #[command(subcommand)]
+    Sections(tasks::Sections),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -128,6 +138,8 @@ impl Command {
             Self::Release(_) => ("release", None),
             Self::Fence(_) => ("fence", None),
             Self::Locks(locks) => ("locks", Some(locks.name())),
+            Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
+            Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
@@ -136,9 +148,9 @@ impl Command {
     }
 }
 
-/// How to ask, the same for `run` and `acquire`.
+/// How long to hold and to wait.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Asking {
+pub(crate) struct Waits {
     /// How long the lease lasts unless it is renewed
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
@@ -148,6 +160,13 @@ pub(crate) struct Asking {
     /// Do not wait: say who has it and exit with 6
     #[arg(long)]
     pub(crate) no_wait: bool,
+}
+
+/// How to ask, the same for `run` and `acquire`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Asking {
+    #[command(flatten)]
+    pub(crate) waits: Waits,
     /// 0 low to 9 high [default: 5]. A minute of waiting is worth one
     #[arg(long, value_name = "N", value_parser = priority)]
     pub(crate) priority: Option<Priority>,

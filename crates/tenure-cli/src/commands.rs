@@ -10,3 +10,5 @@ pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;
+pub(crate) mod sections;
+pub(crate) mod tasks;

@@ -2,10 +2,12 @@
 //!
 //! Nothing is opened that the command does not need.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use tenure::ask::made_up_name;
 use tenure::core::{Grant, HolderId, Key, Lease, Token};
+use tenure::host::identity;
 use tenure::{Config, Project, StoreUrl, Tenure};
 
 use crate::answer::Failure;
@@ -115,15 +117,19 @@ pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
         .collect()
 }
 
-/// The environment of a command that runs under a grant.
+/// The environment of a command that runs under a grant, and perhaps under others around it.
 pub(crate) fn environment(
     global: &Global,
     tenure: &Tenure,
     lease: &Lease,
+    others: &[Token],
 ) -> Vec<(&'static str, String)> {
-    let around = std::env::var(WITHIN)
-        .map(|around| around + ",")
-        .unwrap_or_default();
+    let around = std::env::var(WITHIN).ok().filter(|text| !text.is_empty());
+    let ours = others
+        .iter()
+        .chain([&lease.token])
+        .map(|token| format!("{}:{token}", tenure.identity()));
+    let within: Vec<String> = around.into_iter().chain(ours).collect();
     let holder = lease.holder.id.to_string();
     let made_up = if global.holder.is_none() {
         holder.clone()
@@ -135,10 +141,7 @@ pub(crate) fn environment(
         ("TENURE_TOKEN", lease.token.to_string()),
         ("TENURE_HOLDER", holder),
         (MADE_UP, made_up),
-        (
-            WITHIN,
-            format!("{around}{}:{}", tenure.identity(), lease.token),
-        ),
+        (WITHIN, within.join(",")),
     ]
 }
 
@@ -155,6 +158,26 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     }
     let shell = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     Ok(made_up_name(u32::try_from(shell).unwrap_or(0)))
+}
+
+/// The name of a runner: the given one, or one made up from the shell it was typed in that no other
+/// shell has, in no other container and after no restart, so that it may be taken for the same.
+pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
+    if let Some(named) = named(global)? {
+        return Ok(named);
+    }
+    let shell = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let shell = u32::try_from(shell).unwrap_or(0);
+    let name = made_up_name(shell);
+    let tag = identity::process(shell)
+        .ok()
+        .flatten()
+        .map_or(0, |process| {
+            let mut hasher = DefaultHasher::new();
+            (process.started, &process.boot.0, &process.namespace).hash(&mut hasher);
+            hasher.finish() & 0xffff_ffff
+        });
+    Ok(HolderId::parse(format!("{name}-{tag:08x}"))?)
 }
 
 /// The grant that the caller means: by its token, or by the caller's name.

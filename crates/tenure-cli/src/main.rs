@@ -10,7 +10,9 @@
 //! | `words` | sentences about leases |
 //! | `table` | tables |
 //! | `waiting` | what a wait looks like |
-//! | `supervise` | the command of `tenure run` while it runs |
+//! | `program` | the command that is to be run: found, shown, or missing |
+//! | `supervise` | a command while it runs |
+//! | `stderr` | what a command says on its way out |
 //! | `signals` | signals as something to poll |
 //! | `terminal` | the terminal, lent to the command |
 
@@ -19,7 +21,9 @@ mod args;
 mod commands;
 mod context;
 mod exit;
+mod program;
 mod signals;
+mod stderr;
 mod supervise;
 mod table;
 mod terminal;
@@ -59,6 +63,8 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Release(release) => commands::release::release(&global, &release),
         Command::Fence(fence) => commands::fence::fence(&global, &fence),
         Command::Locks(locks) => commands::locks::locks(&global, locks),
+        Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
+        Command::Sections(sections) => commands::sections::sections(&global, &sections),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),

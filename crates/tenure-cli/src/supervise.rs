@@ -28,6 +28,8 @@ pub(crate) struct Ended {
     pub(crate) lost: bool,
     /// Whether it had the terminal then, so that what was typed reached it alone.
     pub(crate) had_terminal: bool,
+    /// The signal that told us to stop, if one did; the command was sent it too.
+    pub(crate) told: Option<i32>,
 }
 
 /// Stays with a command until it ends: forwards signals to it, stops when it is stopped, and ends
@@ -43,6 +45,7 @@ pub(crate) fn supervise(
 ) -> io::Result<Ended> {
     let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
+    let mut told = None;
     let mut kill_timer: Option<OwnedFd> = None;
     let mut settled = Some(settled);
     let mut rounds = 0_u64;
@@ -57,6 +60,7 @@ pub(crate) fn supervise(
                 status,
                 lost: was_lost,
                 had_terminal,
+                told,
             });
         }
         // Not in the first round: whatever ended that one, a moment or a signal, it still runs.
@@ -82,7 +86,15 @@ pub(crate) fn supervise(
         for signal in signals.pending() {
             match Signal::from_named_raw(signal) {
                 Some(Signal::TSTP) => stop_together(tied),
-                Some(signal) if signal != Signal::CHILD => tied.signal(signal),
+                Some(named) if named != Signal::CHILD => {
+                    if matches!(
+                        named,
+                        Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT
+                    ) {
+                        told = Some(signal);
+                    }
+                    tied.signal(named);
+                }
                 _ => {}
             }
         }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tenure::core::{Busy, Lease, Moment, Presence, Snapshot, Verdict, Waiter};
+use tenure::core::{Busy, Lease, Moment, Presence, Snapshot, Task, Verdict, Waiter};
 use tenure::duration;
+
+use crate::answer::Failure;
+use crate::exit::Exit;
 
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
@@ -25,6 +28,11 @@ pub(crate) fn whole(duration: Duration) -> Duration {
     } else {
         Duration::from_secs(duration.as_secs())
     }
+}
+
+/// How long something has lasted.
+pub(crate) fn elapsed(duration: Duration) -> String {
+    duration::format(whole(duration))
 }
 
 /// A word as it has to be typed into a shell.
@@ -156,6 +164,120 @@ fn waiter_json(waiter: &Waiter) -> Value {
         "pid": waiter.holder.process().map(|process| process.pid),
         "host": waiter.holder.host,
     })
+}
+
+/// An id as lists show it: of a UUID its beginning is enough.
+pub(crate) fn short(id: &str) -> &str {
+    match id.split_once('-') {
+        Some((first, _)) if id.len() == 36 && first.len() == 8 => first,
+        _ => id,
+    }
+}
+
+/// A task in a line.
+pub(crate) fn task_line(task: &Task) -> String {
+    let section = task.section.as_ref();
+    let section = section.map_or_else(String::new, |section| format!(", in {}", section.name));
+    format!(
+        "  {}  \"{}\" ({}{section})",
+        task.id, task.title, task.status
+    )
+}
+
+/// A task for programs.
+pub(crate) fn task_json(task: &Task) -> Value {
+    json!({
+        "id": task.id,
+        "title": task.title,
+        "description": task.description,
+        "section": task.section.as_ref().map(|section| &section.name),
+        "sectionId": task.section.as_ref().map(|section| &section.id),
+        "status": task.status,
+        "priority": task.priority,
+        "dependsOn": task.depends_on,
+        "waitsFor": task.blockers,
+        "attempts": task.attempts,
+        "lastError": task.last_error,
+        "notBefore": task.not_before.map(time),
+        "runner": task.runner,
+        "createdAt": time(task.created_at),
+        "updatedAt": time(task.updated_at),
+    })
+}
+
+/// A task that another runner holds, in the words of the seed.
+pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
+    let until = time(lease.expires.wall);
+    let text = format!(
+        "Task \"{}\" is locked by runner {}\nLock expires at: {until}",
+        task.title, lease.holder.id
+    );
+    let details = json!({
+        "taskId": task.id, "lockedBy": lease.holder.id, "expiresAt": until,
+    });
+    Failure::new(
+        Exit::Locked,
+        "TASK_LOCKED",
+        "Task is locked by another runner",
+    )
+    .text(text)
+    .details(details)
+}
+
+/// The same for its section.
+pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
+    let until = time(lease.expires.wall);
+    let (id, name) = match &task.section {
+        Some(section) => (section.id.as_str(), section.name.as_str()),
+        None => (lease.key.id(), lease.key.id()),
+    };
+    let text = format!(
+        "Section \"{name}\" of task \"{}\" is locked by runner {}\nLock expires at: {until}",
+        task.title, lease.holder.id
+    );
+    let details = json!({
+        "taskId": task.id, "sectionId": id, "lockedBy": lease.holder.id, "expiresAt": until,
+    });
+    Failure::new(
+        Exit::Locked,
+        "SECTION_LOCKED",
+        "Section is locked by another runner",
+    )
+    .text(text)
+    .details(details)
+}
+
+/// A task that was taken over from whoever wants to change it.
+pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
+    let who = match lease {
+        Some(lease) => format!(
+            "it is held by {} now, with token {}, until {}",
+            lease.holder,
+            lease.token,
+            time(lease.expires.wall)
+        ),
+        None => match &task.runner {
+            Some(runner) => format!(
+                "its newest grant is {runner}'s, with token {}, and it is {} now",
+                task.token, task.status
+            ),
+            None => format!("it is {} now", task.status),
+        },
+    };
+    let message = format!(
+        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; see tenure locks history {}",
+        task.title,
+        quoted(&format!("task:{}", task.id))
+    );
+    let newest = lease.map_or(task.token, |lease| lease.token);
+    let by = lease.map(|lease| &lease.holder.id);
+    Failure::new(Exit::Lost, "LEASE_LOST", message).details(json!({
+        "taskId": task.id,
+        "lockedBy": by,
+        "expiresAt": lease.map(|lease| time(lease.expires.wall)),
+        "newestToken": newest,
+        "status": task.status,
+    }))
 }
 
 #[cfg(test)]

@@ -366,3 +366,13 @@ fn the_other_programs_database_is_pointed_to_when_it_is_named_as_ours() {
         .tenure("--store sqlite:.steroids/steroids.db locks list")
         .fails(1, &["another program", "steroids:", "nothing was changed"]);
 }
+
+#[test]
+fn the_other_programs_tasks_are_its_own_business() {
+    let folder = Folder::new();
+    for words in ["tasks list", "sections list", "tasks next --as me"] {
+        folder
+            .tenure(words)
+            .fails(2, &["locks only, no tasks", "sqlite:PATH"]);
+    }
+}

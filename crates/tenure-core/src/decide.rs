@@ -99,8 +99,25 @@ pub enum Decision {
 
 /// Decides on a claim.
 pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
+    decide(now, view, claim, is_same_holding(view, claim))
+}
+
+/// The same for a key that one process shares among all that it does, as a runner shares a section
+/// among its tasks: what the process has already, it has.
+pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
+    let same = is_same_holding(view, claim) || is_kept_by_asker(view, claim);
+    decide(now, view, claim, same)
+}
+
+/// The ticket of a claim, and how many go first.
+pub fn place(now: &Moment, view: &View, claim: &Claim) -> (Seat, usize) {
     let seat = seat(now, view, claim);
     let ahead = queue::ahead(&others(view, seat), rank(now, view, claim, seat));
+    (seat, ahead)
+}
+
+fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decision {
+    let (seat, ahead) = place(now, view, claim);
     let wait = match claim.patience {
         Patience::Queue => Decision::Wait { seat, ahead },
         Patience::Try => Decision::Wait {
@@ -118,7 +135,7 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
                 Verdict::Expired(_) => ahead == 0,
                 Verdict::Dead(_) | Verdict::Malformed => false,
             };
-            if goes_on && is_same_holding(lease, claim) {
+            if goes_on && same_holding {
                 if lease.token == Token::NONE {
                     // Another program's, in our name: it goes on, with a number from now on.
                     return Decision::Grant {
@@ -220,13 +237,25 @@ fn others(view: &View, seat: Seat) -> Vec<Waiter> {
 /// The same chosen name is, for leases that live without their holder's process. A lease that is
 /// tied to a process belongs to that process and, if it is kept by the process itself, to one
 /// asking of it: a second one beside it would be a second holder (G1).
-fn is_same_holding(lease: &Lease, claim: &Claim) -> bool {
+fn is_same_holding(view: &View, claim: &Claim) -> bool {
+    let Some((lease, _)) = &view.lease else {
+        return false;
+    };
     let same_tie = match (&lease.holder.binding, &claim.holder.binding) {
         (Binding::Life { .. }, _) | (_, Binding::Life { .. }) => false,
         (Binding::Detached, Binding::Detached | Binding::Process { .. }) => true,
         (ours, theirs) => ours == theirs,
     };
     same_tie && claim.named && lease.holder.id == claim.holder.id
+}
+
+/// Whether the claim's own process has the lease, in the same name.
+fn is_kept_by_asker(view: &View, claim: &Claim) -> bool {
+    view.lease.as_ref().is_some_and(|(lease, _)| {
+        lease.holder.life().is_some()
+            && lease.holder.life() == claim.holder.life()
+            && lease.holder.id == claim.holder.id
+    })
 }
 
 /// Whether only the asking process could free the key: it runs under that very lease, or its own

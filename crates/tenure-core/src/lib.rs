@@ -14,6 +14,7 @@
 //! | [`decide`] | from (now, what the store holds, what is asked) to what happens |
 //! | [`cycle`] | a wait that would never end |
 //! | [`event`] | [`Event`]: one line of a key's story |
+//! | [`task`] | [`Task`], [`Section`]: what there is to do, and the rules for working on it |
 //! | [`store`] | the [`Store`] trait that every store implements |
 //! | [`error`] | [`StoreError`]: what is wrong, where, and the way out |
 //!
@@ -42,6 +43,7 @@ pub mod key;
 pub mod lease;
 pub mod queue;
 pub mod store;
+pub mod task;
 pub mod time;
 pub mod verdict;
 
@@ -57,5 +59,6 @@ pub use store::{
     Acquired, Busy, Capabilities, ClockOwner, Fenced, Forced, HistoryQuery, Place, Reap, Reaped,
     Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Wakeup, Watched,
 };
+pub use task::{Section, Status, Task, TaskError};
 pub use time::{BootId, Clock, Deadline, Moment};
 pub use verdict::{Doubt, Evidence, Liveness, Verdict};

@@ -296,7 +296,7 @@ pub trait Store: Send + Sync {
 }
 
 /// What [`Store::wait`] looks out for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Watched<'a> {
     /// The key.
     pub key: &'a Key,
@@ -304,7 +304,7 @@ pub struct Watched<'a> {
     pub seen: Revision,
     /// Whose end, however it comes, is worth waking up for: the holder for the first in the
     /// queue, the one before us for everybody else.
-    pub ahead: Option<&'a Holder>,
+    pub ahead: Vec<&'a Holder>,
 }
 
 impl Busy {
@@ -314,7 +314,7 @@ impl Busy {
         Watched {
             key,
             seen: self.revision,
-            ahead: self.behind.as_ref().or(holder),
+            ahead: self.behind.as_ref().or(holder).into_iter().collect(),
         }
     }
 }

@@ -6,6 +6,8 @@
 //! |---|---|
 //! | [`store`] | [`SqliteStore`]: what it is made of, and its transactions |
 //! | `verbs` | the verbs of [`tenure_core::Store`], each one transaction |
+//! | `claims` | one claim inside a write transaction |
+//! | `tasks` | tasks and sections, worked on under two leases |
 //! | `write` | what the verbs do inside a write transaction |
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
@@ -30,6 +32,7 @@
 //! One machine: SQLite's WAL needs shared memory, so a database on a network file system that
 //! several machines write is not supported.
 
+mod claims;
 mod connection;
 mod fault;
 mod foreign;
@@ -38,9 +41,11 @@ mod rows;
 mod schema;
 mod seed_tables;
 pub mod store;
+mod tasks;
 mod verbs;
 mod view;
 mod write;
 
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use store::{Options, SqliteStore};
+pub use tasks::{Imported, Places};

@@ -121,7 +121,7 @@ impl FromSql for Unsigned {
     }
 }
 
-fn bad(column: usize, words: String) -> rusqlite::Error {
+pub(crate) fn bad(column: usize, words: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, words.into())
 }
 
@@ -137,7 +137,7 @@ where
     Ok(row.get::<_, Parsed<T>>(column)?.0)
 }
 
-fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, Unsigned>(column)?.0)
 }
 

@@ -317,7 +317,7 @@ fn unknown(key: &Key, seed: &SeedRow) -> Lease {
 
 /// A time in either of the formats that are found in these tables. Without an offset it is UTC,
 /// as SQLite's `datetime('now')` is.
-fn instant(text: &str) -> Option<Timestamp> {
+pub(crate) fn instant(text: &str) -> Option<Timestamp> {
     text.parse::<Timestamp>().ok().or_else(|| {
         text.parse::<DateTime>()
             .ok()?

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use tenure_core::{Clock, ErrorKind, Revision, StoreError};
+use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::watch::Watches;
 use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
 
@@ -206,18 +206,30 @@ impl SqliteStore {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn explain(&self, failure: Failure) -> StoreError {
+    fn explain(&self, failure: Failure) -> TaskError {
         match failure {
-            Failure::Sql(error) => explain(&self.path, error),
-            Failure::Store(error) => error,
+            Failure::Sql(error) => explain(&self.path, error).into(),
+            Failure::Store(error) => error.into(),
+            Failure::Task(error) => *error,
         }
     }
 
-    /// One write transaction. All or nothing; bells are rung after the commit.
+    /// One write transaction about locks. All or nothing.
     pub(crate) fn write<T>(
         &self,
         verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), StoreError> {
+        self.transact(verb).map_err(|error| match error {
+            TaskError::Store(error) => error,
+            other => StoreError::new(ErrorKind::Io, other.to_string()),
+        })
+    }
+
+    /// One write transaction. All or nothing; bells are rung after the commit.
+    pub(crate) fn transact<T>(
+        &self,
+        verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, Revision), TaskError> {
         self.still_there()?;
         let seed = self.seed();
         let mut db = self.lock();

@@ -4,16 +4,15 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tenure_core::cycle::Step;
 use tenure_core::decide::{self, Decision, Seat, View};
 use tenure_core::{
-    Acquired, Binding, Capabilities, Claim, ClockOwner, Cycle, ErrorKind, Event, Evidence, Fenced,
-    Forced, Grant, HistoryQuery, HolderId, Key, Patience, Place, Presence, Reap, Reaped, Reason,
-    Released, Renewed, Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup,
-    Watched,
+    Acquired, Binding, Capabilities, Claim, ClockOwner, ErrorKind, Event, Evidence, Fenced, Forced,
+    Grant, HistoryQuery, HolderId, Key, Presence, Reap, Reaped, Released, Renewed, Revision,
+    Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
 };
 use tenure_host::{Life, bell, identity};
 
+use crate::claims::Room;
 use crate::history;
 use crate::store::SqliteStore;
 
@@ -44,12 +43,7 @@ impl Store for SqliteStore {
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
         self.admit(&claim.key)?;
-        if let Some(answer) = self.try_acquire(claim, Room::AsItIs)? {
-            return Ok(answer);
-        }
-        self.begin_boot()?;
-        let answer = self.try_acquire(claim, Room::Made)?;
-        answer.ok_or_else(|| StoreError::new(ErrorKind::Damaged, "there is no room for new tokens"))
+        self.with_room(|room| self.try_acquire(claim, room))
     }
 
     fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
@@ -189,7 +183,7 @@ impl Store for SqliteStore {
         if self.revision_now()? != watched.seen {
             return Ok(Waited::Changed);
         }
-        if let Some(ahead) = watched.ahead {
+        for ahead in &watched.ahead {
             let (lives, life) = (self.lives.clone(), life.id().clone());
             self.watches.add(&self.lives, &ahead.binding, move || {
                 bell::ring(&lives, &life);
@@ -210,91 +204,34 @@ impl Store for SqliteStore {
     }
 }
 
-/// Whether there is room for the tokens of this boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    AsItIs,
-    Made,
-}
-
 impl SqliteStore {
+    /// Does something that may grant a key, and first makes room for the tokens of this boot if
+    /// `attempt` says so by answering nothing.
+    pub(crate) fn with_room<T, E: From<StoreError>>(
+        &self,
+        attempt: impl Fn(Room) -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
+        if let Some(answer) = attempt(Room::AsItIs)? {
+            return Ok(answer);
+        }
+        self.begin_boot()?;
+        attempt(Room::Made)?.ok_or_else(|| {
+            StoreError::new(ErrorKind::Damaged, "there is no room for new tokens").into()
+        })
+    }
+
     /// One attempt; `None` if room for the tokens of this boot has to be made first.
     fn try_acquire(&self, claim: &Claim, room: Room) -> Result<Option<Acquired>, StoreError> {
         let grace = self.options.queue_grace;
         let (mut answer, revision) = self.write(|write| {
             let view = write.read(&claim.key, Some(&claim.holder.id))?;
-            match decide::acquire(write.now(), &view, claim) {
-                Decision::Grant {
-                    token,
-                    reason,
-                    ended,
-                    seat,
-                } => {
-                    if room == Room::AsItIs && write.reader.is_new_boot()? {
-                        return Ok(None);
-                    }
-                    if let Some((lease, proof)) = &ended {
-                        write.record_end(lease, proof)?;
-                    }
-                    write.drop_ticket(seat)?;
-                    Ok(Some(Acquired::Granted {
-                        lease: write.grant(claim, token, reason)?,
-                        reason,
-                    }))
-                }
-                Decision::Extend { seat, .. } => {
-                    write.drop_ticket(seat)?;
-                    let Some((lease, _)) = &view.lease else {
-                        return Err(StoreError::new(
-                            ErrorKind::Damaged,
-                            "a lease to extend is not there",
-                        )
-                        .into());
-                    };
-                    let lease = write.extend(lease, &claim.holder, claim.ttl)?;
-                    Ok(Some(Acquired::Granted {
-                        lease,
-                        reason: Reason::AlreadyOwned,
-                    }))
-                }
-                Decision::WaitForSelf if claim.patience == Patience::Queue => {
-                    let step = Step {
-                        waiter: claim.holder.id.clone(),
-                        key: claim.key.clone(),
-                        holder: claim.holder.id.clone(),
-                    };
-                    Ok(Some(Acquired::Deadlock(Cycle(vec![step]))))
-                }
-                Decision::WaitForSelf => Ok(Some(Acquired::Busy(Box::new(
-                    write.busy(&view, None, None),
-                )))),
-                Decision::Wait { seat, ahead } => {
-                    if decide::reap(write.now(), &view).is_some() || view.lease.is_none() {
-                        // Somebody else is first, and may have missed its call.
-                        write.ring_next(&view.queue);
-                    }
-                    if claim.patience == Patience::Try {
-                        return Ok(Some(Acquired::Busy(Box::new(
-                            write.busy(&view, None, None),
-                        ))));
-                    }
-                    if !matches!(seat, Seat::Own(_))
-                        && let Some(cycle) = write.cycle(claim, &view)?
-                    {
-                        return Ok(Some(Acquired::Deadlock(cycle)));
-                    }
-                    let (ticket, rank) = write.sit_down(claim, &view, seat, grace)?;
-                    let place = Place {
-                        ticket,
-                        ahead,
-                        resumed: matches!(seat, Seat::Resumed(_)),
-                    };
-                    Ok(Some(Acquired::Busy(Box::new(write.busy(
-                        &view,
-                        Some(place),
-                        Some(rank),
-                    )))))
-                }
+            let decision = decide::acquire(write.now(), &view, claim);
+            if matches!(decision, Decision::Grant { .. }) && write.lacks_room(room)? {
+                return Ok(None);
+            }
+            match write.give(claim, &view, &decision)? {
+                Some((lease, reason)) => Ok(Some(Acquired::Granted { lease, reason })),
+                None => write.refuse(claim, &view, &decision, grace).map(Some),
             }
         })?;
         if let Some(Acquired::Busy(busy)) = &mut answer {

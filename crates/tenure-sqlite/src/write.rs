@@ -6,14 +6,16 @@ use rusqlite::params;
 use tenure_core::cycle::{self, Held};
 use tenure_core::decide::{self, Seat, View};
 use tenure_core::queue::Rank;
+use tenure_core::task;
 use tenure_core::{
-    Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, Lease, LifeId, Moment, Place, Presence,
-    Reaped, Reason, Revision, Snapshot, StoreError, Ticket, Token, Waiter,
+    Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, KeyKind, Lease, LifeId, Moment, Place,
+    Presence, Reaped, Reason, Revision, Snapshot, StoreError, TaskError, Ticket, Token, Waiter,
 };
 
 use crate::history::{self, Keep};
 use crate::rows;
 use crate::seed_tables;
+use crate::tasks;
 use crate::view::{Read, Reader};
 
 /// More than a power cut can undo: the log is folded and synced every few hundred pages, and each
@@ -27,6 +29,7 @@ const TICKET_HEARTBEAT: Duration = Duration::from_secs(1);
 pub(crate) enum Failure {
     Sql(rusqlite::Error),
     Store(StoreError),
+    Task(Box<TaskError>),
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -38,6 +41,12 @@ impl From<rusqlite::Error> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<TaskError> for Failure {
+    fn from(error: TaskError) -> Self {
+        Self::Task(Box::new(error))
     }
 }
 
@@ -60,6 +69,9 @@ impl Write<'_> {
         let Read { view, overruled } = self.reader.key(key, asker)?;
         if let Some((lease, proof)) = overruled {
             self.remove_ours(key)?;
+            if let KeyKind::Task(id) = key.kind() {
+                tasks::superseded(self.reader.db, id, &lease.holder.id)?;
+            }
             self.record_end(&lease, &proof)?;
             self.ring_next(&view.queue);
         }
@@ -78,9 +90,10 @@ impl Write<'_> {
         self.record_end(lease, proof)
     }
 
-    pub(crate) fn remove(&self, key: &Key) -> Result<(), Failure> {
+    pub(crate) fn remove(&mut self, key: &Key) -> Result<(), Failure> {
         self.remove_ours(key)?;
-        Ok(seed_tables::remove(self.reader.seed, self.reader.db, key)?)
+        seed_tables::remove(self.reader.seed, self.reader.db, key)?;
+        self.ring_seekers_of(key)
     }
 
     /// The row in our own table only: the seed's says something else by now.
@@ -105,6 +118,39 @@ impl Write<'_> {
             .find(|waiter| waiter.presence == Presence::Here && self.reader.lives(&waiter.holder));
         if let Some(next) = next {
             self.ring(&next.holder.clone());
+        }
+    }
+
+    /// Wakes the first of those who look for any task, and whoever of them has this section: the
+    /// first could not take what is in it.
+    pub(crate) fn ring_seekers(&mut self, section: Option<&str>) -> Result<(), Failure> {
+        let Ok(any) = task::key_of(task::ANY) else {
+            return Ok(());
+        };
+        let queue = self.reader.queue(&any, None)?;
+        if queue.is_empty() {
+            return Ok(());
+        }
+        self.ring_next(&queue);
+        let section = section.and_then(|id| Key::parse(format!("section:{id}")).ok());
+        let Some(section) = section else {
+            return Ok(());
+        };
+        if let (Some((lease, _)), _) = self.reader.lease(&section)? {
+            let same = queue
+                .iter()
+                .filter(|waiter| waiter.holder.id == lease.holder.id);
+            self.rings
+                .extend(same.filter_map(|waiter| waiter.holder.life().cloned()));
+        }
+        Ok(())
+    }
+
+    /// The same if this key stands between somebody and a task.
+    fn ring_seekers_of(&mut self, key: &Key) -> Result<(), Failure> {
+        match key.kind() {
+            KeyKind::Task(_) | KeyKind::Section(_) => self.ring_seekers(None),
+            KeyKind::Node(_) | KeyKind::Named(_) => Ok(()),
         }
     }
 
@@ -160,6 +206,9 @@ impl Write<'_> {
             .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
             .execute(params![rows::number(token.0), now.boot.0])?;
         self.put(&lease)?;
+        if let KeyKind::Task(id) = lease.key.kind() {
+            tasks::granted(self.reader.db, id, &lease.holder.id, token)?;
+        }
         history::granted(self.reader.db, now.wall, &lease, reason, self.keep)?;
         Ok(lease)
     }
@@ -217,6 +266,7 @@ impl Write<'_> {
         if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
             act(self)?;
             self.ring_next(queue.get(index + 1..).unwrap_or_default());
+            self.ring_seekers_of(key)?;
         }
         Ok(())
     }

@@ -7,15 +7,19 @@
 //! before us leaves, somebody rings. A lease that runs out wakes nobody, so the round ends at the
 //! latest when it does, and after the poll interval in any case (the safety net).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tenure_core::queue::TURN_LAPSE;
+use tenure_core::task::Shortage;
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, Clock, Cycle, Lease, Moment, Patience, Place, Reason, Store,
-    StoreError, Waited,
+    Acquired, Binding, Busy, Claim, Clock, Cycle, Holder, Key, Lease, Moment, Reason, Store,
+    StoreError, Ticket, Waited, Watched,
 };
 use tenure_host::identity;
+
+use crate::Error;
 
 /// How soon to look again after a lease should have run out: a hair after, not before.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
@@ -69,116 +73,208 @@ pub struct Waiting {
 /// What a wait looks like to somebody who watches it.
 #[derive(Debug)]
 pub struct Progress<'a> {
+    /// What is waited for.
+    pub key: &'a Key,
     /// Who stands in the way.
     pub busy: &'a Busy,
+    /// Why there is no task, for somebody who looks for any.
+    pub shortage: Option<Shortage>,
     /// How long it has lasted.
     pub elapsed: Duration,
     /// How long it may last.
     pub limit: Duration,
 }
 
+/// Something that is asked for, again and again until it is had.
+pub(crate) trait Quest {
+    /// What is had then.
+    type Got;
+
+    /// Asks once.
+    fn ask(&self) -> Result<Attempt<Self::Got>, Error>;
+
+    /// Gives up, or keeps for a while, every place that asking took.
+    fn step_aside(&self, then: OnTimeout) -> Result<(), Error>;
+
+    /// What a lease is to be tied to.
+    fn binding(&self) -> &Binding;
+}
+
+/// What came of asking once.
+pub(crate) enum Attempt<T> {
+    Got(T),
+    Missed(Obstacle),
+    Deadlock(Cycle),
+}
+
+/// What stands in the way, and what to wait for.
+#[derive(Debug)]
+pub struct Obstacle {
+    /// The key that is not to be had.
+    pub key: Key,
+    /// Who stands in the way.
+    pub busy: Box<Busy>,
+    /// Why there is no task, for somebody who looks for any.
+    pub shortage: Option<Shortage>,
+    /// Whose end is worth waking up for.
+    pub(crate) watch: Vec<Holder>,
+    /// When something is due that wakes nobody.
+    pub(crate) until: Option<Duration>,
+    /// Whether waiting is no use.
+    pub(crate) hopeless: bool,
+}
+
+impl Obstacle {
+    /// One key that is busy. `asked` is from before the answer: a lease may have run out since.
+    pub(crate) fn key(key: Key, busy: Box<Busy>, asked: &Moment) -> Self {
+        let watch = busy.watch(&key).ahead.into_iter().cloned().collect();
+        let lease = busy.lease.as_ref();
+        let until = lease.and_then(|(lease, _)| lease.expires.remaining(asked));
+        Self {
+            key,
+            busy,
+            shortage: None,
+            watch,
+            until,
+            hopeless: false,
+        }
+    }
+}
+
 /// What came of asking.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Granted {
-        lease: Lease,
-        reason: Reason,
-        /// When the attempt that succeeded began: trust in the lease counts from here.
+pub(crate) enum Answer<T> {
+    Got {
+        got: T,
+        /// When the attempt that succeeded began: trust in a lease counts from here.
         asked: Moment,
     },
-    Busy(Box<Busy>),
+    Missed(Obstacle),
     Deadlock(Cycle),
     Cancelled,
     /// The process that the lease was to be tied to ended before it was granted.
     Bereaved(u32),
 }
 
-/// Asks for a key and waits for it if `waiting` says so.
-pub(crate) fn acquire(
-    store: &dyn Store,
-    clock: &dyn Clock,
-    claim: &Claim,
-    waiting: Option<Waiting>,
-    cancel: &Cancel,
-    onlooker: &mut dyn FnMut(Progress<'_>),
-) -> Result<Answer, StoreError> {
-    debug_assert_eq!(waiting.is_some(), claim.patience == Patience::Queue);
-    let began = clock.now();
+/// One key.
+pub(crate) struct OneKey<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) claim: &'a Claim,
+    pub(crate) ticket: Cell<Option<Ticket>>,
+}
+
+impl Quest for OneKey<'_> {
+    type Got = (Lease, Reason);
+
+    fn ask(&self) -> Result<Attempt<Self::Got>, Error> {
+        let asked = self.clock.now();
+        Ok(match self.store.acquire(self.claim)? {
+            Acquired::Granted { lease, reason } => Attempt::Got((lease, reason)),
+            Acquired::Deadlock(cycle) => Attempt::Deadlock(cycle),
+            Acquired::Busy(busy) => {
+                self.ticket.set(busy.place.map(|place| place.ticket));
+                Attempt::Missed(Obstacle::key(self.claim.key.clone(), busy, &asked))
+            }
+        })
+    }
+
+    fn step_aside(&self, then: OnTimeout) -> Result<(), Error> {
+        match (self.ticket.get(), then) {
+            (None, _) => {}
+            (Some(ticket), OnTimeout::Leave) => self.store.leave(&self.claim.key, ticket)?,
+            (Some(ticket), OnTimeout::KeepPlace) => self.store.park(&self.claim.key, ticket)?,
+        }
+        Ok(())
+    }
+
+    fn binding(&self) -> &Binding {
+        &self.claim.holder.binding
+    }
+}
+
+/// Where a wait takes place, and who looks on.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) onlooker: &'a mut dyn FnMut(Progress<'_>),
+}
+
+/// Asks, and waits if `waiting` says so.
+pub(crate) fn acquire<Q: Quest>(
+    quest: &Q,
+    around: &mut Surroundings<'_>,
+) -> Result<Answer<Q::Got>, Error> {
+    let began = around.clock.now();
     let mut resumed = false;
-    let mut place = None;
+    let mut waited = false;
     loop {
-        if let Some(pid) = bereaved(claim) {
-            step_aside(store, claim, place, OnTimeout::Leave)?;
+        if let Some(pid) = bereaved(quest.binding()) {
+            quest.step_aside(OnTimeout::Leave)?;
             return Ok(Answer::Bereaved(pid));
         }
-        let asked = clock.now();
-        let mut busy = match store.acquire(claim)? {
-            Acquired::Granted { lease, reason } => {
-                return Ok(Answer::Granted {
-                    lease,
-                    reason,
-                    asked,
-                });
+        let asked = around.clock.now();
+        let attempt = match quest.ask() {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                // The place would hold up the others for a while: give it up, if that still works.
+                if waited {
+                    let _ = quest.step_aside(OnTimeout::Leave);
+                }
+                return Err(error);
             }
-            Acquired::Deadlock(cycle) => {
-                step_aside(store, claim, place, OnTimeout::Leave)?;
+        };
+        let mut obstacle = match attempt {
+            Attempt::Got(got) => return Ok(Answer::Got { got, asked }),
+            Attempt::Deadlock(cycle) => {
+                quest.step_aside(OnTimeout::Leave)?;
                 return Ok(Answer::Deadlock(cycle));
             }
-            Acquired::Busy(busy) => busy,
+            Attempt::Missed(obstacle) => obstacle,
         };
-        let Some(waiting) = waiting else {
-            return Ok(Answer::Busy(busy));
+        let Some(waiting) = around.waiting else {
+            return Ok(Answer::Missed(obstacle));
         };
-        place = busy.place;
-        if let Some(place) = &mut busy.place {
+        waited = true;
+        if let Some(place) = &mut obstacle.busy.place {
             // Only the first answer knows that the place is an old one; the onlooker should too.
             resumed |= place.resumed;
             place.resumed = resumed;
         }
-        match round(
-            store, clock, claim, &busy, &asked, &began, waiting, cancel, onlooker,
-        ) {
+        if obstacle.hopeless {
+            quest.step_aside(OnTimeout::Leave)?;
+            return Ok(Answer::Missed(obstacle));
+        }
+        match round(around, waiting, &obstacle, &asked, &began) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                step_aside(store, claim, place, waiting.on_timeout)?;
-                return Ok(Answer::Busy(busy));
+                quest.step_aside(waiting.on_timeout)?;
+                return Ok(Answer::Missed(obstacle));
             }
             Ok(Round::Cancelled) => {
-                let cut_off = cancel.0.load(Ordering::SeqCst) == CUT_OFF;
+                let cut_off = around.cancel.0.load(Ordering::SeqCst) == CUT_OFF;
                 let then = if cut_off {
                     waiting.on_timeout
                 } else {
                     OnTimeout::Leave
                 };
-                step_aside(store, claim, place, then)?;
+                quest.step_aside(then)?;
                 return Ok(Answer::Cancelled);
             }
             Err(error) => {
-                // The place would hold up the others for a while: give it up, if that still works.
-                let _ = step_aside(store, claim, place, OnTimeout::Leave);
-                return Err(error);
+                let _ = quest.step_aside(OnTimeout::Leave);
+                return Err(error.into());
             }
         }
     }
 }
 
-fn step_aside(
-    store: &dyn Store,
-    claim: &Claim,
-    place: Option<Place>,
-    then: OnTimeout,
-) -> Result<(), StoreError> {
-    match (place, then) {
-        (None, _) => Ok(()),
-        (Some(place), OnTimeout::Leave) => store.leave(&claim.key, place.ticket),
-        (Some(place), OnTimeout::KeepPlace) => store.park(&claim.key, place.ticket),
-    }
-}
-
 /// The process that the lease is to be tied to, if it has ended: a lease that is over when it
 /// begins is of no use to anybody.
-fn bereaved(claim: &Claim) -> Option<u32> {
-    match &claim.holder.binding {
+fn bereaved(binding: &Binding) -> Option<u32> {
+    match binding {
         Binding::Process { process } if identity::has_ended(process) => Some(process.pid),
         Binding::Process { .. } | Binding::Detached | Binding::Life { .. } => None,
     }
@@ -191,37 +287,27 @@ enum Round {
 }
 
 /// Blocks until it is worth asking again.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one half of `acquire`, split off to be readable"
-)]
 fn round(
-    store: &dyn Store,
-    clock: &dyn Clock,
-    claim: &Claim,
-    busy: &Busy,
+    around: &mut Surroundings<'_>,
+    waiting: Waiting,
+    obstacle: &Obstacle,
     asked: &Moment,
     began: &Moment,
-    waiting: Waiting,
-    cancel: &Cancel,
-    onlooker: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Round, StoreError> {
-    // From before the answer: a lease may have run out since it was given.
-    let runs_out = busy
-        .lease
-        .as_ref()
-        .and_then(|(lease, _)| lease.expires.remaining(asked));
     // However rarely we are to look, the others must hear of us before our turn lapses.
     let poll = waiting.poll.min(TURN_LAPSE / 3);
-    let look_again = runs_out.map_or(poll, |left| left.saturating_add(AFTER_EXPIRY).min(poll));
+    let due = obstacle.until;
+    let look_again = due.map_or(poll, |left| left.saturating_add(AFTER_EXPIRY).min(poll));
     loop {
-        if cancel.is_requested() {
+        if around.cancel.is_requested() {
             return Ok(Round::Cancelled);
         }
-        let now = clock.now();
+        let now = around.clock.now();
         let elapsed = now.since_boot.saturating_sub(began.since_boot);
-        onlooker(Progress {
-            busy,
+        (around.onlooker)(Progress {
+            key: &obstacle.key,
+            busy: &obstacle.busy,
+            shortage: obstacle.shortage,
             elapsed,
             limit: waiting.limit,
         });
@@ -233,8 +319,14 @@ fn round(
         if due.is_zero() {
             return Ok(Round::LookAgain);
         }
-        match store.wait(&busy.watch(&claim.key), due.min(left).min(waiting.tick))? {
-            Waited::Changed if cancel.is_requested() => return Ok(Round::Cancelled),
+        let watched = Watched {
+            key: &obstacle.key,
+            seen: obstacle.busy.revision,
+            ahead: obstacle.watch.iter().collect(),
+        };
+        let timeout = due.min(left).min(waiting.tick);
+        match around.store.wait(&watched, timeout)? {
+            Waited::Changed if around.cancel.is_requested() => return Ok(Round::Cancelled),
             Waited::Changed => return Ok(Round::LookAgain),
             Waited::TimedOut => {}
         }

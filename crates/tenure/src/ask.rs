@@ -1,5 +1,6 @@
 //! What is wanted, in the caller's words: [`Ask`].
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tenure_core::{
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Answer, Cancel, OnTimeout, Progress, Waiting};
+use crate::acquire::{self, Answer, Cancel, OnTimeout, OneKey, Progress, Surroundings, Waiting};
 use crate::duration;
 use crate::held::Held;
 use crate::open::Tenure;
@@ -31,21 +32,22 @@ pub enum Tie {
     Nothing,
 }
 
-/// A question that is being put together. See [`Tenure::ask`].
+/// A question that is being put together, for a key ([`Tenure::ask`]) or for a task
+/// ([`Tenure::ask_for_task`]).
 #[must_use]
-pub struct Ask<'a> {
-    tenure: &'a Tenure,
-    key: Key,
-    holder: Option<HolderId>,
-    named: bool,
-    command: Option<String>,
-    tie: Tie,
-    ttl: Option<Duration>,
-    priority: Priority,
-    wait: Option<Duration>,
-    on_timeout: OnTimeout,
-    tick: Duration,
-    within: Vec<Token>,
+pub struct Ask<'a, W = Key> {
+    pub(crate) tenure: &'a Tenure,
+    pub(crate) wanted: W,
+    pub(crate) holder: Option<HolderId>,
+    pub(crate) named: bool,
+    pub(crate) command: Option<String>,
+    pub(crate) tie: Tie,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) priority: Priority,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) on_timeout: OnTimeout,
+    pub(crate) tick: Duration,
+    pub(crate) within: Vec<Token>,
 }
 
 /// What came of asking.
@@ -61,11 +63,11 @@ pub enum Outcome {
     Cancelled,
 }
 
-impl<'a> Ask<'a> {
-    pub(crate) fn new(tenure: &'a Tenure, key: Key) -> Self {
+impl<'a, W> Ask<'a, W> {
+    pub(crate) fn new(tenure: &'a Tenure, wanted: W) -> Self {
         Self {
             tenure,
-            key,
+            wanted,
             holder: None,
             named: false,
             command: None,
@@ -145,56 +147,26 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// Asks.
-    pub fn acquire(self) -> Result<Outcome, Error> {
-        self.acquire_watched(&Cancel::default(), &mut |_| {})
-    }
-
-    /// Asks; `cancel` ends a wait, `onlooker` sees how it goes.
-    pub fn acquire_watched(
-        self,
-        cancel: &Cancel,
-        onlooker: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Outcome, Error> {
-        let claim = self.claim()?;
-        let tenure = self.tenure;
-        let poll = tenure.config.locking.poll_interval;
-        let waiting = self.wait.map(|limit| Waiting {
+    /// How to wait, if at all.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        self.wait.map(|limit| Waiting {
             limit,
-            poll,
+            poll: self.tenure.config.locking.poll_interval,
             tick: self.tick,
             on_timeout: self.on_timeout,
-        });
-        let answer = acquire::acquire(
-            &*tenure.store,
-            &*tenure.clock,
-            &claim,
-            waiting,
-            cancel,
-            onlooker,
-        )?;
-        Ok(match answer {
-            Answer::Granted {
-                lease,
-                reason,
-                asked,
-            } => Outcome::Granted(Held::new(tenure, lease, reason, &asked, self.tie)),
-            Answer::Busy(busy) => Outcome::Busy(busy),
-            Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
-            Answer::Cancelled => Outcome::Cancelled,
-            Answer::Bereaved(pid) => return Err(Error::NoProcess(pid)),
         })
     }
 
-    fn claim(&self) -> Result<Claim, Error> {
-        let ttl = self.ttl.unwrap_or_else(|| self.default_ttl());
-        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-            return Err(Error::Ttl {
-                given: duration::format(ttl),
-                min: duration::format(MIN_TTL),
-                max: duration::format(MAX_TTL),
-            });
+    pub(crate) fn patience(&self) -> Patience {
+        if self.wait.is_some() {
+            Patience::Queue
+        } else {
+            Patience::Try
         }
+    }
+
+    /// Who asks: the holder of the lease, and the process that waits for it.
+    pub(crate) fn who(&self) -> Result<(Holder, Binding), Error> {
         let binding = match self.tie {
             Tie::ThisProcess => self.tenure.store.this_process()?,
             Tie::Nothing => Binding::Detached,
@@ -209,30 +181,90 @@ impl<'a> Ask<'a> {
             (Binding::Life { .. }, _) | (_, None) => binding.clone(),
             (_, Some(_)) => self.tenure.store.this_process()?,
         };
-        Ok(Claim {
-            key: self.key.clone(),
-            holder: Holder {
-                id: self.holder.clone().unwrap_or_else(next_made_up_name),
-                host: identity::host().to_owned(),
-                command: self.command.clone(),
-                binding,
+        let holder = Holder {
+            id: self.holder.clone().unwrap_or_else(next_made_up_name),
+            host: identity::host().to_owned(),
+            command: self.command.clone(),
+            binding,
+        };
+        Ok((holder, asker))
+    }
+
+    /// The time to live that was asked for, or else this one.
+    pub(crate) fn ttl_or(&self, usual: Duration) -> Result<Duration, Error> {
+        let ttl = self.ttl.unwrap_or(usual);
+        if (MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Ok(ttl);
+        }
+        Err(Error::Ttl {
+            given: duration::format(ttl),
+            min: duration::format(MIN_TTL),
+            max: duration::format(MAX_TTL),
+        })
+    }
+}
+
+impl Ask<'_, Key> {
+    /// Asks.
+    pub fn acquire(self) -> Result<Outcome, Error> {
+        self.acquire_watched(&Cancel::default(), &mut |_| {})
+    }
+
+    /// Asks; `cancel` ends a wait, `onlooker` sees how it goes.
+    pub fn acquire_watched(
+        self,
+        cancel: &Cancel,
+        onlooker: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Outcome, Error> {
+        let claim = self.claim()?;
+        let tenure = self.tenure;
+        let waiting = self.waiting();
+        let quest = OneKey {
+            store: &*tenure.store,
+            clock: &*tenure.clock,
+            claim: &claim,
+            ticket: Cell::new(None),
+        };
+        let answer = acquire::acquire(
+            &quest,
+            &mut Surroundings {
+                store: &*tenure.store,
+                clock: &*tenure.clock,
+                waiting,
+                cancel,
+                onlooker,
             },
+        )?;
+        Ok(match answer {
+            Answer::Got {
+                got: (lease, reason),
+                asked,
+            } => Outcome::Granted(Held::new(tenure, lease, reason, &asked, self.tie)),
+            Answer::Missed(obstacle) => Outcome::Busy(obstacle.busy),
+            Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
+            Answer::Cancelled => Outcome::Cancelled,
+            Answer::Bereaved(pid) => return Err(Error::NoProcess(pid)),
+        })
+    }
+
+    fn claim(&self) -> Result<Claim, Error> {
+        let ttl = self.ttl_or(self.default_ttl())?;
+        let (holder, asker) = self.who()?;
+        Ok(Claim {
+            key: self.wanted.clone(),
+            holder,
             asker,
             named: self.named,
             ttl,
             priority: self.priority,
-            patience: if self.wait.is_some() {
-                Patience::Queue
-            } else {
-                Patience::Try
-            },
+            patience: self.patience(),
             within: self.within.clone(),
         })
     }
 
     fn default_ttl(&self) -> Duration {
         let locking = &self.tenure.config.locking;
-        match (self.tie, self.key.kind()) {
+        match (self.tie, self.wanted.kind()) {
             (Tie::ThisProcess, _) => locking.run_timeout,
             (_, KeyKind::Section(_)) => locking.section_timeout,
             (_, KeyKind::Task(_) | KeyKind::Node(_) | KeyKind::Named(_)) => locking.task_timeout,

@@ -249,7 +249,7 @@ impl Keeper {
                             let watched = Watched {
                                 key: &self.grant.key,
                                 seen: snapshot.revision,
-                                ahead: None,
+                                ahead: Vec::new(),
                             };
                             self.store
                                 .wait(

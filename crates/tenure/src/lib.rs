@@ -30,6 +30,7 @@
 //! | [`ask`] | [`Ask`]: what is wanted, in the caller's words |
 //! | [`acquire`] | try, queue, wait, deadline |
 //! | [`held`] | [`Held`]: a lease that is kept alive until it is dropped |
+//! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`InHand`] |
 //! | [`open`] | [`StoreUrl`] and [`Tenure`] |
 //! | [`project`] | finding and making the `.tenure` folder |
 //! | [`config`] | settings and where each came from |
@@ -47,17 +48,20 @@ pub mod duration;
 pub mod held;
 pub mod open;
 pub mod project;
+pub mod tasks;
 
-pub use acquire::{Cancel, Progress};
+pub use acquire::{Cancel, Obstacle, Progress};
 pub use ask::{Ask, Outcome, Tie};
 pub use config::{Config, ConfigError};
 pub use held::{Held, Loss};
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
+pub use tasks::{AnyTask, InHand, TaskOutcome};
 pub use tenure_core as core;
 pub use tenure_host as host;
+pub use tenure_sqlite::{Imported, SqliteStore};
 
-use tenure_core::{BadName, StoreError};
+use tenure_core::{BadName, StoreError, TaskError};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +69,9 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Something about a task could not be done.
+    #[error(transparent)]
+    Task(TaskError),
     /// A key or holder can't be called that.
     #[error(transparent)]
     Name(#[from] BadName),
@@ -89,4 +96,13 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
+}
+
+impl From<TaskError> for Error {
+    fn from(error: TaskError) -> Self {
+        match error {
+            TaskError::Store(error) => Self::Store(error),
+            other => Self::Task(other),
+        }
+    }
 }

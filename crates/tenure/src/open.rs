@@ -5,13 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tenure_core::{Clock, Key, Store, StoreError};
+use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
 use crate::ask::Ask;
 use crate::config::Config;
+use crate::tasks::AnyTask;
 
 /// Where a store is.
 ///
@@ -71,6 +72,8 @@ impl fmt::Display for StoreUrl {
 #[derive(Clone)]
 pub struct Tenure {
     pub(crate) store: Arc<dyn Store>,
+    /// The same, if it holds tasks too.
+    pub(crate) tasks: Option<Arc<SqliteStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     identity: String,
@@ -87,8 +90,8 @@ impl Tenure {
             queue_grace: config.locking.queue_grace,
         };
         let store = match url {
-            StoreUrl::Sqlite(path) => SqliteStore::open(path, options)?,
-            StoreUrl::Steroids(path) => SqliteStore::open_foreign(path, options)?,
+            StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, options)?),
+            StoreUrl::Steroids(path) => Arc::new(SqliteStore::open_foreign(path, options)?),
         };
         let identity = match url {
             StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => match path.metadata() {
@@ -97,7 +100,9 @@ impl Tenure {
             },
         };
         Ok(Self {
-            store: Arc::new(store),
+            store: Arc::<SqliteStore>::clone(&store),
+            // Those of another program are its own business.
+            tasks: matches!(url, StoreUrl::Sqlite(_)).then_some(store),
             clock,
             config,
             identity,
@@ -107,6 +112,21 @@ impl Tenure {
     /// The store itself, for every verb that is not about asking.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The tasks and sections of the store.
+    pub fn tasks(&self) -> Result<&Arc<SqliteStore>, StoreError> {
+        self.tasks.as_ref().ok_or_else(|| {
+            let what = "this store holds locks only, no tasks";
+            StoreError::new(ErrorKind::Unsupported, what)
+                .fix("name a store that has them: sqlite:PATH, or the project's own")
+        })
+    }
+
+    /// Begins to ask for a task to work on.
+    pub fn ask_for_task(&self) -> Result<Ask<'_, AnyTask>, StoreError> {
+        let tasks = Arc::clone(self.tasks()?);
+        Ok(Ask::new(self, AnyTask::of(tasks)))
     }
 
     /// A short name that is the same for all who have this very store open on this machine.

@@ -66,7 +66,7 @@ END;
 -- By status for lists, by title and section to be found, and the ready ones in the order they go.
 CREATE INDEX tasks_by_status ON tasks (status, priority DESC, created_at);
 CREATE INDEX tasks_by_title ON tasks (title COLLATE NOCASE);
-CREATE INDEX tasks_by_section ON tasks (section_id, status);
+CREATE INDEX tasks_by_section ON tasks (section_id, status, priority DESC, created_at);
 CREATE INDEX tasks_by_age ON tasks (created_at);
 CREATE INDEX tasks_ready ON tasks (priority DESC, created_at)
     WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL;

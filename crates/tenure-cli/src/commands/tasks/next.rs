@@ -1,0 +1,214 @@
+//! `tenure tasks next`: begin the best task that is ready.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+use tenure::core::task::{Shortage, TaskQuery};
+use tenure::core::{Moment, Status};
+use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
+
+use super::describe;
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::tasks::{Limit, Next};
+use crate::context;
+use crate::exit::Exit;
+use crate::program::broken;
+use crate::signals::Signals;
+use crate::waiting::{self, Show, Story};
+use crate::words;
+
+pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
+    let tenure = context::open(global)?;
+    let mut ask = waiting::with_name(global, &tenure, tenure.ask_for_task()?)?
+        .tied_to(next.pid.map_or(Tie::Nothing, Tie::Process));
+    if global.holder.is_none() {
+        ask = ask.named(context::runner(global)?.as_str())?;
+    }
+    if let Some(ttl) = next.ttl {
+        ask = ask.ttl(ttl);
+    }
+    if let Some(limit) = next.wait {
+        let limit = match limit {
+            Limit::Usual => tenure.config().locking.wait_timeout,
+            Limit::At(limit) => limit,
+        };
+        ask = waiting::wait_for(ask, limit);
+    }
+    let mut signals = Signals::catch().map_err(broken)?;
+    let mut show = Show::new(global, tenure.clock(), NextStory);
+    let (outcome, signal) =
+        waiting::watched(&tenure, &mut signals, &mut show, |cancel, onlooker| {
+            ask.next_watched(cancel, onlooker)
+        })?;
+    show.done(matches!(outcome, TaskOutcome::Started(_)));
+    match outcome {
+        TaskOutcome::Started(in_hand) if signal.is_some() => {
+            in_hand.finish(&tenure::core::task::Change::GiveBack)?;
+            let signal = signal.unwrap_or(SIGINT);
+            Err(waiting::interrupted(
+                "a task",
+                &show,
+                signal,
+                "gave it back",
+            ))
+        }
+        TaskOutcome::Started(in_hand) => Ok(taken(global, &tenure, *in_hand)),
+        TaskOutcome::Missed(obstacle) => Err(none(&tenure, &obstacle)?),
+        TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
+        TaskOutcome::Cancelled => {
+            let signal = signal.unwrap_or(SIGINT);
+            let place = waiting::place_after(global, &tenure, signal);
+            Err(waiting::interrupted("a task", &show, signal, &place))
+        }
+    }
+}
+
+fn taken(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
+    let now = tenure.clock().now();
+    let lease = in_hand.held().lease();
+    let until = words::time(lease.expires.shown(&now));
+    let mut data = words::task_json(in_hand.task());
+    if let Value::Object(fields) = &mut data {
+        fields.insert("token".into(), json!(lease.token));
+        fields.insert("reason".into(), json!(in_hand.held().reason().word()));
+        fields.insert("expiresAt".into(), json!(until));
+    }
+    let text = if global.quiet {
+        in_hand.task().id.clone()
+    } else {
+        let mut lines = describe(&now, in_hand.task());
+        lines.push(super::line("Token", &lease.token.to_string()));
+        lines.push(super::line("Expires", &until));
+        lines.join("\n")
+    };
+    in_hand.leave_standing();
+    Answer::new(data, text)
+}
+
+/// Why there is none.
+pub(super) fn none(tenure: &Tenure, obstacle: &Obstacle) -> Result<Failure, Failure> {
+    let held = obstacle.busy.lease.as_ref();
+    Ok(match obstacle.shortage {
+        Some(Shortage::NothingLeft) | None => Failure::new(
+            Exit::NotFound,
+            "NO_TASK_LEFT",
+            "no task is left to be done: add one with tenure tasks add",
+        ),
+        Some(Shortage::Blocked) => Failure::new(
+            Exit::NotFound,
+            "TASKS_BLOCKED",
+            format!(
+                "no task is ready: what is left waits for tasks that nobody works on{}",
+                blocked_example(tenure)?
+            ),
+        ),
+        Some(Shortage::Later { at }) => Failure::new(
+            Exit::Locked,
+            "TASKS_LATER",
+            format!(
+                "no task is ready yet: one that failed is tried again at {}",
+                words::time(at)
+            ),
+        )
+        .details(json!({ "notBefore": words::time(at) })),
+        Some(Shortage::Locked) => {
+            let by = held.map_or_else(
+                || "about to go to those who wait".to_owned(),
+                |(lease, _)| {
+                    format!(
+                        "held by others: {} by {}, until {}",
+                        lease.key,
+                        lease.holder,
+                        words::time(lease.expires.wall)
+                    )
+                },
+            );
+            let message = format!(
+                "every task that is ready is {by}\n  to wait for one: --wait 10m; to look: tenure locks list"
+            );
+            Failure::new(Exit::Locked, "TASKS_LOCKED", message).details(json!({
+                "key": held.map(|(lease, _)| &lease.key),
+                "lockedBy": held.map(|(lease, _)| &lease.holder.id),
+                "expiresAt": held.map(|(lease, _)| words::time(lease.expires.wall)),
+                "place": obstacle.busy.place.map(|place| place.ahead + 1),
+            }))
+        }
+    })
+}
+
+/// One of the tasks that wait, and what for.
+fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
+    let tasks = tenure.tasks()?;
+    let query = TaskQuery {
+        status: Some(Status::Pending),
+        limit: Some(1),
+        ..TaskQuery::default()
+    };
+    let Some(task) = tasks.tasks(&query)?.pop() else {
+        return Ok(String::new());
+    };
+    let mut before = Vec::new();
+    for id in &task.depends_on {
+        let other = tasks.find_task(id)?;
+        if !other.status.is_done() {
+            before.push(format!("\"{}\" ({})", other.title, other.status));
+        }
+    }
+    Ok(format!(
+        "\n  for example \"{}\" waits for {}",
+        task.title,
+        before.join(", ")
+    ))
+}
+
+/// Waiting for any task.
+pub(super) struct NextStory;
+
+impl NextStory {
+    fn why(progress: &Progress<'_>) -> String {
+        let place = progress.busy.place.map_or_else(String::new, |place| {
+            format!(", {} in the queue", words::ordinal(place.ahead + 1))
+        });
+        let why = match progress.shortage {
+            Some(Shortage::NothingLeft) | None => "none is left".to_owned(),
+            Some(Shortage::Blocked) => {
+                "what is left waits for tasks that nobody works on".to_owned()
+            }
+            Some(Shortage::Later { at }) => {
+                format!("one that failed is tried again at {}", words::time(at))
+            }
+            Some(Shortage::Locked) => match &progress.busy.lease {
+                Some((lease, _)) => format!("{} is held by {}", lease.key, lease.holder),
+                None => "others come first".to_owned(),
+            },
+        };
+        format!("{why}{place}")
+    }
+}
+
+impl Story for NextStory {
+    fn begins(&self, _: &Moment, progress: &Progress<'_>) -> Vec<String> {
+        vec![format!(
+            "tenure: waiting for a task to become ready: {}",
+            Self::why(progress)
+        )]
+    }
+
+    fn goes_on(&self, _: &Moment, progress: &Progress<'_>) -> String {
+        format!(
+            "tenure: still waiting for a task after {}: {}",
+            words::elapsed(progress.elapsed),
+            Self::why(progress)
+        )
+    }
+
+    fn ends_well(&self, waited: Duration) -> String {
+        format!("tenure: got a task after {}", words::elapsed(waited))
+    }
+
+    fn briefly(&self, progress: &Progress<'_>) -> String {
+        format!("{} (Ctrl+C to cancel)", Self::why(progress))
+    }
+}

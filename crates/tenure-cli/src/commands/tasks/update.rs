@@ -1,0 +1,289 @@
+//! `tenure tasks update`: begin a task, end it, or change what it says.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+use tenure::core::task::{Change, Edit, Proof};
+use tenure::core::{KeyKind, Lease, Moment, Status, Task, Token};
+use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
+
+use super::ids;
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::tasks::Update;
+use crate::context;
+use crate::exit::Exit;
+use crate::program::broken;
+use crate::signals::Signals;
+use crate::waiting::{self, Show, Story, situation};
+use crate::words;
+
+pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
+    let tenure = context::open(global)?;
+    let task = tenure.tasks()?.find_task(&update.task)?;
+    let edit = edit(&tenure, update)?;
+    let usage = |message: &str| Err(Failure::new(Exit::Usage, "USAGE", message));
+    if update.error.is_some() && update.status != Some(Status::Failed) {
+        return usage("--error says why a task failed: give it with --status failed");
+    }
+    match update.status {
+        None if edit.is_empty() => usage(
+            "nothing to change: give --status, --title, --description, --section, --priority or --depends-on",
+        ),
+        None => Ok(edited(global, &tenure.tasks()?.edit_task(&task.id, &edit)?)),
+        Some(Status::InProgress) if edit.is_empty() => begin(global, &tenure, &task, update),
+        Some(Status::InProgress) => {
+            usage("a task is begun by itself: change the rest in another command, before or after")
+        }
+        Some(status) => end(global, &tenure, &task, update, &edit, status),
+    }
+}
+
+fn edit(tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
+    let section = match update.section.as_deref() {
+        None => None,
+        Some("") => Some(String::new()),
+        Some(given) => Some(tenure.tasks()?.find_section(given)?.id),
+    };
+    Ok(Edit {
+        title: update.title.clone(),
+        description: update.description.clone(),
+        section,
+        priority: update.priority,
+        add_dependencies: ids(tenure, &update.depends_on)?,
+        drop_dependencies: ids(tenure, &update.no_depends_on)?,
+    })
+}
+
+fn edited(global: &Global, task: &Task) -> Answer {
+    let text = if global.quiet {
+        String::new()
+    } else {
+        format!("Task \"{}\" updated.", task.title)
+    };
+    Answer::new(words::task_json(task), text)
+}
+
+/// The token of the grant under which this command runs, if it is of this task.
+fn own_token(task: &Task) -> Option<Token> {
+    let id = std::env::var("TENURE_TASK_ID").ok()?;
+    let token = std::env::var("TENURE_TOKEN").ok()?.parse().ok()?;
+    (id == task.id).then_some(Token(token))
+}
+
+/// How whoever typed this proves that the task is theirs.
+fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure> {
+    if let Some(token) = update.token.map(Token).or_else(|| own_token(task)) {
+        return Ok(Proof::Token(token));
+    }
+    Ok(Proof::Name(context::runner(global)?))
+}
+
+fn end(
+    global: &Global,
+    tenure: &Tenure,
+    task: &Task,
+    update: &Update,
+    edit: &Edit,
+    status: Status,
+) -> Result<Answer, Failure> {
+    let tasks = tenure.tasks()?;
+    let change = match &update.error {
+        Some(error) => Change::Failed {
+            error: error.clone(),
+        },
+        None => Change::To(status),
+    };
+    let proof = proof(global, task, update)?;
+    let changed = tasks.change(&task.id, &proof, &change).map_err(|error| {
+        let mut failure = Failure::from(error);
+        // A shell that was started for this command alone is another runner than the last one.
+        if let (6, Proof::Name(name)) = (failure.exit.code(), &proof)
+            && global.holder.is_none()
+        {
+            let text = failure.text.take().unwrap_or_default();
+            failure.text = Some(format!(
+                "{text}\n  you are {name}: name the runner with --as or TENURE_HOLDER, or prove the grant with --token"
+            ));
+        }
+        failure
+    })?;
+    let task = if edit.is_empty() {
+        changed.task
+    } else {
+        tasks.edit_task(&task.id, edit)?
+    };
+    let text = if global.quiet {
+        String::new()
+    } else {
+        format!("Task \"{}\" status updated to {}.", task.title, task.status)
+    };
+    let mut data = words::task_json(&task);
+    if let Value::Object(fields) = &mut data {
+        fields.insert("was".into(), json!(changed.was));
+        fields.insert("freed".into(), json!(changed.freed));
+    }
+    Ok(Answer::new(data, text))
+}
+
+fn begin(
+    global: &Global,
+    tenure: &Tenure,
+    task: &Task,
+    update: &Update,
+) -> Result<Answer, Failure> {
+    if own_token(task) == Some(task.token) && task.status == Status::InProgress {
+        // It is what this very command was started for.
+        return Ok(begun_text(global, task, words::task_json(task)));
+    }
+    let ask = waiting::with_name(global, tenure, tenure.ask_for_task()?)?
+        .tied_to(update.pid.map_or(Tie::Nothing, Tie::Process))
+        .priority(task.priority);
+    let ask = match &global.holder {
+        Some(_) => ask,
+        // No other shell has this name, so this one may be taken for the same again.
+        None => ask.named(context::runner(global)?.as_str())?,
+    };
+    let ask = waiting::with_patience(tenure, ask, &update.waits);
+    let mut signals = Signals::catch().map_err(broken)?;
+    let mut show = Show::new(global, tenure.clock(), TaskStory { tenure, task });
+    let (outcome, signal) =
+        waiting::watched(tenure, &mut signals, &mut show, |cancel, onlooker| {
+            ask.start_watched(&task.id, cancel, onlooker)
+        })?;
+    show.done(matches!(outcome, TaskOutcome::Started(_)) && signal.is_none());
+    let what = format!("task \"{}\"", task.title);
+    match outcome {
+        TaskOutcome::Started(in_hand) if signal.is_some() => {
+            let signal = signal.unwrap_or(SIGINT);
+            put_back(*in_hand, task)?;
+            Err(waiting::interrupted(&what, &show, signal, "gave it back"))
+        }
+        TaskOutcome::Started(in_hand) => Ok(begun(global, tenure, *in_hand)),
+        TaskOutcome::Missed(obstacle) => Err(missed(global, tenure, task, &obstacle)),
+        TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
+        TaskOutcome::Cancelled => {
+            let signal = signal.unwrap_or(SIGINT);
+            let place = waiting::place_after(global, tenure, signal);
+            Err(waiting::interrupted(&what, &show, signal, &place))
+        }
+    }
+}
+
+/// Makes a task what it was before it was begun.
+fn put_back(in_hand: InHand, task: &Task) -> Result<(), Failure> {
+    let change = match task.status {
+        Status::Pending | Status::InProgress => Change::GiveBack,
+        other => Change::To(other),
+    };
+    in_hand.finish(&change)?;
+    Ok(())
+}
+
+fn begun(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
+    let now = tenure.clock().now();
+    let lease = in_hand.held().lease();
+    let mut data = words::task_json(in_hand.task());
+    if let Value::Object(fields) = &mut data {
+        fields.insert("runner".into(), json!(lease.holder.id));
+        fields.insert("token".into(), json!(lease.token));
+        fields.insert("reason".into(), json!(in_hand.held().reason().word()));
+        fields.insert(
+            "expiresAt".into(),
+            json!(words::time(lease.expires.shown(&now))),
+        );
+    }
+    let task = in_hand.task().clone();
+    in_hand.leave_standing();
+    begun_text(global, &task, data)
+}
+
+fn begun_text(global: &Global, task: &Task, data: Value) -> Answer {
+    let text = if global.quiet {
+        String::new()
+    } else {
+        format!("Task \"{}\" status updated to in_progress.", task.title)
+    };
+    Answer::new(data, text)
+}
+
+/// A task that is not to be had, in the words of the seed.
+fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) -> Failure {
+    let busy = &obstacle.busy;
+    let own = task_lease(tenure, task);
+    let held = busy
+        .lease
+        .as_ref()
+        .filter(|(_, verdict)| verdict.over().is_none());
+    let mut failure = match (held, obstacle.key.kind(), own) {
+        // Whoever has the section for this very task.
+        (Some((lease, _)), KeyKind::Section(_), Some(own)) if own.holder.id == lease.holder.id => {
+            words::task_locked(task, &own)
+        }
+        (Some((lease, _)), KeyKind::Section(_), _) => words::section_locked(task, lease),
+        (Some((lease, _)), _, _) => words::task_locked(task, lease),
+        (None, _, _) => {
+            let (message, details) =
+                words::busy(&tenure.clock().now(), obstacle.key.as_str(), busy);
+            Failure::new(Exit::Locked, "TASK_LOCKED", message).details(details)
+        }
+    };
+    if let Some(place) = busy.place {
+        let place = words::ordinal(place.ahead + 1);
+        let kept = waiting::kept_place(global, tenure);
+        let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
+        let text = failure.text.take().unwrap_or(failure.message.clone());
+        failure.text = Some(format!(
+            "{text}\n  the wait ran out; we were {place} in the queue{kept}"
+        ));
+    }
+    failure
+}
+
+/// The lease on the task itself, if one stands.
+fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
+    let snapshot = tenure.store().inspect(&task.key().ok()?).ok()?;
+    let (lease, verdict) = snapshot.lease?;
+    verdict.over().is_none().then_some(lease)
+}
+
+/// Waiting for a task.
+struct TaskStory<'a> {
+    tenure: &'a Tenure,
+    task: &'a Task,
+}
+
+impl TaskStory<'_> {
+    fn what(&self, progress: &Progress<'_>) -> String {
+        let own = task_lease(self.tenure, self.task);
+        match (progress.key.kind(), &self.task.section) {
+            (KeyKind::Section(_), Some(section)) if own.is_none() => {
+                format!("Section \"{}\"", section.name)
+            }
+            _ => format!("Task \"{}\"", self.task.title),
+        }
+    }
+}
+
+impl Story for TaskStory<'_> {
+    fn begins(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
+        vec![
+            format!("{} is locked by another runner.", self.what(progress)),
+            "Waiting for lock... (Ctrl+C to cancel)".to_owned(),
+            format!("  {}", situation(now, progress)),
+        ]
+    }
+
+    fn goes_on(&self, now: &Moment, progress: &Progress<'_>) -> String {
+        format!(
+            "{} still waiting: {}",
+            words::elapsed(progress.elapsed),
+            situation(now, progress)
+        )
+    }
+
+    fn ends_well(&self, _: Duration) -> String {
+        "Lock released!".to_owned()
+    }
+}

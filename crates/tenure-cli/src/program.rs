@@ -1,0 +1,141 @@
+//! The command that is to be run: [`Program`], found before anything is locked for it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::answer::Failure;
+use crate::exit::Exit;
+use crate::words;
+
+/// A command and its arguments.
+pub(crate) struct Program<'a> {
+    path: PathBuf,
+    name: &'a OsStr,
+    arguments: &'a [OsString],
+    words: &'a [OsString],
+}
+
+impl<'a> Program<'a> {
+    /// Looks for it before anything is asked for: nobody should wait half an hour for a typing
+    /// error. `example` is how to type it right.
+    pub(crate) fn find(words: &'a [OsString], example: &str) -> Result<Self, Failure> {
+        let (name, arguments) = words.split_first().ok_or_else(|| {
+            let message = format!("no command after --: for example {example}");
+            Failure::new(Exit::Usage, "USAGE", message)
+        })?;
+        Ok(Self {
+            path: find_program(name)?,
+            name,
+            arguments,
+            words,
+        })
+    }
+
+    /// It, ready to be started.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.arg0(self.name).args(self.arguments);
+        command
+    }
+
+    /// It, as people would type it, cut to what fits a line.
+    pub(crate) fn shown(&self) -> String {
+        shown(self.words)
+    }
+
+    /// Why it could not be started.
+    pub(crate) fn not_started(&self, error: std::io::Error) -> Failure {
+        not_started(self.name, error)
+    }
+}
+
+/// The command as people would type it, cut to what fits a line.
+fn shown(command: &[OsString]) -> String {
+    let words = command
+        .iter()
+        .map(|word| words::quoted(&word.to_string_lossy()));
+    let text = words
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(char::is_control, " ");
+    if text.chars().count() <= 120 {
+        return text;
+    }
+    text.chars().take(119).chain(['…']).collect()
+}
+
+/// Looks for the program where exec would.
+fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
+    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
+        vec![PathBuf::from(program)]
+    } else {
+        let path =
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect()
+    };
+    let runs = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if program.is_empty() {
+        return Err(no_program(program));
+    }
+    if let Some(found) = candidates.iter().find(|path| runs(path)) {
+        return Ok(found.clone());
+    }
+    Err(match candidates.iter().find(|path| path.exists()) {
+        Some(path) => not_executable(program, &format!("{} may not be executed", path.display())),
+        None => no_program(program),
+    })
+}
+
+fn no_program(program: &OsStr) -> Failure {
+    Failure::new(
+        Exit::Other(127),
+        "COMMAND_NOT_FOUND",
+        format!(
+            "{}: no such command: check its name and your PATH; nothing was locked",
+            program.to_string_lossy()
+        ),
+    )
+}
+
+fn not_executable(program: &OsStr, why: &str) -> Failure {
+    Failure::new(
+        Exit::Other(126),
+        "COMMAND_NOT_EXECUTABLE",
+        format!(
+            "{}: can't be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
+            program.to_string_lossy()
+        ),
+    )
+}
+
+fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
+    match error.kind() {
+        // The program was there a moment ago: what is missing is the one on its first line.
+        std::io::ErrorKind::NotFound => not_executable(
+            program,
+            "the interpreter that its first line names does not exist",
+        ),
+        std::io::ErrorKind::PermissionDenied => not_executable(program, &error.to_string()),
+        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            not_executable(program, &error.to_string())
+        }
+        _ => broken(error),
+    }
+}
+
+/// Something that the system refused.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
+pub(crate) fn broken(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Runtime, "IO", format!("the system refused ({error})"))
+}

@@ -1,0 +1,90 @@
+//! What a command says on its way out: [`Tail`] passes its standard error on and remembers the end.
+
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// How much of the end is remembered, in bytes.
+const KEPT: usize = 4096;
+
+/// The longest last line that is told, in characters.
+const LONGEST: usize = 300;
+
+/// A thread that passes a command's standard error on.
+pub(crate) struct Tail {
+    stop: Arc<OwnedFd>,
+    thread: JoinHandle<Vec<u8>>,
+}
+
+impl Tail {
+    /// Takes the command's standard error. Not on a terminal, where the command is to find the
+    /// terminal itself.
+    pub(crate) fn of(command: &mut Command) -> std::io::Result<Option<Self>> {
+        if std::io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        command.stderr(Stdio::from(write));
+        let flags = fcntl_getfl(&read)?;
+        fcntl_setfl(&read, flags | OFlags::NONBLOCK)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("stderr".into())
+            .spawn(move || pass_on(read, &stopped))?;
+        Ok(Some(Self { stop, thread }))
+    }
+
+    /// The last line that the command said. What is in the pipe by now is passed on first; what
+    /// the command left behind may go on saying, nobody hears.
+    pub(crate) fn last_line(self) -> Option<String> {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        let tail = self.thread.join().ok()?;
+        let text = String::from_utf8_lossy(&tail);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        let visible = line.chars().filter(|c| !c.is_control());
+        Some(visible.take(LONGEST).collect())
+    }
+}
+
+fn pass_on(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
+    let mut pipe = std::fs::File::from(read);
+    let mut tail = Vec::new();
+    let mut chunk = [0; 8192];
+    loop {
+        let over = {
+            let mut fds = [
+                PollFd::new(&pipe, PollFlags::IN),
+                PollFd::new(stopped, PollFlags::IN),
+            ];
+            if poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR) {
+                return tail;
+            }
+            fds.last().is_some_and(|fd| !fd.revents().is_empty())
+        };
+        loop {
+            match pipe.read(&mut chunk) {
+                Ok(0) => return tail,
+                Ok(count) => {
+                    let said = chunk.get(..count).unwrap_or_default();
+                    let _ = std::io::stderr().write_all(said);
+                    tail.extend_from_slice(said);
+                    let too_many = tail.len().saturating_sub(KEPT);
+                    tail.drain(..too_many);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(_) => return tail,
+            }
+        }
+        if over {
+            return tail;
+        }
+    }
+}

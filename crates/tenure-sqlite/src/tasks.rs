@@ -1,0 +1,164 @@
+//! Tasks and sections: what there is to do, and who works on it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `rows` | rows to tasks and back |
+//! | `find` | the task or section that somebody means |
+//! | `edit` | adding and changing, without the locks |
+//! | `flow` | beginning and ending work, with the locks |
+//! | `next` | the best task that is ready |
+//! | `exchange` | import and export, a line each |
+//!
+//! # Invariants
+//!
+//! 1. A task is begun in the transaction that takes its section's and its own lease, and ended in
+//!    the one that gives them back: status and locks never disagree, whenever somebody is killed.
+//! 2. Nothing looks at all tasks to find one: the number of a task's unfinished dependencies is
+//!    kept beside it (by triggers, so that other programs keep it too), and the ready ones have
+//!    their own index.
+
+mod edit;
+mod exchange;
+mod find;
+mod flow;
+mod next;
+mod rows;
+
+pub use exchange::Imported;
+pub(crate) use rows::{granted, superseded};
+
+use tenure_core::task::{
+    Change, Changed, Edit, NewTask, Proof, Runner, Sought, Starting, TaskQuery,
+};
+use tenure_core::{Section, StoreError, Task, TaskError};
+
+use crate::store::SqliteStore;
+
+/// What becomes of the places of somebody who stops waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// They are given up.
+    Leave,
+    /// They are kept for a grace time.
+    Keep,
+}
+
+impl SqliteStore {
+    /// Adds a section.
+    pub fn add_section(&self, name: &str) -> Result<Section, TaskError> {
+        Ok(self.transact(|write| write.add_section(name))?.0)
+    }
+
+    /// Every section with the number of its tasks and of those that are open, by name.
+    pub fn sections(&self) -> Result<Vec<(Section, u64, u64)>, TaskError> {
+        Ok(self.read(|reader| find::sections(reader.db))?.0)
+    }
+
+    /// The section that somebody means by its id, its name, or a unique beginning of its id.
+    pub fn find_section(&self, given: &str) -> Result<Section, TaskError> {
+        self.look(|db| find::section(db, given))
+    }
+
+    /// Adds a task.
+    pub fn add_task(&self, task: &NewTask) -> Result<Task, TaskError> {
+        Ok(self.transact(|write| write.add_task(task))?.0)
+    }
+
+    /// The task that somebody means by its id, its title, or a unique beginning of its id.
+    pub fn find_task(&self, given: &str) -> Result<Task, TaskError> {
+        self.look(|db| find::task(db, given))
+    }
+
+    /// Tasks: those in progress first, then the pending ones and so on; in each, the most urgent
+    /// first, then the oldest.
+    pub fn tasks(&self, query: &TaskQuery) -> Result<Vec<Task>, TaskError> {
+        Ok(self.read(|reader| find::list(reader.db, query))?.0)
+    }
+
+    /// The tasks that wait for this one.
+    pub fn dependents(&self, id: &str) -> Result<Vec<Task>, TaskError> {
+        Ok(self.read(|reader| find::dependents(reader.db, id))?.0)
+    }
+
+    /// Changes a task, but not its status.
+    pub fn edit_task(&self, id: &str, edit: &Edit) -> Result<Task, TaskError> {
+        Ok(self.transact(|write| write.edit_task(id, edit))?.0)
+    }
+
+    /// Begins a task: takes its section's and its own lease, or neither. With
+    /// [`tenure_core::Patience::Queue`], busy leaves a ticket.
+    pub fn start(&self, id: &str, runner: &Runner) -> Result<Starting, TaskError> {
+        let grace = self.options.queue_grace;
+        self.with_room(|room| {
+            let (mut answer, revision) =
+                self.transact(|write| write.start(id, runner, room, grace))?;
+            if let Some(Starting::Busy { busy, .. }) = &mut answer {
+                busy.revision = revision;
+            }
+            Ok(answer)
+        })
+    }
+
+    /// Changes a task's status otherwise, and gives back what was held for it.
+    pub fn change(&self, id: &str, proof: &Proof, change: &Change) -> Result<Changed, TaskError> {
+        Ok(self.transact(|write| write.change(id, proof, change))?.0)
+    }
+
+    /// Begins the best task that is ready. With [`tenure_core::Patience::Queue`], none leaves a
+    /// ticket.
+    pub fn next(&self, runner: &Runner) -> Result<Sought, TaskError> {
+        let grace = self.options.queue_grace;
+        self.with_room(|room| {
+            let (mut answer, revision) = self.transact(|write| write.next(runner, room, grace))?;
+            if let Some(Sought::None(want)) = &mut answer {
+                want.busy.revision = revision;
+            }
+            Ok(answer)
+        })
+    }
+
+    /// Gives up, or keeps for a while, every place that the runner took while it waited for a task
+    /// (`None`: for any).
+    pub fn stop_waiting(
+        &self,
+        id: Option<&str>,
+        runner: &Runner,
+        places: Places,
+    ) -> Result<(), TaskError> {
+        self.transact(|write| write.stop_waiting(id, runner, places))?;
+        Ok(())
+    }
+
+    /// Adds or changes sections and tasks, one for each line; all or none.
+    pub fn import(&self, lines: &str) -> Result<Imported, TaskError> {
+        Ok(self.transact(|write| write.import(lines))?.0)
+    }
+
+    /// Hands every section and task to `line`, as the line that [`Self::import`] reads.
+    pub fn export(&self, line: impl FnMut(&str)) -> Result<(), TaskError> {
+        self.read(|reader| exchange::export(reader.db, line))?;
+        Ok(())
+    }
+
+    /// Something that only looks, and may refuse.
+    fn look<T>(
+        &self,
+        verb: impl FnOnce(&rusqlite::Connection) -> Result<T, find::NotFound>,
+    ) -> Result<T, TaskError> {
+        let (found, _) = self.read(|reader| match verb(reader.db) {
+            Ok(found) => Ok(Ok(found)),
+            Err(find::NotFound::Sql(error)) => Err(error),
+            Err(find::NotFound::Task(error)) => Ok(Err(*error)),
+        })?;
+        found
+    }
+}
+
+/// A name that can't be a key's: it came from the database, so somebody wrote it there by hand.
+fn bad_id(id: &str, error: &tenure_core::BadName) -> StoreError {
+    StoreError::new(
+        tenure_core::ErrorKind::Damaged,
+        format!("the id {id:?} can't be locked: {error}"),
+    )
+    .fix("somebody wrote it by hand; correct it with sqlite3")
+}

@@ -1,0 +1,182 @@
+//! Adding and changing tasks and sections, without the locks.
+
+use rusqlite::{OptionalExtension, params};
+use tenure_core::task::{self, Edit, NewTask};
+use tenure_core::{Section, Task, TaskError};
+use uuid::Uuid;
+
+use super::rows::by_id;
+use super::{bad_id, find};
+use crate::rows::time;
+use crate::write::{Failure, Write};
+
+impl Write<'_> {
+    pub(super) fn add_section(&mut self, name: &str) -> Result<Section, Failure> {
+        self.insert_section(&Uuid::new_v4().to_string(), name)
+    }
+
+    pub(super) fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, Failure> {
+        check_name(name)?;
+        task::check_id("id of the section", id)?;
+        let db = self.reader.db;
+        let taken = db
+            .prepare_cached(
+                "SELECT id, name FROM sections WHERE name = ?1 COLLATE NOCASE OR id = ?2",
+            )?
+            .query_row([name, id], |row| {
+                Ok(Section {
+                    id: row.get(0)?,
+                    name: row.get(1)?,
+                })
+            })
+            .optional()?;
+        if let Some(taken) = taken {
+            return Err(TaskError::SectionExists(taken).into());
+        }
+        db.prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![id, name, time(self.now().wall)])?;
+        Ok(Section {
+            id: id.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    pub(super) fn add_task(&mut self, new: &NewTask) -> Result<Task, Failure> {
+        task::check_title(&new.title)?;
+        new.description
+            .as_deref()
+            .map_or(Ok(()), task::check_description)?;
+        let id = Uuid::new_v4().to_string();
+        let now = time(self.now().wall);
+        self.reader
+            .db
+            .prepare_cached(
+                "INSERT INTO tasks (id, title, description, section_id, priority, created_at, updated_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+            )?
+            .execute(params![
+                id,
+                new.title,
+                new.description,
+                new.section,
+                new.priority.level(),
+                now
+            ])?;
+        for on in &new.depends_on {
+            self.depend(&id, on)?;
+        }
+        self.ring_seekers(new.section.as_deref())?;
+        self.task(&id)
+    }
+
+    pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, Failure> {
+        let before = self.task(id)?;
+        if let Some(title) = &edit.title {
+            task::check_title(title)?;
+            self.set(id, "UPDATE tasks SET title = ?2 WHERE id = ?1", title)?;
+        }
+        if let Some(description) = &edit.description {
+            task::check_description(description)?;
+            let sql = "UPDATE tasks SET description = nullif(?2, '') WHERE id = ?1";
+            self.set(id, sql, description)?;
+        }
+        if let Some(priority) = edit.priority {
+            let sql = "UPDATE tasks SET priority = ?2 WHERE id = ?1";
+            self.set(id, sql, priority.level())?;
+        }
+        if let Some(section) = &edit.section {
+            self.may_move(&before)?;
+            let sql = "UPDATE tasks SET section_id = nullif(?2, '') WHERE id = ?1";
+            self.set(id, sql, section)?;
+        }
+        for on in &edit.drop_dependencies {
+            let sql = "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2";
+            self.set(id, sql, on)?;
+        }
+        for on in &edit.add_dependencies {
+            self.depend(id, on)?;
+        }
+        if !edit.is_empty() {
+            self.touch(id)?;
+            let section = self.task(id)?.section;
+            self.ring_seekers(section.as_ref().map(|section| section.id.as_str()))?;
+        }
+        self.task(id)
+    }
+
+    fn set(&self, id: &str, sql: &str, value: impl rusqlite::ToSql) -> Result<(), Failure> {
+        self.reader
+            .db
+            .prepare_cached(sql)?
+            .execute(params![id, value])?;
+        Ok(())
+    }
+
+    fn touch(&self, id: &str) -> Result<(), Failure> {
+        let sql = "UPDATE tasks SET updated_at = ?2 WHERE id = ?1";
+        self.set(id, sql, time(self.now().wall))
+    }
+
+    /// A task that somebody works on stays in its section: they hold that section's lock for it.
+    pub(super) fn may_move(&mut self, task: &Task) -> Result<(), Failure> {
+        let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
+        let view = self.read(&key, None)?;
+        match view.lease.map(|lease| self.reader.verdict(lease)) {
+            Some((lease, verdict)) if verdict.over().is_none() => Err(TaskError::Locked {
+                task: Box::new(task.clone()),
+                lease: Box::new(lease),
+            }
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The task with this id, which has to be there.
+    pub(super) fn task(&self, id: &str) -> Result<Task, Failure> {
+        by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
+    }
+
+    /// Makes a task wait for another.
+    pub(super) fn depend(&self, id: &str, on: &str) -> Result<(), Failure> {
+        let db = self.reader.db;
+        let (task, on) = (self.task(id)?, self.task(on)?);
+        let circle = db
+            .prepare_cached(
+                "WITH RECURSIVE before(id) AS (
+                     SELECT ?1 UNION SELECT depends_on FROM task_dependencies, before WHERE task_id = before.id
+                 ) SELECT 1 FROM before WHERE id = ?2 LIMIT 1",
+            )?
+            .exists([&on.id, &task.id])?;
+        if circle {
+            return Err(TaskError::Circle {
+                task: task.title,
+                on: on.title,
+            }
+            .into());
+        }
+        db.prepare_cached(
+            "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
+        )?
+        .execute([&task.id, &on.id])?;
+        Ok(())
+    }
+
+    /// What a task waits for, as an error.
+    pub(super) fn blocked(&self, task: Task) -> Result<TaskError, Failure> {
+        Ok(TaskError::Blocked {
+            by: find::blockers(self.reader.db, &task.id)?,
+            task: Box::new(task),
+        })
+    }
+}
+
+/// Whether a section can be called that.
+fn check_name(name: &str) -> Result<(), TaskError> {
+    task::check_title(name).map_err(|error| match error {
+        TaskError::BadText { problem, .. } => TaskError::BadText {
+            what: "name of the section",
+            problem,
+        },
+        other => other,
+    })
+}

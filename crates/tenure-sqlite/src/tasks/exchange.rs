@@ -1,0 +1,461 @@
+//! Import and export: one JSON object a line, in a stable order, so that it diffs well.
+//!
+//! Sections come first, then tasks, each in the order in which they were added. A field that has
+//! its usual value is left out.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+use tenure_core::task::{self, BadLine};
+use tenure_core::{Priority, Section, Status, Task, TaskError};
+use uuid::Uuid;
+
+use super::rows::{self, by_id, select_task, superseded};
+use super::{bad_id, find};
+use crate::rows::time;
+use crate::write::{Failure, Write};
+
+/// How many bad lines are told of.
+const BAD_LINES: usize = 10;
+
+/// What an import did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Imported {
+    /// Sections that are new.
+    pub sections: u64,
+    /// Tasks that are new.
+    pub added: u64,
+    /// Tasks that were there and changed.
+    pub changed: u64,
+    /// Tasks that were there and are as they were.
+    pub unchanged: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Section,
+    #[default]
+    Task,
+}
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Line {
+    #[serde(default)]
+    kind: Kind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    section: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+}
+
+impl Line {
+    fn empty(kind: Kind) -> Self {
+        Self {
+            kind,
+            id: None,
+            name: None,
+            title: None,
+            section: None,
+            status: None,
+            priority: None,
+            description: None,
+            depends_on: Vec::new(),
+            created_at: None,
+            updated_at: None,
+            attempts: None,
+            last_error: None,
+        }
+    }
+
+    fn of_section(section: &Section) -> Self {
+        Self {
+            id: Some(section.id.clone()),
+            name: Some(section.name.clone()),
+            ..Self::empty(Kind::Section)
+        }
+    }
+
+    fn of_task(task: Task) -> Self {
+        let mut depends_on = task.depends_on;
+        depends_on.sort();
+        Self {
+            id: Some(task.id),
+            title: Some(task.title),
+            section: task.section.map(|section| section.name),
+            status: Some(task.status),
+            priority: Some(task.priority.level()),
+            description: task.description,
+            depends_on,
+            created_at: Some(task.created_at),
+            updated_at: Some(task.updated_at),
+            attempts: Some(task.attempts).filter(|attempts| *attempts > 0),
+            last_error: task.last_error,
+            ..Self::empty(Kind::Task)
+        }
+    }
+}
+
+/// Hands every section and task to `hand`, a line each.
+pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::Result<()> {
+    let mut say = |line: &Line| -> rusqlite::Result<()> {
+        hand(&crate::rows::json(line)?);
+        Ok(())
+    };
+    for section in find::sections_by_age(db)? {
+        say(&Line::of_section(&section))?;
+    }
+    let mut statement = db.prepare(select_task!("ORDER BY t.created_at, t.id"))?;
+    let mut tasks = statement.query_map([], rows::task)?;
+    tasks.try_for_each(|task| say(&Line::of_task(task?)))
+}
+
+/// What an import is at.
+struct Import {
+    done: Imported,
+    bad: Vec<BadLine>,
+    /// What each line's task has to wait for: the line, its task, the other.
+    waits: Vec<(usize, String, String)>,
+    /// The ids that were read so far, with their line.
+    seen: HashMap<String, usize>,
+}
+
+impl Import {
+    fn is_bad(&mut self, number: usize, what: impl Into<String>) {
+        let what = what.into();
+        self.bad.push(BadLine { number, what });
+    }
+}
+
+impl Write<'_> {
+    /// Adds or changes sections and tasks, one for each line; all or none.
+    pub(super) fn import(&mut self, text: &str) -> Result<Imported, Failure> {
+        let mut import = Import {
+            done: Imported::default(),
+            bad: Vec::new(),
+            waits: Vec::new(),
+            seen: HashMap::new(),
+        };
+        for (index, line) in text.lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let read = match serde_json::from_str::<Line>(line) {
+                Ok(line) => self.take_line(&mut import, index + 1, line),
+                Err(error) => {
+                    import.is_bad(index + 1, words(&error));
+                    Ok(())
+                }
+            };
+            match read {
+                Ok(()) => {}
+                Err(Failure::Task(error)) => import.is_bad(index + 1, error.to_string()),
+                Err(other) => return Err(other),
+            }
+            if import.bad.len() >= BAD_LINES {
+                break;
+            }
+        }
+        if import.bad.is_empty() {
+            self.import_dependencies(&mut import)?;
+        }
+        if !import.bad.is_empty() {
+            return Err(TaskError::BadLines(import.bad).into());
+        }
+        self.ring_all_seekers()?;
+        Ok(import.done)
+    }
+
+    fn take_line(&mut self, import: &mut Import, number: usize, line: Line) -> Result<(), Failure> {
+        if let Some(id) = &line.id {
+            task::check_id("id", id)?;
+            if let Some(first) = import.seen.insert(id.clone(), number) {
+                import.is_bad(number, format!("the id {id:?} is that of line {first} too"));
+                return Ok(());
+            }
+        }
+        match line.kind {
+            Kind::Section => self.take_section(import, number, line),
+            Kind::Task => self.take_task(import, number, line),
+        }
+    }
+
+    fn take_section(
+        &mut self,
+        import: &mut Import,
+        number: usize,
+        line: Line,
+    ) -> Result<(), Failure> {
+        let Some(name) = line.name else {
+            import.is_bad(number, "a section needs a \"name\"");
+            return Ok(());
+        };
+        let id = line.id.unwrap_or_else(|| Uuid::new_v4().to_string());
+        match self.insert_section(&id, &name) {
+            Ok(_) => {
+                import.done.sections += 1;
+                Ok(())
+            }
+            // Sections are known by their names; one of another id stays what it is.
+            Err(Failure::Task(error)) => match *error {
+                TaskError::SectionExists(taken) if taken.name == name => Ok(()),
+                error => Err(error.into()),
+            },
+            Err(other) => Err(other),
+        }
+    }
+
+    fn take_task(&mut self, import: &mut Import, number: usize, line: Line) -> Result<(), Failure> {
+        if line.name.is_some() {
+            import.is_bad(
+                number,
+                "a task has a \"title\", not a \"name\" (or it is a section: \"kind\":\"section\")",
+            );
+            return Ok(());
+        }
+        let Some(title) = line.title else {
+            import.is_bad(number, "a task needs a \"title\"");
+            return Ok(());
+        };
+        task::check_title(&title)?;
+        line.description
+            .as_deref()
+            .map_or(Ok(()), task::check_description)?;
+        line.last_error
+            .as_deref()
+            .map_or(Ok(()), task::check_description)?;
+        let now = self.now().wall;
+        let id = line.id.unwrap_or_else(|| Uuid::new_v4().to_string());
+        let before = by_id(self.reader.db, &id)?;
+        let usual = before
+            .as_ref()
+            .map(|task| task.priority)
+            .unwrap_or_default();
+        let Some(priority) = line.priority.map_or(Some(usual), Priority::new) else {
+            import.is_bad(number, "the priority is a number from 0 (low) to 9 (high)");
+            return Ok(());
+        };
+        let section = match &line.section {
+            Some(name) => Some(self.section_of_line(import, name)?),
+            None => None,
+        };
+        let mut depends_on: Vec<String> = line.depends_on;
+        depends_on.sort();
+        depends_on.dedup();
+        let after = Task {
+            id: id.clone(),
+            title,
+            description: line.description,
+            section,
+            status: line
+                .status
+                .or(before.as_ref().map(|task| task.status))
+                .unwrap_or(Status::Pending),
+            priority,
+            depends_on: Vec::new(),
+            blockers: 0,
+            created_at: line
+                .created_at
+                .or(before.as_ref().map(|task| task.created_at))
+                .unwrap_or(now),
+            updated_at: line.updated_at.unwrap_or(now),
+            attempts: line.attempts.unwrap_or(0),
+            last_error: line.last_error,
+            not_before: None,
+            runner: None,
+            token: tenure_core::Token::NONE,
+        };
+        match &before {
+            Some(before) if is_same(before, &after, &depends_on) => {
+                import.done.unchanged += 1;
+                return Ok(());
+            }
+            Some(before) => {
+                // Somebody works on it: what it is must not change under their hands.
+                self.may_move(before)?;
+                if let Some(runner) = &before.runner
+                    && before.status == Status::InProgress
+                    && after.status != Status::InProgress
+                {
+                    superseded(self.reader.db, &id, runner)?;
+                }
+                import.done.changed += 1;
+            }
+            None => import.done.added += 1,
+        }
+        self.put_task(&after)?;
+        self.reader
+            .db
+            .prepare_cached("DELETE FROM task_dependencies WHERE task_id = ?1")?
+            .execute([&id])?;
+        let waits = depends_on.into_iter().map(|on| (number, id.clone(), on));
+        import.waits.extend(waits);
+        Ok(())
+    }
+
+    fn put_task(&self, task: &Task) -> Result<(), Failure> {
+        self.reader
+            .db
+            .prepare_cached(
+                "INSERT INTO tasks (id, title, description, section_id, status, priority, created_at, updated_at,
+                 attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                 ON CONFLICT (id) DO UPDATE SET title = ?2, description = ?3, section_id = ?4, status = ?5,
+                 priority = ?6, created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10,
+                 not_before = NULL",
+            )?
+            .execute(params![
+                task.id,
+                task.title,
+                task.description,
+                task.section.as_ref().map(|section| &section.id),
+                task.status.word(),
+                task.priority.level(),
+                time(task.created_at),
+                time(task.updated_at),
+                crate::rows::number(task.attempts),
+                task.last_error,
+            ])?;
+        Ok(())
+    }
+
+    /// The section that a line names, which is made if there is none.
+    fn section_of_line(&mut self, import: &mut Import, name: &str) -> Result<Section, Failure> {
+        match find::section(self.reader.db, name) {
+            Err(find::NotFound::Task(error)) if matches!(*error, TaskError::NoSection(_)) => {
+                let section = self.add_section(name)?;
+                import.done.sections += 1;
+                Ok(section)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// All at once: a line may wait for one that comes after it.
+    fn import_dependencies(&mut self, import: &mut Import) -> Result<(), Failure> {
+        let db = self.reader.db;
+        let mut depend = db.prepare_cached(
+            "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
+        )?;
+        for (number, id, on) in std::mem::take(&mut import.waits) {
+            if import.bad.len() >= BAD_LINES {
+                return Ok(());
+            }
+            match by_id(db, &on)? {
+                None => import.is_bad(
+                    number,
+                    format!("it depends on {on:?}, which is no task's id"),
+                ),
+                Some(_) => {
+                    depend.execute([&id, &on])?;
+                }
+            }
+        }
+        if let Some(id) = circle(db)? {
+            let task = self.task(&id)?;
+            let number = import.seen.get(&id).copied().unwrap_or(0);
+            import.is_bad(
+                number,
+                format!("{:?} would have to be done before itself", task.title),
+            );
+        }
+        Ok(())
+    }
+
+    /// Many tasks may have become ready: everybody looks.
+    fn ring_all_seekers(&mut self) -> Result<(), Failure> {
+        let any = task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?;
+        for waiter in self.reader.queue(&any, None)? {
+            self.ring(&waiter.holder);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an import would leave a task as it is. The time of the last change alone is no change.
+fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
+    let mut waits = before.depends_on.clone();
+    waits.sort();
+    let after = Task {
+        depends_on: before.depends_on.clone(),
+        blockers: before.blockers,
+        updated_at: before.updated_at,
+        not_before: before.not_before,
+        runner: before.runner.clone(),
+        token: before.token,
+        ..after.clone()
+    };
+    *before == after && waits == depends_on
+}
+
+/// A task that waits for itself through others, if there is one. Looks only at what is not done
+/// by taking away, again and again, what waits for nothing.
+fn circle(db: &Connection) -> rusqlite::Result<Option<String>> {
+    let edges: Vec<(String, String)> = db
+        .prepare_cached("SELECT task_id, depends_on FROM task_dependencies")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let mut open: HashMap<&str, usize> = HashMap::new();
+    let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (task, on) in &edges {
+        *open.entry(task).or_default() += 1;
+        open.entry(on).or_default();
+        waiting.entry(on).or_default().push(task);
+    }
+    let mut free: Vec<&str> = open
+        .iter()
+        .filter(|(_, count)| **count == 0)
+        .map(|(id, _)| *id)
+        .collect();
+    let mut done: HashSet<&str> = HashSet::new();
+    while let Some(id) = free.pop() {
+        done.insert(id);
+        for task in waiting.get(id).into_iter().flatten() {
+            if let Some(count) = open.get_mut(task) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push(task);
+                }
+            }
+        }
+    }
+    let mut left: Vec<&str> = open
+        .keys()
+        .copied()
+        .filter(|id| !done.contains(id))
+        .collect();
+    left.sort_unstable();
+    Ok(left.first().map(|id| (*id).to_owned()))
+}
+
+/// What serde says, without the line number that is always 1.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line 1 column ") {
+        Some((what, column)) => format!("{what} (at character {column})"),
+        None => text,
+    }
+}

@@ -1,0 +1,225 @@
+//! The task or section that somebody means, and lists of them.
+
+use rusqlite::{Connection, Row, params, params_from_iter};
+use tenure_core::task::TaskQuery;
+use tenure_core::{Section, Status, Task, TaskError};
+
+use super::rows::{self, select_task};
+use crate::write::Failure;
+
+/// How many candidates are shown at most.
+const CANDIDATES: i64 = 20;
+
+/// The shortest beginning of an id that is taken for one.
+const SHORTEST_BEGINNING: usize = 4;
+
+/// Why nothing was found.
+pub(super) enum NotFound {
+    Sql(rusqlite::Error),
+    Task(Box<TaskError>),
+}
+
+impl From<rusqlite::Error> for NotFound {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<TaskError> for NotFound {
+    fn from(error: TaskError) -> Self {
+        Self::Task(Box::new(error))
+    }
+}
+
+impl From<NotFound> for Failure {
+    fn from(error: NotFound) -> Self {
+        match error {
+            NotFound::Sql(error) => Self::Sql(error),
+            NotFound::Task(error) => Self::Task(error),
+        }
+    }
+}
+
+/// The one that is meant among several: one spelled exactly so goes before those that differ in
+/// the case of letters.
+fn one<T>(found: Vec<T>, exactly: impl Fn(&T) -> bool) -> Result<Option<T>, Vec<T>> {
+    let (exact, other): (Vec<T>, Vec<T>) = found.into_iter().partition(exactly);
+    let mut best = if exact.is_empty() { other } else { exact };
+    match best.len() {
+        0 | 1 => Ok(best.pop()),
+        _ => Err(best),
+    }
+}
+
+/// The task that is meant by its id, its title, or a unique beginning of its id.
+pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
+    let id = given.strip_prefix("task:").unwrap_or(given);
+    if let Some(task) = rows::by_id(db, id)? {
+        return Ok(task);
+    }
+    let ambiguous = |candidates| TaskError::Ambiguous {
+        given: given.to_owned(),
+        candidates,
+    };
+    let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Task>> {
+        db.prepare_cached(sql)?
+            .query_map(params![text, CANDIDATES], rows::task)?
+            .collect()
+    };
+    let titled = query(
+        select_task!("WHERE t.title = ?1 COLLATE NOCASE ORDER BY t.created_at LIMIT ?2"),
+        given,
+    )?;
+    if let Some(task) = one(titled, |task| task.title == given).map_err(ambiguous)? {
+        return Ok(task);
+    }
+    if id.len() >= SHORTEST_BEGINNING {
+        let begun = query(
+            select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2"),
+            id,
+        )?;
+        if let Some(task) = one(begun, |_| false).map_err(ambiguous)? {
+            return Ok(task);
+        }
+    }
+    Err(TaskError::NoTask(given.to_owned()).into())
+}
+
+/// The section that is meant by its id, its name, or a unique beginning of its id.
+pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound> {
+    let id = given.strip_prefix("section:").unwrap_or(given);
+    let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Section>> {
+        db.prepare_cached(sql)?
+            .query_map(params![text, CANDIDATES], to_section)?
+            .collect()
+    };
+    let ambiguous = |candidates| TaskError::AmbiguousSection {
+        given: given.to_owned(),
+        candidates,
+    };
+    let by_id = query("SELECT id, name FROM sections WHERE id = ?1 LIMIT ?2", id)?;
+    let named = query(
+        "SELECT id, name FROM sections WHERE name = ?1 COLLATE NOCASE LIMIT ?2",
+        given,
+    )?;
+    let begun = if id.len() >= SHORTEST_BEGINNING {
+        query(
+            "SELECT id, name FROM sections WHERE id >= ?1 AND id < ?1 || char(1114111) LIMIT ?2",
+            id,
+        )?
+    } else {
+        Vec::new()
+    };
+    for found in [by_id, named, begun] {
+        if let Some(section) = one(found, |section| section.name == given).map_err(ambiguous)? {
+            return Ok(section);
+        }
+    }
+    Err(TaskError::NoSection(given.to_owned()).into())
+}
+
+fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
+    Ok(Section {
+        id: row.get(0)?,
+        name: row.get(1)?,
+    })
+}
+
+/// Every section with the number of its tasks and of those that are open, by name.
+pub(super) fn sections(db: &Connection) -> rusqlite::Result<Vec<(Section, u64, u64)>> {
+    db.prepare_cached(
+        "SELECT s.id, s.name, (SELECT count(*) FROM tasks WHERE section_id = s.id),
+         (SELECT count(*) FROM tasks WHERE section_id = s.id AND status IN ('pending', 'in_progress'))
+         FROM sections s ORDER BY s.name",
+    )?
+    .query_map([], |row| {
+        Ok((
+            to_section(row)?,
+            crate::rows::unsigned(row, 2)?,
+            crate::rows::unsigned(row, 3)?,
+        ))
+    })?
+    .collect()
+}
+
+/// Every section, in the order in which they were added.
+pub(super) fn sections_by_age(db: &Connection) -> rusqlite::Result<Vec<Section>> {
+    db.prepare_cached("SELECT id, name FROM sections ORDER BY created_at, id")?
+        .query_map([], to_section)?
+        .collect()
+}
+
+/// The tasks that wait for this one.
+pub(super) fn dependents(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>> {
+    db.prepare_cached(select_task!(
+        "WHERE t.id IN (SELECT task_id FROM task_dependencies WHERE depends_on = ?1) ORDER BY t.created_at, t.id"
+    ))?
+    .query_map([id], rows::task)?
+    .collect()
+}
+
+/// The tasks that this one waits for.
+pub(super) fn blockers(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>> {
+    db.prepare_cached(select_task!(
+        "WHERE t.id IN (SELECT depends_on FROM task_dependencies WHERE task_id = ?1)
+         AND t.status NOT IN ('completed', 'skipped') ORDER BY t.created_at, t.id LIMIT 10"
+    ))?
+    .query_map([id], rows::task)?
+    .collect()
+}
+
+/// Tasks, status by status, so that each of them is read from its index in order.
+pub(super) fn list(db: &Connection, query: &TaskQuery) -> rusqlite::Result<Vec<Task>> {
+    let statuses = match query.status {
+        Some(status) => vec![status],
+        None if query.ready => vec![Status::Pending],
+        None => Status::ALL.to_vec(),
+    };
+    let mut tasks = Vec::new();
+    for status in statuses {
+        let left = query.limit.map(|limit| limit.saturating_sub(tasks.len()));
+        if left == Some(0) {
+            break;
+        }
+        tasks.extend(of_status(db, query, status, left)?);
+    }
+    Ok(tasks)
+}
+
+fn of_status(
+    db: &Connection,
+    query: &TaskQuery,
+    status: Status,
+    limit: Option<usize>,
+) -> rusqlite::Result<Vec<Task>> {
+    let mut sql = String::from(select_task!("WHERE t.status = ?1"));
+    let mut values = vec![status.word().to_owned()];
+    let mut filter = |clause: &str, value: Option<String>| {
+        sql.push_str(clause);
+        values.extend(value);
+        if clause.contains('?') {
+            sql.push_str(&values.len().to_string());
+        }
+    };
+    if let Some(section) = &query.section {
+        filter(" AND t.section_id = ?", Some(section.clone()));
+    }
+    if let Some(text) = &query.search {
+        let text = text
+            .replace('\\', "\\\\")
+            .replace('%', "\\%")
+            .replace('_', "\\_");
+        filter(" AND t.title LIKE ?", Some(format!("%{text}%")));
+        filter(" ESCAPE '\\'", None);
+    }
+    if query.ready {
+        filter(" AND t.blockers = 0 AND t.not_before IS NULL", None);
+    }
+    filter(" ORDER BY t.priority DESC, t.created_at", None);
+    if let Some(limit) = limit {
+        filter(&format!(" LIMIT {limit}"), None);
+    }
+    db.prepare_cached(&sql)?
+        .query_map(params_from_iter(values), rows::task)?
+        .collect()
+}

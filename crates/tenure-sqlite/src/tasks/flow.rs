@@ -1,0 +1,413 @@
+//! Beginning and ending work on a task: its status and its locks in one transaction.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use rusqlite::params;
+use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::task::{
+    self, Change, Changed, Permission, Proof, Runner, Standing, Started, Starting,
+};
+use tenure_core::{
+    Acquired, Claim, ErrorKind, Holder, HolderId, Key, Lease, Patience, Section, Status,
+    StoreError, Task, TaskError,
+};
+
+use super::rows::{lost, superseded};
+use super::{Places, bad_id};
+use crate::claims::Room;
+use crate::rows::time;
+use crate::write::{Failure, Write};
+
+/// One of the keys that a task needs, and whether it may be had.
+pub(super) struct Needed {
+    pub(super) claim: Claim,
+    pub(super) view: View,
+    pub(super) decision: Decision,
+}
+
+/// The lock of a section.
+pub(super) fn section_key(section: &Section) -> Result<Key, Failure> {
+    Ok(section.key().map_err(|error| bad_id(&section.id, &error))?)
+}
+
+/// The lock of a task.
+pub(super) fn task_key(task: &Task) -> Result<Key, Failure> {
+    Ok(task.key().map_err(|error| bad_id(&task.id, &error))?)
+}
+
+impl Write<'_> {
+    /// Decides on one key. A section that the runner has is its own for all that it does.
+    pub(super) fn need(&mut self, runner: &Runner, key: Key) -> Result<Needed, Failure> {
+        let claim = runner.claim(key);
+        let view = self.read(&claim.key, Some(&claim.holder.id))?;
+        let decision = match claim.key.kind() {
+            tenure_core::KeyKind::Section(_) => decide::acquire_shared(self.now(), &view, &claim),
+            _ => decide::acquire(self.now(), &view, &claim),
+        };
+        Ok(Needed {
+            claim,
+            view,
+            decision,
+        })
+    }
+
+    /// Begins a task; `None` if room for the tokens of this boot has to be made first.
+    pub(super) fn start(
+        &mut self,
+        id: &str,
+        runner: &Runner,
+        room: Room,
+        grace: Duration,
+    ) -> Result<Option<Starting>, Failure> {
+        let task = self.task(id)?;
+        if task.blockers > 0 {
+            return Err(self.blocked(task)?.into());
+        }
+        let keys = keys_of(&task)?;
+        let mut needed = Vec::new();
+        for key in &keys {
+            needed.push(self.need(runner, key.clone())?);
+        }
+        let gives = |needed: &Needed| {
+            matches!(
+                needed.decision,
+                Decision::Grant { .. } | Decision::Extend { .. }
+            )
+        };
+        let Some(missing) = needed.iter().position(|needed| !gives(needed)) else {
+            if self.lacks_room(room)? {
+                return Ok(None);
+            }
+            let started = self.begin(&task, runner)?;
+            return Ok(Some(Starting::Started(Box::new(started))));
+        };
+        let missing = needed.swap_remove(missing);
+        // Whoever waits for one key holds nothing up for those who wait for the other.
+        if runner.patience == Patience::Queue {
+            for other in &needed {
+                if let (Seat::Own(ticket), _) = decide::place(self.now(), &other.view, &other.claim)
+                {
+                    let key = other.claim.key.clone();
+                    self.step_aside(&key, ticket, |write| write.park_ticket(ticket))?;
+                }
+            }
+        }
+        let Needed {
+            claim,
+            view,
+            decision,
+        } = missing;
+        Ok(Some(
+            match self.refuse(&claim, &view, &decision, grace)? {
+                Acquired::Busy(busy) => Starting::Busy {
+                    key: claim.key,
+                    busy,
+                },
+                Acquired::Deadlock(cycle) => Starting::Deadlock(cycle),
+                Acquired::Granted { .. } => return Err(impossible("a refusal that grants")),
+            },
+        ))
+    }
+
+    /// Takes a task's leases, which may be had, and writes down that it is in progress.
+    pub(super) fn begin(&mut self, task: &Task, runner: &Runner) -> Result<Started, Failure> {
+        let mut leases = Vec::new();
+        for key in keys_of(task)? {
+            // Anew, because the token of the second is larger than that of the first.
+            let Needed {
+                claim,
+                view,
+                decision,
+            } = self.need(runner, key)?;
+            let given = self.give(&claim, &view, &decision)?;
+            leases.push(given.ok_or_else(|| impossible("a key that may be had is not given"))?);
+        }
+        let (lease, reason) = leases
+            .pop()
+            .ok_or_else(|| impossible("a task without a key"))?;
+        // One that is taken up again by hand begins anew.
+        self.reader
+            .db
+            .prepare_cached(
+                "UPDATE tasks SET attempts = iif(status IN ('pending', 'in_progress'), attempts, 0),
+                 status = 'in_progress', not_before = NULL, updated_at = ?2 WHERE id = ?1",
+            )?
+            .execute(params![task.id, time(self.now().wall)])?;
+        Ok(Started {
+            task: self.task(&task.id)?,
+            lease,
+            reason,
+            section: leases.pop().map(|(lease, _)| lease),
+        })
+    }
+
+    /// Ends work on a task, or changes its status by hand.
+    pub(super) fn change(
+        &mut self,
+        id: &str,
+        proof: &Proof,
+        change: &Change,
+    ) -> Result<Changed, Failure> {
+        let task = self.task(id)?;
+        let key = task_key(&task)?;
+        let view = self.read(&key, None)?;
+        let held = view.lease.clone().map(|lease| self.reader.verdict(lease));
+        let lost = lost(self.reader.db, id)?;
+        let permission = task::may_change(
+            &Standing {
+                lease: held.as_ref().map(|(lease, verdict)| (lease, verdict)),
+                newest: task.token,
+                lost: &lost,
+            },
+            proof,
+        );
+        let stands = held
+            .clone()
+            .filter(|(_, verdict)| verdict.over().is_none())
+            .map(|(lease, _)| Box::new(lease));
+        match (permission, stands) {
+            (Permission::Granted, _) => {}
+            (Permission::Locked, Some(lease)) => {
+                let task = Box::new(task);
+                return Err(TaskError::Locked { task, lease }.into());
+            }
+            (Permission::Locked | Permission::Superseded, lease) => {
+                let task = Box::new(task);
+                return Err(TaskError::Superseded { task, lease }.into());
+            }
+        }
+        let by = match (proof, &held) {
+            (Proof::Name(name), _) => Some(name.clone()),
+            (Proof::Token(_), Some((lease, _))) => Some(lease.holder.id.clone()),
+            (Proof::Token(_), None) => task.runner.clone(),
+        };
+        // Somebody else decides on what its runner did not finish: that one comes too late now.
+        if let Some(before) = &task.runner
+            && task.status == Status::InProgress
+            && Some(before) != by.as_ref()
+        {
+            superseded(self.reader.db, id, before)?;
+        }
+        self.write_change(id, change)?;
+        let mut freed = Vec::new();
+        if let Some((lease, verdict)) = &held {
+            match verdict.over() {
+                Some(evidence) if Some(&lease.holder.id) != by.as_ref() => {
+                    self.end(lease, evidence)?;
+                }
+                _ => self.set_free(lease)?,
+            }
+            self.ring_next(&view.queue);
+            freed.push(key);
+            freed.extend(self.leave_section(&task, &lease.holder, change)?);
+        } else if let Some(by) = by {
+            freed.extend(self.leave_section_by_name(&task, &by, change)?);
+        }
+        self.ring_seekers(task.section.as_ref().map(|section| section.id.as_str()))?;
+        Ok(Changed {
+            was: task.status,
+            task: self.task(id)?,
+            freed,
+        })
+    }
+
+    fn write_change(&self, id: &str, change: &Change) -> Result<(), Failure> {
+        let now = self.now().wall;
+        let (sql, error) = match change {
+            Change::To(Status::Failed) => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = attempts + 1,
+                 last_error = coalesce(?4, last_error) WHERE id = ?1",
+                None,
+            ),
+            Change::To(status) if status.is_open() => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = 0,
+                 last_error = coalesce(?4, last_error) WHERE id = ?1",
+                None,
+            ),
+            Change::To(_) => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, last_error = ?4 WHERE id = ?1",
+                None,
+            ),
+            Change::Failed { error } => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = attempts + 1,
+                 last_error = ?4 WHERE id = ?1",
+                Some(error),
+            ),
+            Change::Retry { error } => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, attempts = attempts + 1, last_error = ?4
+                 WHERE id = ?1",
+                Some(error),
+            ),
+            Change::GiveBack => (
+                "UPDATE tasks SET status = ?2, updated_at = ?3, last_error = coalesce(?4, last_error)
+                 WHERE id = ?1",
+                None,
+            ),
+        };
+        let db = self.reader.db;
+        db.prepare_cached(sql)?
+            .execute(params![id, change.status().word(), time(now), error])?;
+        if matches!(change, Change::Retry { .. }) {
+            let after = task::backoff(self.task(id)?.attempts);
+            let at = SignedDuration::try_from(after)
+                .ok()
+                .and_then(|after| now.checked_add(after).ok());
+            db.prepare_cached("UPDATE tasks SET not_before = ?2 WHERE id = ?1")?
+                .execute(params![id, at.map(time)])?;
+        }
+        Ok(())
+    }
+
+    /// Gives a lease back, as its holder would.
+    fn set_free(&mut self, lease: &Lease) -> Result<(), Failure> {
+        self.remove(&lease.key)?;
+        let wall = self.now().wall;
+        crate::history::released(self.reader.db, wall, lease, self.keep)?;
+        Ok(())
+    }
+
+    /// Gives the section back if its holder has no more to do in it.
+    fn leave_section(
+        &mut self,
+        task: &Task,
+        holder: &Holder,
+        change: &Change,
+    ) -> Result<Option<Key>, Failure> {
+        let same = |lease: &Lease| {
+            lease.holder.id == holder.id
+                && (lease.holder.life() == holder.life() || lease.holder.life().is_none())
+        };
+        self.leave_section_if(task, &holder.id, change, same)
+    }
+
+    /// The same for somebody whose task's lease is gone already.
+    fn leave_section_by_name(
+        &mut self,
+        task: &Task,
+        by: &HolderId,
+        change: &Change,
+    ) -> Result<Option<Key>, Failure> {
+        let same = |lease: &Lease| lease.holder.id == *by && lease.holder.life().is_none();
+        self.leave_section_if(task, by, change, same)
+    }
+
+    fn leave_section_if(
+        &mut self,
+        task: &Task,
+        by: &HolderId,
+        change: &Change,
+        is_theirs: impl Fn(&Lease) -> bool,
+    ) -> Result<Option<Key>, Failure> {
+        let Some(section) = &task.section else {
+            return Ok(None);
+        };
+        // A task that is put back is no work of its runner any more.
+        let done_here =
+            if change.status() == Status::Pending && !matches!(change, Change::Retry { .. }) {
+                !self.works_in(section, by)?
+            } else {
+                !self.has_open(section)?
+            };
+        if !done_here {
+            return Ok(None);
+        }
+        let key = section_key(section)?;
+        let view = self.read(&key, None)?;
+        match view.lease {
+            Some((lease, _)) if is_theirs(&lease) => {
+                self.set_free(&lease)?;
+                self.ring_next(&view.queue);
+                Ok(Some(key))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether anything is left to be done in a section.
+    fn has_open(&self, section: &Section) -> Result<bool, Failure> {
+        let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
+        Ok(self.reader.db.prepare_cached(sql)?.exists([&section.id])?)
+    }
+
+    /// Whether somebody has a task of this section in progress.
+    fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, Failure> {
+        let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2 LIMIT 1";
+        Ok(self
+            .reader
+            .db
+            .prepare_cached(sql)?
+            .exists([section.id.as_str(), runner.as_str()])?)
+    }
+
+    /// Gives back every section that a runner has without working in it.
+    pub(super) fn leave_idle_sections(&mut self, runner: &Runner) -> Result<(), Failure> {
+        let keys = self
+            .reader
+            .db
+            .prepare_cached(
+                "SELECT key FROM leases WHERE key >= 'section:' AND key < 'section;' AND holder = ?1",
+            )?
+            .query_map([runner.holder.id.as_str()], |row| row.get::<_, String>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
+            let section = Section {
+                id: key.id().to_owned(),
+                name: String::new(),
+            };
+            let Needed { view, decision, .. } = self.need(runner, key)?;
+            let mine = matches!(decision, Decision::Extend { .. });
+            if let Some((lease, _)) = view.lease
+                && mine
+                && !self.works_in(&section, &runner.holder.id)?
+            {
+                self.set_free(&lease)?;
+                self.ring_next(&view.queue);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up, or keeps for a while, the places that a runner took.
+    pub(super) fn stop_waiting(
+        &mut self,
+        id: Option<&str>,
+        runner: &Runner,
+        places: Places,
+    ) -> Result<(), Failure> {
+        let keys = match id {
+            Some(id) => keys_of(&self.task(id)?)?,
+            None => vec![any_task()?],
+        };
+        for key in keys {
+            let claim = runner.claim(key);
+            let view = self.read(&claim.key, Some(&claim.holder.id))?;
+            if let (Seat::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
+                self.step_aside(&claim.key, ticket, |write| match places {
+                    Places::Leave => write.drop_ticket(Seat::Own(ticket)),
+                    Places::Keep => write.park_ticket(ticket),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys that a task needs, in the order in which they are taken.
+fn keys_of(task: &Task) -> Result<Vec<Key>, Failure> {
+    let mut keys = Vec::new();
+    if let Some(section) = &task.section {
+        keys.push(section_key(section)?);
+    }
+    keys.push(task_key(task)?);
+    Ok(keys)
+}
+
+/// The key that those queue for who look for any task.
+pub(super) fn any_task() -> Result<Key, Failure> {
+    Ok(task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?)
+}
+
+fn impossible(what: &str) -> Failure {
+    StoreError::new(ErrorKind::Damaged, what).into()
+}

@@ -1,0 +1,299 @@
+//! The best task that is ready: dependencies done, not locked, its section free or the runner's.
+//!
+//! Ready tasks are walked in order, the most urgent first, then the oldest. Usually the first will
+//! do. Where a few hundred in a row are taken (a large section that somebody has), the sections
+//! are looked at instead, one task of each: so the cost does not grow with the number of tasks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+use tenure_core::decide::{self, Decision, Seat};
+use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
+use tenure_core::{Holder, Key, Lease, Patience, Place, Task, Verdict, Waiter};
+
+use super::bad_id;
+use super::flow::{Needed, any_task};
+use super::rows::by_id;
+use crate::claims::Room;
+use crate::rows::time;
+use crate::seed_tables::instant;
+use crate::write::{Failure, Write};
+
+/// How many ready tasks are walked in order before the sections are looked at instead.
+const WALK: usize = 256;
+
+/// Somebody who looks for a task, and what was seen so far.
+struct Search<'a> {
+    runner: &'a Runner,
+    /// How many came before.
+    ahead: usize,
+    picker: Picker,
+    /// How each section stands for the runner.
+    sections: HashMap<String, Offer>,
+    /// The leases that stand in the way.
+    in_the_way: Vec<(Lease, Verdict)>,
+    /// Whether something is ready, but not for the runner.
+    contended: bool,
+}
+
+/// A ready task.
+struct Candidate {
+    id: String,
+    section: Option<String>,
+    priority: i64,
+    created_at: String,
+}
+
+impl Candidate {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            section: row.get(1)?,
+            priority: row.get(2)?,
+            created_at: row.get(3)?,
+        })
+    }
+}
+
+impl Write<'_> {
+    /// Begins the best task that is ready; `None` if room for the tokens of this boot has to be
+    /// made first.
+    pub(super) fn next(
+        &mut self,
+        runner: &Runner,
+        room: Room,
+        grace: Duration,
+    ) -> Result<Option<Sought>, Failure> {
+        self.call_back_the_due()?;
+        let claim = runner.claim(any_task()?);
+        let view = self.read(&claim.key, Some(&claim.holder.id))?;
+        let (seat, ahead) = decide::place(self.now(), &view, &claim);
+        let mut search = Search {
+            runner,
+            ahead,
+            picker: Picker::behind(ahead),
+            sections: HashMap::new(),
+            in_the_way: Vec::new(),
+            contended: false,
+        };
+        if let Some(found) = self.search(&mut search)? {
+            if self.lacks_room(room)? {
+                return Ok(None);
+            }
+            self.drop_ticket(seat)?;
+            // There may be one for the next as well, and it has to look anew whom to watch.
+            let behind: Vec<Waiter> = view
+                .queue
+                .into_iter()
+                .filter(|waiter| Some(waiter.ticket) != seat.ticket())
+                .collect();
+            self.ring_next(&behind);
+            let started = self.begin(&found, runner)?;
+            return Ok(Some(Sought::Found(Box::new(started))));
+        }
+        self.leave_idle_sections(runner)?;
+        let mut place = None;
+        let mut rank = None;
+        if runner.patience == Patience::Queue {
+            let (ticket, at) = self.sit_down(&claim, &view, seat, grace)?;
+            rank = Some(at);
+            place = Some(Place {
+                ticket,
+                ahead,
+                resumed: matches!(seat, Seat::Resumed(_)),
+            });
+        }
+        let mut busy = self.busy(&view, place, rank);
+        busy.lease = search.in_the_way.first().cloned();
+        let (shortage, later) = self.shortage(&search)?;
+        let expiry = search
+            .in_the_way
+            .iter()
+            .filter_map(|(lease, _)| lease.expires.remaining(self.now()))
+            .min();
+        let watch: Vec<Holder> = if let Some(before) = &busy.behind {
+            vec![before.clone()]
+        } else {
+            let leases = search.in_the_way.iter();
+            leases.map(|(lease, _)| lease.holder.clone()).collect()
+        };
+        Ok(Some(Sought::None(Box::new(Want {
+            shortage,
+            busy,
+            watch,
+            until: [expiry, later].into_iter().flatten().min(),
+        }))))
+    }
+
+    /// Makes ready again what was to be tried later, if it is time. One that is further off than
+    /// anything is ever put off was put off by a clock that was wrong.
+    fn call_back_the_due(&mut self) -> Result<(), Failure> {
+        let now = self.now().wall;
+        let horizon = SignedDuration::try_from(LONGEST_BACKOFF * 2)
+            .ok()
+            .and_then(|longest| now.checked_add(longest).ok())
+            .unwrap_or(Timestamp::MAX);
+        let sql = "UPDATE tasks SET not_before = NULL
+                   WHERE not_before IS NOT NULL AND (not_before <= ?1 OR not_before > ?2)";
+        self.reader
+            .db
+            .prepare_cached(sql)?
+            .execute(params![time(now), time(horizon)])?;
+        Ok(())
+    }
+
+    /// The task to take, if there is one.
+    fn search(&mut self, search: &mut Search<'_>) -> Result<Option<Task>, Failure> {
+        let db = self.reader.db;
+        let mut statement = db.prepare_cached(
+            "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready
+             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+             ORDER BY priority DESC, created_at",
+        )?;
+        let mut rows = statement.query([])?;
+        for _ in 0..WALK {
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
+            let candidate = Candidate::of(row)?;
+            if self.takes(search, &candidate)? {
+                return Ok(by_id(db, &candidate.id)?);
+            }
+        }
+        self.search_sections(search)
+    }
+
+    /// The same, section by section: the best that is not locked of each that may be had.
+    fn search_sections(&mut self, search: &mut Search<'_>) -> Result<Option<Task>, Failure> {
+        let mut candidates = self.best_in(search, None, search.ahead + 1)?;
+        let mut after = String::new();
+        while let Some(section) = self.section_after(&after)? {
+            if self.section_offer(search, &section)? != Offer::Taken {
+                candidates.extend(self.best_in(search, Some(&section), 1)?);
+            }
+            after = section;
+        }
+        candidates.sort_by(|a, b| (b.priority, &a.created_at).cmp(&(a.priority, &b.created_at)));
+        // What was left to others in the walk is offered again, in order with the rest.
+        search.picker = Picker::behind(search.ahead);
+        for candidate in candidates {
+            if self.takes(search, &candidate)? {
+                return Ok(by_id(self.reader.db, &candidate.id)?);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first section after this one in which a task is ready.
+    fn section_after(&self, after: &str) -> Result<Option<String>, Failure> {
+        let sql = "SELECT section_id FROM tasks INDEXED BY tasks_ready_in
+                   WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                   AND section_id > ?1 ORDER BY section_id LIMIT 1";
+        Ok(self
+            .reader
+            .db
+            .prepare_cached(sql)?
+            .query_row([after], |row| row.get(0))
+            .optional()?)
+    }
+
+    /// The best so many ready tasks of one section that are not locked.
+    fn best_in(
+        &mut self,
+        search: &mut Search<'_>,
+        section: Option<&str>,
+        count: usize,
+    ) -> Result<Vec<Candidate>, Failure> {
+        let db = self.reader.db;
+        let mut statement = db.prepare_cached(
+            "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready_in
+             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+             AND section_id IS ?1 ORDER BY priority DESC, created_at",
+        )?;
+        let mut rows = statement.query([section])?;
+        let mut best = Vec::new();
+        while best.len() < count {
+            let Some(row) = rows.next()? else { break };
+            let candidate = Candidate::of(row)?;
+            if self.is_to_be_had(search, &candidate.id)? {
+                best.push(candidate);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Whether the runner takes this task.
+    fn takes(&mut self, search: &mut Search<'_>, candidate: &Candidate) -> Result<bool, Failure> {
+        let section = candidate.section.as_deref();
+        let offer = match section {
+            Some(section) => self.section_offer(search, section)?,
+            None => Offer::Free,
+        };
+        if offer == Offer::Taken || !self.is_to_be_had(search, &candidate.id)? {
+            return Ok(false);
+        }
+        let takes = search.picker.takes(section, offer);
+        search.contended |= !takes;
+        Ok(takes)
+    }
+
+    /// How a section stands for the runner.
+    fn section_offer(&mut self, search: &mut Search<'_>, id: &str) -> Result<Offer, Failure> {
+        if let Some(known) = search.sections.get(id) {
+            return Ok(*known);
+        }
+        let key = Key::parse(format!("section:{id}")).map_err(|error| bad_id(id, &error))?;
+        let Needed { view, decision, .. } = self.need(search.runner, key)?;
+        let offer = match decision {
+            Decision::Extend { .. } => Offer::Mine,
+            Decision::Grant { .. } => Offer::Free,
+            Decision::Wait { .. } | Decision::WaitForSelf => {
+                self.stumble(search, view.lease);
+                Offer::Taken
+            }
+        };
+        search.sections.insert(id.to_owned(), offer);
+        Ok(offer)
+    }
+
+    /// Whether nobody holds a task or waits for it, the runner itself included.
+    fn is_to_be_had(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
+        let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
+        let Needed { view, decision, .. } = self.need(search.runner, key)?;
+        if matches!(decision, Decision::Grant { .. }) {
+            return Ok(true);
+        }
+        self.stumble(search, view.lease);
+        Ok(false)
+    }
+
+    /// Notes what stands in the way.
+    fn stumble(&self, search: &mut Search<'_>, lease: Option<(Lease, tenure_core::Liveness)>) {
+        search.contended = true;
+        let lease = lease.map(|lease| self.reader.verdict(lease));
+        search
+            .in_the_way
+            .extend(lease.filter(|(_, verdict)| verdict.over().is_none()));
+    }
+
+    /// Why nothing was found, and after how long something is due.
+    fn shortage(&self, search: &Search<'_>) -> Result<(Shortage, Option<Duration>), Failure> {
+        let db = self.reader.db;
+        let later: Option<String> = db
+            .prepare_cached("SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL")?
+            .query_row([], |row| row.get(0))?;
+        let later = later.as_deref().and_then(instant);
+        let until = later
+            .map(|at| Duration::try_from(at.duration_since(self.now().wall)).unwrap_or_default());
+        let open = "SELECT 1 FROM tasks WHERE status IN ('pending', 'in_progress') LIMIT 1";
+        let shortage = match later {
+            _ if search.contended => Shortage::Locked,
+            Some(at) => Shortage::Later { at },
+            None if db.prepare_cached(open)?.exists([])? => Shortage::Blocked,
+            None => Shortage::NothingLeft,
+        };
+        Ok((shortage, until))
+    }
+}

@@ -1,0 +1,132 @@
+//! Rows to tasks and back.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
+
+use crate::rows::{bad, number, unsigned};
+use crate::seed_tables::instant;
+
+/// Selects tasks `t` with their section `s`, with the columns in the order that [`task`] reads
+/// them.
+macro_rules! select_task {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.id, t.title, t.description, t.section_id, s.name, t.status, t.priority, ",
+            "(SELECT json_group_array(depends_on) FROM task_dependencies d WHERE d.task_id = t.id), ",
+            "t.blockers, t.created_at, t.updated_at, t.attempts, t.last_error, t.not_before, t.runner, t.token ",
+            "FROM tasks t LEFT JOIN sections s ON s.id = t.section_id ",
+            $rest
+        )
+    };
+}
+
+pub(super) use select_task;
+
+pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
+    let time = |column: usize| {
+        let text: String = row.get(column)?;
+        instant(&text).ok_or_else(|| bad(column, format!("{text:?} is not a time")))
+    };
+    let section: Option<String> = row.get(3)?;
+    let name: Option<String> = row.get(4)?;
+    let status: String = row.get(5)?;
+    let depends_on: String = row.get(7)?;
+    let not_before: Option<String> = row.get(13)?;
+    let level = row.get::<_, i64>(6)?.clamp(0, 9);
+    Ok(Task {
+        id: row.get(0)?,
+        title: row.get(1)?,
+        description: row.get(2)?,
+        section: section.map(|id| Section {
+            name: name.unwrap_or_else(|| id.clone()),
+            id,
+        }),
+        status: status
+            .parse()
+            .map_err(|error: tenure_core::task::BadStatus| bad(5, error.to_string()))?,
+        priority: u8::try_from(level)
+            .ok()
+            .and_then(Priority::new)
+            .unwrap_or_default(),
+        depends_on: serde_json::from_str(&depends_on).map_err(|error| bad(7, error.to_string()))?,
+        blockers: unsigned(row, 8)?,
+        created_at: time(9)?,
+        updated_at: time(10)?,
+        attempts: unsigned(row, 11)?,
+        last_error: row.get(12)?,
+        not_before: not_before.as_deref().and_then(instant),
+        runner: row
+            .get::<_, Option<String>>(14)?
+            .and_then(|runner| HolderId::parse(runner).ok()),
+        token: Token(unsigned(row, 15)?),
+    })
+}
+
+/// The task with this id.
+pub(super) fn by_id(db: &Connection, id: &str) -> rusqlite::Result<Option<Task>> {
+    db.prepare_cached(select_task!("WHERE t.id = ?1"))?
+        .query_row([id], task)
+        .optional()
+}
+
+/// From whom a task was taken over.
+pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>> {
+    let text: Option<String> = db
+        .prepare_cached("SELECT lost FROM tasks WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    let names: Vec<String> = text
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    Ok(names
+        .into_iter()
+        .filter_map(|name| HolderId::parse(name).ok())
+        .collect())
+}
+
+/// Writes down from whom a task was taken over.
+pub(super) fn set_lost(db: &Connection, id: &str, lost: &[HolderId]) -> rusqlite::Result<()> {
+    db.prepare_cached("UPDATE tasks SET lost = ?2 WHERE id = ?1")?
+        .execute(params![id, crate::rows::json(&lost)?])?;
+    Ok(())
+}
+
+/// Writes down who was granted a task, and from whom it was taken over by that.
+pub(crate) fn granted(
+    db: &Connection,
+    id: &str,
+    runner: &HolderId,
+    token: Token,
+) -> rusqlite::Result<()> {
+    let before: Option<(String, Option<String>)> = db
+        .prepare_cached("SELECT status, runner FROM tasks WHERE id = ?1")?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((status, before)) = before else {
+        return Ok(());
+    };
+    let unfinished = status == Status::InProgress.word();
+    let mut lost = lost(db, id)?;
+    let known = lost.len();
+    lost.retain(|name| name != runner);
+    let before = before.and_then(|name| HolderId::parse(name).ok());
+    let superseded =
+        before.filter(|before| unfinished && before != runner && !lost.contains(before));
+    if superseded.is_some() || lost.len() != known {
+        lost.extend(superseded);
+        set_lost(db, id, &lost)?;
+    }
+    db.prepare_cached("UPDATE tasks SET runner = ?2, token = ?3 WHERE id = ?1")?
+        .execute(params![id, runner.as_str(), number(token.0)])?;
+    Ok(())
+}
+
+/// Writes down that a task was taken over from somebody.
+pub(crate) fn superseded(db: &Connection, id: &str, runner: &HolderId) -> rusqlite::Result<()> {
+    let mut lost = lost(db, id)?;
+    if !lost.contains(runner) {
+        lost.push(runner.clone());
+        set_lost(db, id, &lost)?;
+    }
+    Ok(())
+}
