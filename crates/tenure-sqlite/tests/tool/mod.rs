@@ -184,6 +184,12 @@ impl Both {
             .unwrap()
             .query_row(&format!("PRAGMA journal_mode = {mode}"), [], |_| Ok(()))
             .unwrap();
+        Self::in_folder(dir)
+    }
+
+    /// The same in a folder that may have the tool's database already.
+    pub fn in_folder(dir: TempDir) -> Self {
+        let path = database(dir.path());
         Self {
             tool: Tool::at(&path, "coder"),
             store: tenure(&path),
