@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::{
-    Acquired, ErrorKind, EventKind, Forced, HolderId, Reap, Reason, Released, Renewed, Store,
+    Acquired, Busy, ErrorKind, EventKind, Forced, HolderId, Reap, Reason, Released, Renewed, Store,
     Token, Verdict, Waited,
 };
+use tenure_testkit::Ask;
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::limit::{LIMIT, within_limit};
-use tenure_testkit::{Ask, waiting};
 use tool::{Both, Tool, is_busy, task};
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -273,24 +273,29 @@ fn a_lock_that_the_tool_took_in_our_name_is_ours_and_can_be_given_back() {
     assert_eq!(both.rows(), 0);
 }
 
+/// Takes a place in the queue behind the tool.
+fn queue_up(both: &Both) -> Box<Busy> {
+    match Ask::new(&task(), "runner").waiting().once(&both.store) {
+        Acquired::Busy(busy) => busy,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_waiter_is_woken_when_the_tool_lets_go() {
     for journal in ["WAL", "DELETE"] {
         let mut both = Both::with_journal(journal);
         assert!(both.tool.acquire("t1", HOUR));
-        let store = &both.store;
+        let (key, busy, store) = (task(), queue_up(&both), &both.store);
         std::thread::scope(|scope| {
-            let (tell, queued) = std::sync::mpsc::channel();
-            // It looks again only when it is woken.
-            let ask = Ask::new(&task(), "runner").waiting_at_most(LIMIT);
-            let wait =
-                scope.spawn(move || waiting::acquire(store, &ask, |_| tell.send(()).unwrap()));
-            queued.recv_timeout(LIMIT).unwrap();
+            let wait = scope.spawn(|| store.wait(&busy.watch(&key), LIMIT).unwrap());
+            // Until it sleeps: before that, it would notice by itself.
             std::thread::sleep(Duration::from_millis(150));
             assert!(both.tool.heartbeat("t1", HOUR));
             assert!(both.tool.release("t1"));
-            assert_eq!(wait.join().unwrap().lease().holder.id.as_str(), "runner");
+            assert_eq!(wait.join().unwrap(), Waited::Changed, "{journal}");
         });
+        Ask::new(&key, "runner").granted(store);
     }
 }
 
@@ -298,10 +303,7 @@ fn a_waiter_is_woken_when_the_tool_lets_go() {
 fn a_waiter_need_not_be_woken_for_what_happened_before_it_slept() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
-    let asked = Ask::new(&task(), "runner").waiting().once(&both.store);
-    let Acquired::Busy(busy) = asked else {
-        panic!("{asked:?}");
-    };
+    let busy = queue_up(&both);
     assert!(both.tool.release("t1"));
     let waited = both.store.wait(&busy.watch(&task()), LIMIT).unwrap();
     assert_eq!(waited, Waited::Changed);
@@ -340,11 +342,7 @@ fn nobody_sees_one_half_of_a_commit() {
 fn a_waiter_sleeps_while_others_write_other_things() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
-    let asked = Ask::new(&task(), "runner").waiting().once(&both.store);
-    let Acquired::Busy(busy) = asked else {
-        panic!("{asked:?}");
-    };
-    let (key, store) = (task(), &both.store);
+    let (key, busy, store) = (task(), queue_up(&both), &both.store);
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| {
             store
