@@ -1,6 +1,6 @@
 #!/bin/sh
-# What tenure is for, to watch: four runners share the jobs of a small project, one of them is
-# killed in the middle of a job, another takes that job over, and the story of each job is told.
+# What tenure is for, to watch: four runners share the tasks of a small project, one of them is
+# killed in the middle of a task, another takes that task over, and the story of it is told.
 # Started by `make demo`, which builds the command and names it in TENURE.
 set -eu
 
@@ -8,69 +8,58 @@ tenure=${TENURE:?run this through: make demo}
 project=$(mktemp -d)
 trap 'rm -rf "$project"' EXIT
 cd "$project"
-unset TENURE_HOLDER
+unset TENURE_HOLDER TENURE_WITHIN TENURE_TASK_ID TENURE_TOKEN
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 
-say "1. A project"
-"$tenure" init
+say "1. A project with sections, tasks, and an order among them"
+"$tenure" init --quiet
+for section in Backend Frontend Docs; do "$tenure" sections add "$section" --quiet >/dev/null; done
+add() { "$tenure" tasks add "$@" --quiet >/dev/null; }
+add "Write the migration" --section Backend --priority 8
+add "Fix the login bug" --section Backend
+add "Draw the login page" --section Frontend
+add "Test the login page" --section Frontend --depends-on "Draw the login page" --depends-on "Fix the login bug"
+add "Explain the login" --section Docs
+add "Lint everything"
+add "Update the licences"
+add "Release it" --priority 9 --depends-on "Test the login page" --depends-on "Write the migration"
+"$tenure" tasks list
 
-jobs="lint build unit-tests docs package deploy"
-
-# A runner goes through the jobs. It skips what is done, and takes what nobody else is working on;
-# what somebody else is working on it leaves to them. Only a holder marks a job as done, and only
-# if it still holds it.
-cat > runner.sh <<'RUNNER'
-me=$1
-while :; do
-    left=0
-    for job in $JOBS; do
-        [ -e "done-$job" ] && continue
-        left=1
-        "$TENURE" run "$job" --as "$me" --no-wait --quiet -- sh -c '
-            [ -e "done-$TENURE_KEY" ] && exit 0
-            echo "  $TENURE_HOLDER works on $TENURE_KEY (token $TENURE_TOKEN)"
-            sleep 0.$PACE
-            "$TENURE" fence "$TENURE_KEY" --token "$TENURE_TOKEN" --quiet &&
-            echo "$TENURE_HOLDER" > "done-$TENURE_KEY" &&
-            echo "  $TENURE_HOLDER finished $TENURE_KEY"' 2>/dev/null || true
-    done
-    [ $left = 0 ] && exit 0
-    sleep 0.05
-done
-RUNNER
-
-say "2. Four runners share six jobs; runner-2 is killed in the middle of one"
-export TENURE="$tenure" JOBS="$jobs"
+say "2. Four runners share them; runner-2 is killed with SIGKILL in the middle of one"
+# The whole of a runner is one line. Only one at a time is in a section, nobody begins what waits
+# for something else, and whatever a runner that died was at is begun again by another.
+work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TOKEN)"; sleep 0.$PACE'
 pids=""
 pace=3
 for runner in runner-1 runner-2 runner-3 runner-4; do
-    PACE=$pace sh runner.sh "$runner" &
+    PACE=$pace "$tenure" tasks work --as "$runner" --quiet -- sh -c "$work" &
     [ "$runner" = runner-2 ] && victim=$!
     pids="$pids $!"
     pace=$((pace + 2))
 done
-
-# Once runner-2 holds a job: kill -9 the runner, and the tenure that holds the job for it.
-holder=""
-while [ -z "$holder" ]; do
+# Once runner-2 has a task: kill -9.
+task=""
+while [ -z "$task" ]; do
     sleep 0.02
-    holder=$("$tenure" locks list --json | tr -d ' ",' |
-        awk -F: '$1 == "key" { key = $2 } $1 == "holder" { who = $2 } $1 == "pid" && who == "runner-2" { print key, $2; exit }')
+    task=$("$tenure" locks list | awk '$1 ~ /^task:/ && $2 == "runner-2" { print $1; exit }')
 done
 kill -9 "$victim"
-kill -9 "${holder#* }"
-printf '  *** runner-2 was killed while it worked on %s\n' "${holder% *}"
-for pid in $pids; do wait "$pid" 2>/dev/null || true; done
+"$tenure" tasks list --status in_progress |
+    awk '/ runner-2 / { sub(/.* runner-2 +/, ""); printf "  *** runner-2 was killed while it worked on: %s\n", $0; exit }'
+for pid in $pids; do { wait "$pid" || true; } 2>/dev/null; done
 
-say "3. Who did what"
-for job in $jobs; do printf '  %-12s %s\n' "$job" "$(cat "done-$job")"; done
+say "3. All is done, and by whom"
+"$tenure" tasks list
 
-say "4. The story of ${holder% *}, which was taken over on proof of death"
-"$tenure" locks history "${holder% *}"
+say "4. The story of the task that was taken over, on proof of death and not on a guess"
+"$tenure" locks history "$task"
 
-say "5. Waiting in line: three ask for the same key, and get it in the order they came"
+say "5. A runner that comes too late is refused (exit 7), and nothing is changed"
+"$tenure" tasks update "$task" --status failed --as runner-2 || echo "  exit code $?"
+
+say "6. Any other key works the same: three ask, and get it in the order they came"
 "$tenure" run build --as first --quiet -- sleep 0.6 &
 sleep 0.2
 "$tenure" run build --as second --wait 1m -- echo "  second has it" &
@@ -80,5 +69,5 @@ sleep 0.1
 "$tenure" locks list
 wait
 
-say "6. Nothing is left behind"
+say "7. Nothing is left behind"
 "$tenure" locks list

@@ -55,7 +55,7 @@ pub(crate) fn open(
         db.execute_batch(&format!(
             "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = {LOG_PAGES};"
         ))?;
-        db.set_prepared_statement_cache_capacity(64);
+        db.set_prepared_statement_cache_capacity(128);
         Ok(db)
     };
     let mut db = open().map_err(|error| explain(path, error))?;

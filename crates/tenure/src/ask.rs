@@ -1,6 +1,6 @@
 //! What is wanted, in the caller's words: [`Ask`].
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub struct Ask<'a, W = Key> {
     pub(crate) tenure: &'a Tenure,
     pub(crate) wanted: W,
     pub(crate) holder: Option<HolderId>,
+    made_up: OnceCell<HolderId>,
     pub(crate) named: bool,
     pub(crate) command: Option<String>,
     pub(crate) tie: Tie,
@@ -69,6 +70,7 @@ impl<'a, W> Ask<'a, W> {
             tenure,
             wanted,
             holder: None,
+            made_up: OnceCell::new(),
             named: false,
             command: None,
             tie: Tie::ThisProcess,
@@ -181,8 +183,10 @@ impl<'a, W> Ask<'a, W> {
             (Binding::Life { .. }, _) | (_, None) => binding.clone(),
             (_, Some(_)) => self.tenure.store.this_process()?,
         };
+        // The same however often it asks.
+        let made_up = || self.made_up.get_or_init(next_made_up_name).clone();
         let holder = Holder {
-            id: self.holder.clone().unwrap_or_else(next_made_up_name),
+            id: self.holder.clone().unwrap_or_else(made_up),
             host: identity::host().to_owned(),
             command: self.command.clone(),
             binding,

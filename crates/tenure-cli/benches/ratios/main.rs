@@ -6,6 +6,7 @@
 //! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
+//! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,6 +22,7 @@ mod handoff;
 mod pairs;
 mod scale;
 mod stopwatch;
+mod tasks;
 
 /// One line of the table.
 pub(crate) struct Line {
@@ -48,11 +50,12 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 4] = [
+    let measures: [(&str, Measure); 5] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
         ("scale", scale::measure),
+        ("tasks", tasks::measure),
     ];
     for (name, measure) in measures {
         if wanted(name) {

@@ -149,6 +149,13 @@ impl Write<'_> {
         proof: &Proof,
         change: &Change,
     ) -> Result<Changed, Failure> {
+        if change.status() == Status::InProgress {
+            return Err(TaskError::BadText {
+                what: "status",
+                problem: "in_progress is not written but begun: its locks belong to it".into(),
+            }
+            .into());
+        }
         let task = self.task(id)?;
         let key = task_key(&task)?;
         let view = self.read(&key, None)?;
@@ -340,7 +347,8 @@ impl Write<'_> {
             .exists([section.id.as_str(), runner.as_str()])?)
     }
 
-    /// Gives back every section that a runner has without working in it.
+    /// Gives back every section that a runner has without working in it: it went on elsewhere, or
+    /// found nothing, and would only keep others out.
     pub(super) fn leave_idle_sections(&mut self, runner: &Runner) -> Result<(), Failure> {
         let keys = self
             .reader

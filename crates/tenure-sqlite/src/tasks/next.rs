@@ -4,11 +4,12 @@
 //! do. Where a few hundred in a row are taken (a large section that somebody has), the sections
 //! are looked at instead, one task of each: so the cost does not grow with the number of tasks.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use tenure_core::decide::{self, Decision, Seat};
 use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
 use tenure_core::{Holder, Key, Lease, Patience, Place, Task, Verdict, Waiter};
@@ -38,12 +39,13 @@ struct Search<'a> {
     contended: bool,
 }
 
-/// A ready task.
+/// A ready task. The larger goes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
+    priority: i64,
+    created_at: Reverse<String>,
     id: String,
     section: Option<String>,
-    priority: i64,
-    created_at: String,
 }
 
 impl Candidate {
@@ -52,7 +54,7 @@ impl Candidate {
             id: row.get(0)?,
             section: row.get(1)?,
             priority: row.get(2)?,
-            created_at: row.get(3)?,
+            created_at: Reverse(row.get(3)?),
         })
     }
 }
@@ -91,6 +93,7 @@ impl Write<'_> {
                 .collect();
             self.ring_next(&behind);
             let started = self.begin(&found, runner)?;
+            self.leave_idle_sections(runner)?;
             return Ok(Some(Sought::Found(Box::new(started))));
         }
         self.leave_idle_sections(runner)?;
@@ -167,36 +170,46 @@ impl Write<'_> {
 
     /// The same, section by section: the best that is not locked of each that may be had.
     fn search_sections(&mut self, search: &mut Search<'_>) -> Result<Option<Task>, Failure> {
-        let mut candidates = self.best_in(search, None, search.ahead + 1)?;
-        let mut after = String::new();
-        while let Some(section) = self.section_after(&after)? {
-            if self.section_offer(search, &section)? != Offer::Taken {
-                candidates.extend(self.best_in(search, Some(&section), 1)?);
-            }
-            after = section;
-        }
-        candidates.sort_by(|a, b| (b.priority, &a.created_at).cmp(&(a.priority, &b.created_at)));
+        let mut candidates = BinaryHeap::from(self.best_of_each_section()?);
+        candidates.extend(self.best_in(search, None, search.ahead + 1)?);
         // What was left to others in the walk is offered again, in order with the rest.
         search.picker = Picker::behind(search.ahead);
-        for candidate in candidates {
+        while let Some(candidate) = candidates.pop() {
             if self.takes(search, &candidate)? {
                 return Ok(by_id(self.reader.db, &candidate.id)?);
+            }
+            // The best of a section may be locked by itself, and the second best not.
+            let section = candidate.section.as_deref();
+            let is_open = |id: &str| search.sections.get(id) != Some(&Offer::Taken);
+            if section.is_some_and(is_open) && !self.is_to_be_had(search, &candidate.id)? {
+                candidates.extend(self.best_in(search, section, 1)?);
             }
         }
         Ok(None)
     }
 
-    /// The first section after this one in which a task is ready.
-    fn section_after(&self, after: &str) -> Result<Option<String>, Failure> {
-        let sql = "SELECT section_id FROM tasks INDEXED BY tasks_ready_in
-                   WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
-                   AND section_id > ?1 ORDER BY section_id LIMIT 1";
-        Ok(self
-            .reader
-            .db
-            .prepare_cached(sql)?
-            .query_row([after], |row| row.get(0))
-            .optional()?)
+    /// The best ready task of each section, locked or not: a few steps in the index for each,
+    /// however many tasks there are.
+    fn best_of_each_section(&self) -> Result<Vec<Candidate>, Failure> {
+        let sql = "WITH RECURSIVE section(id) AS (
+                SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    AND section_id > '' ORDER BY section_id LIMIT 1)
+                UNION ALL
+                SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    AND section_id > section.id ORDER BY section_id LIMIT 1)
+                FROM section WHERE section.id IS NOT NULL
+            )
+            SELECT id, section_id, priority, created_at FROM tasks WHERE rowid IN (
+                SELECT (SELECT rowid FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    AND section_id = section.id ORDER BY priority DESC, created_at LIMIT 1)
+                FROM section WHERE section.id IS NOT NULL
+            )";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let rows = statement.query_map([], Candidate::of)?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// The best so many ready tasks of one section that are not locked.

@@ -97,7 +97,6 @@ impl<'a> Runner<'a> {
         let mut ask = waiting::with_name(self.global, self.tenure, self.tenure.ask_for_task()?)?
             .command(self.program.shown());
         if self.global.holder.is_none() {
-            // The same for all of its tasks, or it could not keep a section between them.
             ask = ask.called(made_up_name(std::process::id()));
         }
         if let Some(ttl) = self.work.ttl {
@@ -235,7 +234,8 @@ impl<'a> Runner<'a> {
         } else {
             let loss = in_hand.take_loss();
             match in_hand.finish(&change) {
-                Ok(Changed { task, .. }) if loss.is_none() => self.note(&task, &change, &error),
+                // If the lease was lost when the command was done, nobody else was faster.
+                Ok(Changed { task, .. }) if !ended.lost => self.note(&task, &change, &error),
                 Ok(Changed { task, .. }) => self.lose(&task, loss.as_ref()),
                 Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
                     let by = lease.map(|lease| *lease);

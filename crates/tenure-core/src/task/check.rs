@@ -1,0 +1,87 @@
+//! Which texts and ids can be used.
+
+use super::{ANY, TaskError};
+use crate::key::Key;
+
+/// The longest title, in bytes.
+pub const MAX_TITLE: usize = 500;
+
+/// The longest description, in bytes.
+pub const MAX_DESCRIPTION: usize = 64 * 1024;
+
+/// Whether a title can be used.
+pub fn check_title(title: &str) -> Result<(), TaskError> {
+    let problem = if title.trim().is_empty() {
+        "is empty: say what is to be done".to_owned()
+    } else if title.len() > MAX_TITLE {
+        format!(
+            "is {} bytes long: at most {MAX_TITLE} are allowed, the rest belongs into the description",
+            title.len()
+        )
+    } else if title.contains(char::is_control) {
+        "has a control character: use one line of visible text".to_owned()
+    } else if title.trim() != title {
+        "begins or ends with white space: remove it".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(TaskError::BadText {
+        what: "title",
+        problem,
+    })
+}
+
+/// Whether a description can be used.
+pub fn check_description(description: &str) -> Result<(), TaskError> {
+    let strange = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');
+    let problem = if description.len() > MAX_DESCRIPTION {
+        format!(
+            "is {} bytes long: at most {MAX_DESCRIPTION} are allowed",
+            description.len()
+        )
+    } else if description.contains(strange) {
+        "has a control character: use visible text".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(TaskError::BadText {
+        what: "description",
+        problem,
+    })
+}
+
+/// Whether an id of a task or section can be used.
+pub fn check_id(what: &'static str, id: &str) -> Result<(), TaskError> {
+    let key = Key::parse(format!("section:{id}"));
+    let problem = match key {
+        Err(error) => format!("can't be used: {error}"),
+        Ok(_) if id == ANY => "stands for any task: choose another".to_owned(),
+        Ok(_) if id.trim() != id => "begins or ends with white space: remove it".to_owned(),
+        Ok(_) => return Ok(()),
+    };
+    Err(TaskError::BadText { what, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_say_what_is_wrong_with_them() {
+        for (title, words) in [
+            ("", "is empty"),
+            (" \n", "is empty"),
+            ("a\nb", "control character"),
+            ("a ", "white space"),
+        ] {
+            let error = check_title(title).unwrap_err().to_string();
+            assert!(error.contains(words), "{title:?}: {error}");
+        }
+        assert!(check_title(&"x".repeat(MAX_TITLE + 1)).is_err());
+        assert!(check_description("two\nlines\tand a tab").is_ok());
+        assert!(check_description("\u{1b}[31m").is_err());
+        assert!(check_id("id", "*").is_err());
+        assert!(check_id("id", " a").is_err());
+        assert!(check_id("id", "a1b2").is_ok());
+    }
+}
