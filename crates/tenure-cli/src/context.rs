@@ -60,7 +60,7 @@ pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
             "NOT_INITIALISED",
             format!(
                 "no tenure project in {} or any folder above it: run tenure init in the project's root, \
-                 or name a store with --store sqlite:PATH",
+                 or name a store with --store sqlite:PATH or --store steroids:PATH",
                 from.display()
             ),
         )
@@ -84,6 +84,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     };
     let url = match StoreUrl::parse(url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
+        StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)

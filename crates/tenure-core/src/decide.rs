@@ -136,6 +136,15 @@ fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decis
                 Verdict::Dead(_) | Verdict::Malformed => false,
             };
             if goes_on && same_holding {
+                if lease.token == Token::NONE {
+                    // Another program's, in our name: it goes on, with a number from now on.
+                    return Decision::Grant {
+                        token: view.newest.next(),
+                        reason: Reason::AlreadyOwned,
+                        ended: None,
+                        seat,
+                    };
+                }
                 return Decision::Extend {
                     token: lease.token,
                     seat,

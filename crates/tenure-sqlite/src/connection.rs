@@ -25,8 +25,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const LOG_PAGES: u32 = 400;
 
 /// Opens the database, making it if it is not there. Tells also where it really is: whoever comes
-/// by a link must meet the others at the same place.
-pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), StoreError> {
+/// by a link must meet the others at the same place. `also` is added to how SQLite opens it.
+pub(crate) fn open(
+    path: &Path,
+    boot: &BootId,
+    also: OpenFlags,
+) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
         return Err(StoreError::new(
             ErrorKind::NotAStore,
@@ -40,7 +44,8 @@ pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | also;
     let open = || -> rusqlite::Result<Connection> {
         let mut db = Connection::open_with_flags(path, flags)?;
         db.busy_handler(Some(pause))?;
@@ -55,8 +60,20 @@ pub(crate) fn open(path: &Path, boot: &BootId) -> Result<(Connection, PathBuf), 
     };
     let mut db = open().map_err(|error| explain(path, error))?;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    schema::prepare(&real, &mut db, boot)?;
+    if let Err(error) = schema::prepare(&real, &mut db, boot) {
+        leave_no_log(&db, &real);
+        return Err(error);
+    }
     Ok((db, real))
+}
+
+/// Before a database is closed that is refused: the log that only looking at it has made goes, one
+/// that somebody else has written stays as it is.
+pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let written = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, written);
 }
 
 /// Which file has this name: its device and inode.

@@ -6,6 +6,7 @@ use rusqlite::ffi;
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::connection::PATIENCE;
+use crate::seed_tables::Seed;
 
 /// Puts an error of SQLite into words.
 pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
@@ -73,10 +74,15 @@ fn may_not_write(path: &Path) -> bool {
     refuses(path) || path.parent().is_some_and(refuses)
 }
 
-/// Puts an error of a commit into words: some leave it open whether the commit happened.
-pub(crate) fn explain_commit(path: &Path, error: rusqlite::Error) -> StoreError {
+/// Puts an error of a commit into words: some leave it open whether the commit happened. One to
+/// two files may have happened in the first when it fails in the second, unless it could not begin.
+pub(crate) fn explain_commit(path: &Path, seed: Seed, error: rusqlite::Error) -> StoreError {
     let mut fault = explain(path, error);
-    if fault.kind == ErrorKind::Io {
+    let unknown = match seed {
+        Seed::Own => fault.kind == ErrorKind::Io,
+        Seed::Attached => fault.kind != ErrorKind::Contended,
+    };
+    if unknown {
         fault.kind = ErrorKind::OutcomeUnknown;
         fault.what = format!(
             "writing {} failed, and it is not known whether the change was kept",

@@ -12,6 +12,7 @@
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
 //! | `seed_tables` | `task_locks` and `section_locks`, which other programs read and write too |
+//! | `foreign` | the same two tables in a live database of another program |
 //! | `history` | events: append, count, prune, tell |
 //! | `schema` | tables, versions, migration |
 //! | `connection` | opening, pragmas, patience |
@@ -34,6 +35,7 @@
 mod claims;
 mod connection;
 mod fault;
+mod foreign;
 mod history;
 mod rows;
 mod schema;

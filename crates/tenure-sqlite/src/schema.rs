@@ -9,12 +9,13 @@ use rusqlite::{Connection, TransactionBehavior};
 use tenure_core::{BootId, ErrorKind, StoreError};
 
 use crate::fault::explain;
+use crate::foreign;
 
 /// The version this code reads and writes.
 pub const VERSION: i32 = 2;
 
 /// "tenr" in ASCII.
-const APPLICATION: i32 = 0x7465_6e72;
+pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
 /// What turns version `n` into `n + 1`, by index.
 const MIGRATIONS: [&str; VERSION as usize] =
@@ -50,7 +51,7 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result
             ),
         )
         .fix("use the newer tenure; nothing was changed")),
-        Found::Foreign => Err(foreign(path)),
+        Found::Foreign => Err(of_another_program(path, db)),
         Found::Empty if was_complete => Err(StoreError::new(
             ErrorKind::Damaged,
             format!("{} has been emptied", path.display()),
@@ -58,7 +59,7 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result
         .fix("what was held in it is lost; to begin anew, remove it and run tenure init")),
         Found::Empty | Found::Ours(_) => {
             if !migrate(db, boot).map_err(|error| explain(path, error))? {
-                return Err(foreign(path));
+                return Err(of_another_program(path, db));
             }
             // A power cut that undid all of this would bring back tokens that were given by then.
             sync(path, db)?;
@@ -71,9 +72,14 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result
     }
 }
 
-fn foreign(path: &Path) -> StoreError {
-    let what = format!("{} is a database of another program", path.display());
-    StoreError::new(ErrorKind::NotAStore, what).fix("name another file; nothing was changed")
+fn of_another_program(path: &Path, db: &Connection) -> StoreError {
+    let place = path.display();
+    let what = format!("{place} is a database of another program");
+    let fix = match foreign::has_lock_tables(db, "main") {
+        Ok(true) => format!("to share its locks, write steroids:{place}; nothing was changed"),
+        Ok(false) | Err(_) => "name another file; nothing was changed".into(),
+    };
+    StoreError::new(ErrorKind::NotAStore, what).fix(fix)
 }
 
 /// Where the lives of those who use a database are kept: beside it.
@@ -129,7 +135,8 @@ fn migrate(db: &mut Connection, boot: &BootId) -> rusqlite::Result<bool> {
 
 /// Makes all that was committed survive a power cut.
 pub(crate) fn sync(path: &Path, db: &Connection) -> Result<(), StoreError> {
-    let fold = "PRAGMA wal_checkpoint(PASSIVE)";
+    // Ours only: without the name, it would be every database that is attached.
+    let fold = "PRAGMA main.wal_checkpoint(PASSIVE)";
     let busy = db
         .query_row(fold, [], |row| row.get::<_, bool>(0))
         .map_err(|error| explain(path, error))?;

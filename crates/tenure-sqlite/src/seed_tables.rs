@@ -3,6 +3,9 @@
 //! For `task:` and `section:` keys the row in these tables is the lock, and the row in `leases`
 //! is what tenure knows beyond it (token, process, boot clock). Both are written in one
 //! transaction. When they disagree, somebody else wrote the seed's table, and that table counts.
+//!
+//! The two tables are in our own database, or in another program's that is attached to it: see
+//! [`crate::foreign`].
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -13,8 +16,27 @@ use tenure_core::{
     Liveness, StoreError, Token,
 };
 
+use crate::foreign;
 use crate::rows;
 use crate::write::Failure;
+
+/// In which database the two tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seed {
+    /// In ours.
+    Own,
+    /// In another program's.
+    Attached,
+}
+
+impl Seed {
+    fn schema(self) -> &'static str {
+        match self {
+            Self::Own => "main",
+            Self::Attached => "seed",
+        }
+    }
+}
 
 /// Which of the two tables a key is kept in.
 #[derive(Debug, Clone, Copy)]
@@ -52,33 +74,60 @@ impl Table {
         }
     }
 
-    fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Task => "task",
             Self::Section => "section",
         }
     }
 
-    fn select(self) -> &'static str {
-        match self {
-            Self::Task => {
-                "SELECT task_id, runner_id, acquired_at, expires_at, heartbeat_at FROM task_locks"
-            }
-            Self::Section => {
-                "SELECT section_id, runner_id, acquired_at, expires_at, acquired_at FROM section_locks"
-            }
-        }
+    /// Its columns; a section has no heartbeat.
+    pub(crate) fn columns(self) -> Vec<String> {
+        let id = format!("{}_id", self.kind());
+        let heard = match self {
+            Self::Task => Some("heartbeat_at"),
+            Self::Section => None,
+        };
+        let others = ["runner_id", "acquired_at", "expires_at"];
+        std::iter::once(id)
+            .chain(others.into_iter().chain(heard).map(str::to_owned))
+            .collect()
+    }
+
+    /// Selects its rows, without those that are known to be leaving.
+    fn select(self, seed: Seed) -> String {
+        let (kind, schema) = (self.kind(), seed.schema());
+        let heard = match self {
+            Self::Task => "heartbeat_at",
+            Self::Section => "acquired_at",
+        };
+        let stays = match seed {
+            Seed::Own => String::from("true"),
+            Seed::Attached => format!(
+                "NOT EXISTS (SELECT 1 FROM main.leaving WHERE leaving.key = '{kind}:' || held.{kind}_id
+                 AND leaving.runner = held.runner_id AND leaving.expires_at = held.expires_at)"
+            ),
+        };
+        format!(
+            "SELECT {kind}_id, runner_id, acquired_at, expires_at, {heard}
+             FROM {schema}.{kind}_locks AS held WHERE {stays}"
+        )
     }
 
     /// The row of one id.
-    pub(crate) fn read(self, db: &Connection, id: &str) -> rusqlite::Result<Option<SeedRow>> {
-        let sql = format!("{} WHERE {}_id = ?1", self.select(), self.kind());
+    pub(crate) fn read(
+        self,
+        seed: Seed,
+        db: &Connection,
+        id: &str,
+    ) -> rusqlite::Result<Option<SeedRow>> {
+        let sql = format!("{} AND {}_id = ?1", self.select(seed), self.kind());
         db.prepare_cached(&sql)?.query_row([id], row).optional()
     }
 
     /// Every row, with its key. A row whose id can't be a key is of no use to anybody and left out.
-    pub(crate) fn all(self, db: &Connection) -> rusqlite::Result<Vec<(Key, SeedRow)>> {
-        let mut statement = db.prepare_cached(self.select())?;
+    pub(crate) fn all(self, seed: Seed, db: &Connection) -> rusqlite::Result<Vec<(Key, SeedRow)>> {
+        let mut statement = db.prepare_cached(&self.select(seed))?;
         let rows = statement
             .query_map([], row)?
             .collect::<Result<Vec<_>, _>>()?;
@@ -86,6 +135,13 @@ impl Table {
             .into_iter()
             .filter_map(|row| Some((Key::parse(format!("{}:{}", self.kind(), row.id)).ok()?, row)))
             .collect())
+    }
+}
+
+impl SeedRow {
+    /// Who has it.
+    pub(crate) fn runner(&self) -> &str {
+        &self.runner
     }
 }
 
@@ -100,28 +156,34 @@ fn row(row: &Row<'_>) -> rusqlite::Result<SeedRow> {
 }
 
 /// Writes the seed's row of a lease, if its key has one.
-pub(crate) fn write(db: &Connection, lease: &Lease) -> Result<(), Failure> {
+pub(crate) fn write(seed: Seed, db: &Connection, lease: &Lease) -> Result<(), Failure> {
     let Some((table, id)) = Table::of(&lease.key) else {
         return Ok(());
     };
+    let expires_at = rows::time(lease.expires.wall);
+    if seed == Seed::Attached {
+        foreign::note_replacement(db, lease)?;
+        foreign::forget(db, lease, &expires_at)?;
+    }
+    let schema = seed.schema();
     let sql = match table {
-        Table::Task => {
-            "INSERT INTO task_locks (task_id, runner_id, acquired_at, expires_at, heartbeat_at)
+        Table::Task => format!(
+            "INSERT INTO {schema}.task_locks (task_id, runner_id, acquired_at, expires_at, heartbeat_at)
              VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (task_id) DO UPDATE SET
              runner_id = ?2, acquired_at = ?3, expires_at = ?4, heartbeat_at = ?5"
-        }
+        ),
         // No heartbeat in this table: ?5 is only named so that both statements take the same.
-        Table::Section => {
-            "INSERT INTO section_locks (section_id, runner_id, acquired_at, expires_at)
+        Table::Section => format!(
+            "INSERT INTO {schema}.section_locks (section_id, runner_id, acquired_at, expires_at)
              SELECT ?1, ?2, ?3, ?4 WHERE ?5 IS NOT NULL ON CONFLICT (section_id) DO UPDATE SET
              runner_id = ?2, acquired_at = ?3, expires_at = ?4"
-        }
+        ),
     };
-    let written = db.prepare_cached(sql)?.execute(params![
+    let written = db.prepare_cached(&sql)?.execute(params![
         id,
         lease.holder.id.as_str(),
         rows::time(lease.acquired_at),
-        rows::time(lease.expires.wall),
+        expires_at,
         rows::time(lease.heartbeat_at),
     ]);
     match written {
@@ -129,28 +191,33 @@ pub(crate) fn write(db: &Connection, lease: &Lease) -> Result<(), Failure> {
             if failure.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
         {
             let kind = table.kind();
-            Err(
-                StoreError::new(ErrorKind::NotFound, format!("there is no {kind} {id}"))
-                    .fix(format!(
-                        "lock an existing {kind}, or use a key without the prefix {kind}:"
-                    ))
-                    .into(),
-            )
+            let fix = match seed {
+                Seed::Own => {
+                    format!("lock an existing {kind}, or use a key without the prefix {kind}:")
+                }
+                Seed::Attached => {
+                    format!("lock a {kind} that the other program knows, by its whole id")
+                }
+            };
+            let missing =
+                StoreError::new(ErrorKind::NotFound, format!("there is no {kind} {id}")).fix(fix);
+            Err(missing.into())
         }
         other => Ok(other.map(|_| ())?),
     }
 }
 
 /// Removes the seed's row of a key, if it has one.
-pub(crate) fn remove(db: &Connection, key: &Key) -> rusqlite::Result<()> {
+pub(crate) fn remove(seed: Seed, db: &Connection, key: &Key) -> rusqlite::Result<()> {
     let Some((table, id)) = Table::of(key) else {
         return Ok(());
     };
-    let sql = match table {
-        Table::Task => "DELETE FROM task_locks WHERE task_id = ?1",
-        Table::Section => "DELETE FROM section_locks WHERE section_id = ?1",
-    };
-    db.prepare_cached(sql)?.execute([id])?;
+    if seed == Seed::Attached {
+        foreign::note_removal(db, key)?;
+    }
+    let (kind, schema) = (table.kind(), seed.schema());
+    let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE {kind}_id = ?1");
+    db.prepare_cached(&sql)?.execute([id])?;
     Ok(())
 }
 

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::watch::Watches;
 use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
 
 use crate::connection;
 use crate::fault::{explain, explain_commit};
+use crate::foreign::{self, Foreign};
 use crate::history::Keep;
 use crate::schema;
+use crate::seed_tables::Seed;
 use crate::view::Reader;
 use crate::write::{Failure, Write};
 
@@ -59,6 +61,8 @@ pub struct SqliteStore {
     real: PathBuf,
     /// Which file it is: device and inode.
     file: (u64, u64),
+    /// The other program's database, if the seed's tables are in one.
+    pub(crate) foreign: Option<Foreign>,
     pub(crate) lives: LifeFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
     pub(crate) life: OnceLock<Life>,
@@ -77,16 +81,29 @@ struct Database {
 impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let (connection, real) = connection::open(path, &options.clock.now().boot)?;
+        let boot = options.clock.now().boot;
+        let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
+        Self::assemble(connection, path, &real, None, options)
+    }
+
+    /// The store of a database that is open: `named` for people, `real` where it is.
+    pub(crate) fn assemble(
+        connection: Connection,
+        named: &Path,
+        real: &Path,
+        foreign: Option<Foreign>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             db: Mutex::new(Database {
                 connection,
                 commits: 0,
             }),
-            file: connection::which_file(path)?,
-            path: path.to_owned(),
-            lives: LifeFolder::new(schema::lives_of(&real)),
-            real,
+            file: connection::which_file(if foreign.is_some() { real } else { named })?,
+            path: named.to_owned(),
+            foreign,
+            lives: LifeFolder::new(schema::lives_of(real)),
+            real: real.to_owned(),
             life: OnceLock::new(),
             beginning: Mutex::new(()),
             watches: Watches::default(),
@@ -95,7 +112,7 @@ impl SqliteStore {
         })
     }
 
-    /// Where the database is.
+    /// Where the database is: the other program's, if it is shared with one.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -138,6 +155,53 @@ impl SqliteStore {
         Revision(u64::from(others) << 32 | u64::from(here))
     }
 
+    /// The revision at this moment.
+    pub(crate) fn revision_now(&self) -> Result<Revision, StoreError> {
+        let db = self.lock();
+        let others = self.others(&db.connection);
+        let others = others.map_err(|error| explain(&self.path, error))?;
+        Ok(self.revision(others, db.commits))
+    }
+
+    /// Changes whenever another connection has committed something.
+    fn others(&self, db: &Connection) -> rusqlite::Result<u32> {
+        let ours = db
+            .prepare_cached("PRAGMA main.data_version")?
+            .query_row([], |row| row.get::<_, u32>(0))?;
+        Ok(match self.foreign {
+            None => ours,
+            Some(_) => ours.wrapping_add(foreign::version(db)?),
+        })
+    }
+
+    /// Where the seed's tables are.
+    fn seed(&self) -> Seed {
+        match self.foreign {
+            None => Seed::Own,
+            Some(_) => Seed::Attached,
+        }
+    }
+
+    /// Lends the connection for a look that needs no transaction.
+    pub(crate) fn with_connection<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+        look(&self.lock().connection)
+    }
+
+    /// Whoever came by the same name to another file would lock there, beside us.
+    fn still_there(&self) -> Result<(), StoreError> {
+        let file = match &self.foreign {
+            None => &self.path,
+            Some(foreign) => {
+                foreign.still_there()?;
+                &self.real
+            }
+        };
+        if connection::which_file(file)? == self.file {
+            return Ok(());
+        }
+        Err(connection::replaced(file))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Database> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,10 +230,8 @@ impl SqliteStore {
         &self,
         verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), TaskError> {
-        // Whoever comes now would lock in another file, beside us.
-        if connection::which_file(&self.path)? != self.file {
-            return Err(connection::replaced(&self.path).into());
-        }
+        self.still_there()?;
+        let seed = self.seed();
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
@@ -184,7 +246,11 @@ impl SqliteStore {
             lives: &self.lives,
             now: &now,
             us: self.life.get().map(Life::id),
+            seed,
         };
+        if seed == Seed::Attached {
+            foreign::settle(&tx).map_err(|error| explain(&self.path, error))?;
+        }
         let keep = Keep {
             age: self.options.history_age,
             events: self.options.history_events,
@@ -196,9 +262,11 @@ impl SqliteStore {
         };
         let answer = verb(&mut write).map_err(|failure| self.explain(failure))?;
         let rings = std::mem::take(&mut write.rings);
-        let seen = data_version(&tx).map_err(|error| explain(&self.path, error))?;
+        let seen = self
+            .others(&tx)
+            .map_err(|error| explain(&self.path, error))?;
         tx.commit()
-            .map_err(|error| explain_commit(&self.path, error))?;
+            .map_err(|error| explain_commit(&self.path, seed, error))?;
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
@@ -218,31 +286,31 @@ impl SqliteStore {
         schema::sync(&self.real, &self.lock().connection)
     }
 
-    /// One read transaction: a consistent picture, without holding anybody up.
+    /// One read transaction: a consistent picture, without holding anybody up. Of two files there
+    /// is such a picture only while nobody commits, so that takes the write locks for a moment.
     pub(crate) fn read<T>(
         &self,
         verb: impl FnOnce(&Reader<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
+        let seed = self.seed();
         let mut db = self.lock();
         let commits = db.commits;
         let look = || {
-            let tx = db.connection.transaction()?;
+            let tx = db.connection.transaction_with_behavior(match seed {
+                Seed::Own => TransactionBehavior::Deferred,
+                Seed::Attached => TransactionBehavior::Immediate,
+            })?;
             let now = self.options.clock.now();
             let reader = Reader {
                 db: &tx,
                 lives: &self.lives,
                 now: &now,
                 us: self.life.get().map(Life::id),
+                seed,
             };
             let answer = verb(&reader)?;
-            Ok((answer, self.revision(data_version(&tx)?, commits)))
+            Ok((answer, self.revision(self.others(&tx)?, commits)))
         };
         look().map_err(|error| explain(&self.path, error))
     }
-}
-
-/// Changes whenever another connection has committed something.
-fn data_version(db: &Connection) -> rusqlite::Result<u32> {
-    db.prepare_cached("PRAGMA data_version")?
-        .query_row([], |row| row.get(0))
 }

@@ -19,7 +19,7 @@ use crate::store::SqliteStore;
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            any_key: true,
+            any_key: self.foreign.is_none(),
             leases: true,
             fencing: true,
             queue: true,
@@ -42,10 +42,12 @@ impl Store for SqliteStore {
     }
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
+        self.admit(&claim.key)?;
         self.with_room(|room| self.try_acquire(claim, room))
     }
 
     fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
+        self.admit(&grant.key)?;
         let (answer, _) = self.write(|write| {
             let view = write.read(&grant.key, None)?;
             let may = decide::renew(&view, grant);
@@ -62,6 +64,7 @@ impl Store for SqliteStore {
     }
 
     fn release(&self, grant: &Grant) -> Result<Released, StoreError> {
+        self.admit(&grant.key)?;
         let (answer, _) = self.write(|write| {
             let view = write.read(&grant.key, None)?;
             let may = decide::release(&view, grant);
@@ -91,6 +94,7 @@ impl Store for SqliteStore {
     }
 
     fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError> {
+        self.admit(key)?;
         let (answer, _) = self.write(|write| {
             let view = write.read(key, None)?;
             let Some((lease, _)) = view.lease else {
@@ -110,6 +114,7 @@ impl Store for SqliteStore {
     }
 
     fn fence(&self, key: &Key, token: Token) -> Result<Fenced, StoreError> {
+        self.admit(key)?;
         let (answer, _) = self.read(|reader| {
             let (lease, _) = reader.lease(key)?;
             let view = View {
@@ -127,6 +132,7 @@ impl Store for SqliteStore {
     }
 
     fn inspect(&self, key: &Key) -> Result<Snapshot, StoreError> {
+        self.admit(key)?;
         let (mut snapshot, revision) = self.read(|reader| {
             let (lease, _) = reader.lease(key)?;
             let lease = lease.map(|lease| reader.verdict(lease));
@@ -173,8 +179,8 @@ impl Store for SqliteStore {
         let life = self.life()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.bell.generation();
-        let ((), revision) = self.read(|_| Ok(()))?;
-        if revision != watched.seen {
+        let lookout = self.lookout(watched.key)?;
+        if self.revision_now()? != watched.seen {
             return Ok(Waited::Changed);
         }
         for ahead in &watched.ahead {
@@ -183,13 +189,11 @@ impl Store for SqliteStore {
                 bell::ring(&lives, &life);
             });
         }
-        match self.bell.wait(life.as_fd(), generation, timeout) {
-            Ok(true) => Ok(Waited::Changed),
-            Ok(false) => Ok(Waited::TimedOut),
-            Err(error) => {
-                Err(StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error))
-            }
-        }
+        Ok(if self.listen(life, generation, lookout, timeout)? {
+            Waited::Changed
+        } else {
+            Waited::TimedOut
+        })
     }
 
     fn wake(&self) {

@@ -9,7 +9,7 @@ use tenure_core::{
 use tenure_host::{LifeFolder, liveness};
 
 use crate::rows::{self, select_lease, select_ticket};
-use crate::seed_tables::{self, Table};
+use crate::seed_tables::{self, Seed, Table};
 
 /// Where the reader stands.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) now: &'a Moment,
     /// Our own life, which needs no probing.
     pub(crate) us: Option<&'a LifeId>,
+    /// Where the seed's tables are.
+    pub(crate) seed: Seed,
 }
 
 /// A view, and what was found out on the way.
@@ -54,13 +56,34 @@ impl Reader<'_> {
         let Some((table, id)) = Table::of(key) else {
             return Ok((ours.map(|lease| self.judge(lease)), None));
         };
-        let merged = seed_tables::merge(key, ours, table.read(self.db, id)?);
+        let seed_tables::Merged { lease, overruled } =
+            seed_tables::merge(key, ours, table.read(self.seed, self.db, id)?);
+        let overruled = match self.seed {
+            Seed::Own => overruled,
+            Seed::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
+        };
         Ok((
-            merged
-                .lease
-                .map(|(lease, known)| self.judge_unless(lease, known)),
-            merged.overruled,
+            lease.map(|(lease, known)| self.judge_unless(lease, known)),
+            overruled,
         ))
+    }
+
+    /// Beside another program it is nothing unusual that a lease which is over was removed or taken
+    /// over there, or that a process was killed before its row was written: if the lease is over by
+    /// itself, that is the proof.
+    fn how_it_ended(&self, (lease, outside): (Lease, Evidence), gone: bool) -> (Lease, Evidence) {
+        let (lease, verdict) = self.verdict(self.judge(lease));
+        let proof = match (verdict.over(), outside) {
+            (Some(proof), _) => proof.clone(),
+            (None, Evidence::Forced { by, .. }) if gone => Evidence::Forced {
+                by,
+                reason: Some(
+                    "its row is not in the lock table: removed outside tenure, or never written by a process that was killed".into(),
+                ),
+            },
+            (None, outside) => outside,
+        };
+        (lease, proof)
     }
 
     fn judge(&self, lease: Lease) -> (Lease, Liveness) {
@@ -153,7 +176,7 @@ impl Reader<'_> {
         }
         let mut seeds = BTreeMap::new();
         for table in [Table::Task, Table::Section] {
-            seeds.extend(table.all(self.db)?);
+            seeds.extend(table.all(self.seed, self.db)?);
         }
         let mut queues: BTreeMap<Key, Vec<Waiter>> = BTreeMap::new();
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;

@@ -92,7 +92,7 @@ impl Write<'_> {
 
     pub(crate) fn remove(&mut self, key: &Key) -> Result<(), Failure> {
         self.remove_ours(key)?;
-        seed_tables::remove(self.reader.db, key)?;
+        seed_tables::remove(self.reader.seed, self.reader.db, key)?;
         self.ring_seekers_of(key)
     }
 
@@ -175,7 +175,7 @@ impl Write<'_> {
                 lease.expires.boot.0,
                 rows::nanos(lease.expires.since_boot),
             ])?;
-        seed_tables::write(self.reader.db, lease)
+        seed_tables::write(self.reader.seed, self.reader.db, lease)
     }
 
     /// Raises the counter by more than a power cut can undo.

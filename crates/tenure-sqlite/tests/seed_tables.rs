@@ -399,3 +399,18 @@ fn a_row_of_another_program_has_no_token_that_anybody_could_use() {
     );
     assert_eq!(project.rows("task_locks").len(), 1);
 }
+
+#[test]
+fn a_row_of_another_program_in_our_name_gets_a_token_when_we_ask_for_it() {
+    let project = Project::new();
+    project.sql(
+        "INSERT INTO task_locks (task_id, runner_id, expires_at)
+         VALUES ('t1', 'runner-1', datetime('now', '+1 hour'))",
+    );
+    let ask = Ask::new(&task(), "runner-1").detached();
+    let (lease, reason) = ask.granted_for(&project.store);
+    assert_eq!(reason, Reason::AlreadyOwned);
+    assert_ne!(lease.token, Token::NONE);
+    let released = project.store.release(&lease.grant()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+}

@@ -19,12 +19,15 @@ use crate::tasks::AnyTask;
 /// ```
 /// use tenure::StoreUrl;
 /// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
+/// assert!(StoreUrl::parse("steroids:.steroids/steroids.db").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// A database file.
     Sqlite(PathBuf),
+    /// A live database of another program, whose two lock tables are shared.
+    Steroids(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -32,11 +35,15 @@ pub enum StoreUrl {
 pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(
-        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db"
+        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
+         or steroids:PATH, for example steroids:.steroids/steroids.db"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
-    #[error("{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db")]
+    #[error(
+        "{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
+         or steroids:PATH, for example steroids:.steroids/steroids.db"
+    )]
     NoPlace(String),
 }
 
@@ -44,8 +51,9 @@ impl StoreUrl {
     /// Takes a text as the address of a store, if it is one.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
         match text.split_once(':') {
-            Some(("sqlite", "")) => Err(BadUrl::NoPlace(text.to_owned())),
+            Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -55,6 +63,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
         }
     }
 }
@@ -82,16 +91,18 @@ impl Tenure {
         };
         let store = match url {
             StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, options)?),
+            StoreUrl::Steroids(path) => Arc::new(SqliteStore::open_foreign(path, options)?),
         };
         let identity = match url {
-            StoreUrl::Sqlite(path) => match path.metadata() {
+            StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => match path.metadata() {
                 Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
                 Err(_) => String::new(),
             },
         };
         Ok(Self {
             store: Arc::<SqliteStore>::clone(&store),
-            tasks: Some(store),
+            // Those of another program are its own business.
+            tasks: matches!(url, StoreUrl::Sqlite(_)).then_some(store),
             clock,
             config,
             identity,
