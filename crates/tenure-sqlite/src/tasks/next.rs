@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Row, params};
 use tenure_core::decide::{self, Decision, Seat};
 use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
-use tenure_core::{Holder, Key, Lease, Patience, Place, Task, Verdict, Waiter};
+use tenure_core::{Holder, Key, Lease, Patience, Place, Reason, Task, Verdict, Waiter};
 
 use super::bad_id;
 use super::flow::{Needed, any_task};
@@ -260,7 +260,11 @@ impl Write<'_> {
         let key = Key::parse(format!("section:{id}")).map_err(|error| bad_id(id, &error))?;
         let Needed { view, decision, .. } = self.need(search.runner, key)?;
         let offer = match decision {
-            Decision::Extend { .. } => Offer::Mine,
+            Decision::Extend { .. }
+            | Decision::Grant {
+                reason: Reason::AlreadyOwned,
+                ..
+            } => Offer::Mine,
             Decision::Grant { .. } => Offer::Free,
             Decision::Wait { .. } | Decision::WaitForSelf => {
                 self.stumble(search, view.lease);
@@ -275,7 +279,7 @@ impl Write<'_> {
     fn is_to_be_had(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let Needed { view, decision, .. } = self.need(search.runner, key)?;
-        if matches!(decision, Decision::Grant { .. }) {
+        if matches!(decision, Decision::Grant { reason, .. } if reason != Reason::AlreadyOwned) {
             return Ok(true);
         }
         self.stumble(search, view.lease);
