@@ -41,12 +41,6 @@ impl Answer {
         self
     }
 
-    /// Ends with another code.
-    pub(crate) fn exit(mut self, exit: Exit) -> Self {
-        self.exit = exit;
-        self
-    }
-
     /// For a command whose output is not ours.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self {
@@ -268,14 +262,16 @@ fn say(text: &str) -> std::io::Result<()> {
 /// Writes a line of progress to stderr, unless told to be quiet.
 pub(crate) fn remark(global: &Global, text: &str) {
     if !global.quiet && !global.json {
-        let _ = writeln!(anstream::stderr(), "tenure: {text}");
+        // In one piece: others write there too.
+        let _ = anstream::stderr().write_all(format!("tenure: {text}\n").as_bytes());
     }
 }
 
 /// Writes an error to stderr.
 pub(crate) fn complain(message: &str) {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    let _ = writeln!(anstream::stderr(), "{red}Error:{red:#} {message}");
+    let line = format!("{red}Error:{red:#} {message}\n");
+    let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
 /// Words that could not be parsed. `--help` and `--version` come this way too.

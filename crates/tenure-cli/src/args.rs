@@ -168,7 +168,7 @@ pub(crate) struct Asking {
     #[command(flatten)]
     pub(crate) waits: Waits,
     /// 0 low to 9 high [default: 5]. A minute of waiting is worth one
-    #[arg(long, value_name = "N", value_parser = priority)]
+    #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
 }
 

@@ -249,12 +249,13 @@ fn is_same_holding(view: &View, claim: &Claim) -> bool {
     same_tie && claim.named && lease.holder.id == claim.holder.id
 }
 
-/// Whether the claim's own process has the lease, in the same name.
+/// Whether the claim's own process has the lease, in the same name, or the same chosen name has
+/// it without a process that keeps it.
 fn is_kept_by_asker(view: &View, claim: &Claim) -> bool {
     view.lease.as_ref().is_some_and(|(lease, _)| {
-        lease.holder.life().is_some()
+        lease.holder.id == claim.holder.id
             && lease.holder.life() == claim.holder.life()
-            && lease.holder.id == claim.holder.id
+            && (claim.named || lease.holder.life().is_some())
     })
 }
 

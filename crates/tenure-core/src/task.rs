@@ -21,7 +21,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::check::{check_description, check_id, check_title};
+pub use self::check::{check_description, check_id, check_title, tidy};
 pub use self::error::{BadLine, TaskError};
 pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, may_change,

@@ -19,6 +19,7 @@ use rustix::time::{
 };
 use tenure_core::LifeId;
 
+use crate::clock::since_boot;
 use crate::life::LifeFolder;
 
 /// Rings the bell of a life. Nobody at home is no error: the dead need no waking. Whoever is not
@@ -65,11 +66,13 @@ impl Bell {
     /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the life.
     /// Time spent asleep counts.
     pub fn wait(&self, pipe: BorrowedFd<'_>, seen: u32, timeout: Duration) -> io::Result<bool> {
+        let began = since_boot();
+        let left = || timeout.saturating_sub(since_boot().saturating_sub(began));
         let mut state = self.lock();
         while state.listening && state.generation == seen {
             let (next, waited) = self
                 .changed
-                .wait_timeout(state, timeout)
+                .wait_timeout(state, left())
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() {
@@ -79,12 +82,12 @@ impl Bell {
         if state.generation != seen {
             return Ok(true);
         }
-        if state.listening || timeout.is_zero() {
+        if state.listening || left().is_zero() {
             return Ok(false);
         }
         state.listening = true;
         drop(state);
-        let heard = listen(pipe, timeout);
+        let heard = listen(pipe, left());
         let mut state = self.lock();
         state.listening = false;
         if matches!(heard, Ok(true)) {

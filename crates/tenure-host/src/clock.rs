@@ -39,10 +39,15 @@ impl Clock for HostClock {
             .and_then(|nanos| Timestamp::new(wall.tv_sec, nanos).ok());
         Moment {
             wall: wall.unwrap_or(Timestamp::UNIX_EPOCH),
-            since_boot: duration(clock_gettime(ClockId::Boottime)),
+            since_boot: since_boot(),
             boot: self.boot.clone(),
         }
     }
+}
+
+/// Time since boot, that spent asleep counted.
+pub(crate) fn since_boot() -> Duration {
+    duration(clock_gettime(ClockId::Boottime))
 }
 
 fn duration(time: Timespec) -> Duration {

@@ -65,10 +65,11 @@ impl Write<'_> {
         let (seat, ahead) = match decision {
             Decision::Wait { seat, ahead } => (*seat, *ahead),
             Decision::WaitForSelf if claim.patience == Patience::Queue => {
+                let holder = view.lease.as_ref().map(|(lease, _)| &lease.holder.id);
                 let step = Step {
                     waiter: claim.holder.id.clone(),
                     key: claim.key.clone(),
-                    holder: claim.holder.id.clone(),
+                    holder: holder.unwrap_or(&claim.holder.id).clone(),
                 };
                 return Ok(Acquired::Deadlock(Cycle(vec![step])));
             }

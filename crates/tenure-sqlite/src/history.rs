@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
-use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Lease, Reason};
+use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Key, Lease, Reason};
 
 use crate::rows::{self, select_event};
 
@@ -119,6 +119,20 @@ fn prune(db: &Connection, newest: i64, now: Timestamp, keep: Keep) -> rusqlite::
         newest
     ])?;
     Ok(())
+}
+
+/// Why the last lease of a key ended, if the last that is known of it is that it ran out or its
+/// holder died.
+pub(crate) fn last_end(db: &Connection, key: &Key) -> rusqlite::Result<Option<Evidence>> {
+    let query = HistoryQuery {
+        key: Some(key.clone()),
+        since: None,
+        limit: Some(1),
+    };
+    let last = tell(db, &query)?.pop();
+    Ok(last
+        .filter(|event| matches!(event.kind, EventKind::Expired | EventKind::Dead))
+        .and_then(|event| event.evidence))
 }
 
 /// The newest events that match, oldest first.

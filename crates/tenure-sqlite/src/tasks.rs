@@ -30,7 +30,7 @@ pub(crate) use rows::{granted, superseded};
 use tenure_core::task::{
     Change, Changed, Edit, NewTask, Proof, Runner, Sought, Starting, TaskQuery,
 };
-use tenure_core::{Section, StoreError, Task, TaskError};
+use tenure_core::{Holder, Lease, Section, StoreError, Task, TaskError, Token};
 
 use crate::store::SqliteStore;
 
@@ -72,7 +72,9 @@ impl SqliteStore {
     /// Tasks: those in progress first, then the pending ones and so on; in each, the most urgent
     /// first, then the oldest.
     pub fn tasks(&self, query: &TaskQuery) -> Result<Vec<Task>, TaskError> {
-        Ok(self.read(|reader| find::list(reader.db, query))?.0)
+        Ok(self
+            .read(|reader| find::list(reader.db, reader.now, query))?
+            .0)
     }
 
     /// The tasks that wait for this one.
@@ -101,7 +103,52 @@ impl SqliteStore {
 
     /// Changes a task's status otherwise, and gives back what was held for it.
     pub fn change(&self, id: &str, proof: &Proof, change: &Change) -> Result<Changed, TaskError> {
-        Ok(self.transact(|write| write.change(id, proof, change))?.0)
+        self.change_and_edit(id, proof, change, &Edit::default())
+    }
+
+    /// The same, and what else is to be changed; all or nothing.
+    pub fn change_and_edit(
+        &self,
+        id: &str,
+        proof: &Proof,
+        change: &Change,
+        edit: &Edit,
+    ) -> Result<Changed, TaskError> {
+        let (changed, _) = self.transact(|write| {
+            let mut changed = write.change(id, proof, change)?;
+            if !edit.is_empty() {
+                changed.task = write.edit_task(id, edit)?;
+            }
+            Ok(changed)
+        })?;
+        Ok(changed)
+    }
+
+    /// Gives a task's lease back without a word on its status, so that anybody may take it, and
+    /// the sections in which its holder works on nothing else.
+    pub fn abandon(&self, lease: &Lease) -> Result<(), TaskError> {
+        self.transact(|write| write.abandon(lease))?;
+        Ok(())
+    }
+
+    /// Gives back the sections in which somebody works on nothing.
+    pub fn leave_idle_sections(&self, holder: &Holder) -> Result<(), TaskError> {
+        self.transact(|write| write.leave_idle_sections(holder))?;
+        Ok(())
+    }
+
+    /// The task as it is now, if whoever was granted it with this token has ended it. Not if
+    /// somebody else has, or it is to be done again.
+    pub fn ended_by(&self, id: &str, token: Token) -> Result<Option<Task>, TaskError> {
+        let (task, _) = self.read(|reader| {
+            let task = rows::by_id(reader.db, id)?;
+            let lost = rows::lost(reader.db, id)?;
+            Ok(task.filter(|task| {
+                let forced = task.runner.as_ref().is_some_and(|name| lost.contains(name));
+                task.token == token && !task.status.is_open() && !forced
+            }))
+        })?;
+        Ok(task)
     }
 
     /// Begins the best task that is ready. With [`tenure_core::Patience::Queue`], none leaves a

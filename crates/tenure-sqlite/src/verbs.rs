@@ -7,14 +7,15 @@ use std::time::Duration;
 use tenure_core::decide::{self, Decision, Seat, View};
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, ClockOwner, ErrorKind, Event, Evidence, Fenced, Forced,
-    Grant, HistoryQuery, HolderId, Key, Presence, Reap, Reaped, Released, Renewed, Revision,
-    Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
+    Grant, HistoryQuery, HolderId, Key, KeyKind, Presence, Reap, Reaped, Released, Renewed,
+    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
 };
 use tenure_host::{Life, bell, identity};
 
 use crate::claims::Room;
 use crate::history;
 use crate::store::SqliteStore;
+use crate::tasks;
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
@@ -100,6 +101,9 @@ impl Store for SqliteStore {
             let Some((lease, _)) = view.lease else {
                 return Ok(Forced::NotHeld);
             };
+            if let KeyKind::Task(id) = key.kind() {
+                tasks::superseded(write.reader.db, id, &lease.holder.id)?;
+            }
             write.end(
                 &lease,
                 &Evidence::Forced {

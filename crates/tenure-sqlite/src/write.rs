@@ -121,9 +121,9 @@ impl Write<'_> {
         }
     }
 
-    /// Wakes the first of those who look for any task, and whoever of them has this section: the
+    /// Wakes the first of those who look for any task, and those of them who have a section: the
     /// first could not take what is in it.
-    pub(crate) fn ring_seekers(&mut self, section: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn ring_seekers(&mut self) -> Result<(), Failure> {
         let Ok(any) = task::key_of(task::ANY) else {
             return Ok(());
         };
@@ -132,24 +132,25 @@ impl Write<'_> {
             return Ok(());
         }
         self.ring_next(&queue);
-        let section = section.and_then(|id| Key::parse(format!("section:{id}")).ok());
-        let Some(section) = section else {
-            return Ok(());
-        };
-        if let (Some((lease, _)), _) = self.reader.lease(&section)? {
-            let same = queue
-                .iter()
-                .filter(|waiter| waiter.holder.id == lease.holder.id);
-            self.rings
-                .extend(same.filter_map(|waiter| waiter.holder.life().cloned()));
-        }
+        let sections =
+            "SELECT DISTINCT holder FROM leases WHERE key >= 'section:' AND key < 'section;'";
+        let holders = self
+            .reader
+            .db
+            .prepare_cached(sections)?
+            .query_map([], |row| row.get::<_, String>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let has_one = |waiter: &&Waiter| holders.iter().any(|id| id == waiter.holder.id.as_str());
+        let lives = queue.iter().filter(has_one);
+        self.rings
+            .extend(lives.filter_map(|waiter| waiter.holder.life().cloned()));
         Ok(())
     }
 
     /// The same if this key stands between somebody and a task.
     fn ring_seekers_of(&mut self, key: &Key) -> Result<(), Failure> {
         match key.kind() {
-            KeyKind::Task(_) | KeyKind::Section(_) => self.ring_seekers(None),
+            KeyKind::Task(_) | KeyKind::Section(_) => self.ring_seekers(),
             KeyKind::Node(_) | KeyKind::Named(_) => Ok(()),
         }
     }

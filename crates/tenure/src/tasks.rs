@@ -26,11 +26,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::task::{Change, Changed, Proof, Runner, Shortage, Sought, Started, Starting};
-use tenure_core::{Binding, Clock, Cycle, Reason, Status, Task, Token};
+use tenure_core::{Binding, Clock, Cycle, Lease, Reason, Status, Task, Token};
 use tenure_sqlite::{Places, SqliteStore};
 
 use crate::Error;
@@ -43,14 +44,17 @@ use crate::held::{Held, Loss};
 /// What is wanted by somebody who works on tasks.
 pub struct AnyTask {
     tasks: Arc<SqliteStore>,
-    until_none_left: bool,
+    /// How long to wait when nothing is left that others could make ready.
+    idle_for: Option<Duration>,
+    leaves: Vec<String>,
 }
 
 impl AnyTask {
     pub(crate) fn of(tasks: Arc<SqliteStore>) -> Self {
         Self {
             tasks,
-            until_none_left: false,
+            idle_for: None,
+            leaves: Vec::new(),
         }
     }
 }
@@ -69,9 +73,16 @@ pub enum TaskOutcome {
 }
 
 impl Ask<'_, AnyTask> {
-    /// Stops waiting when nothing is left that could become ready by what others do now.
-    pub fn until_none_left(mut self) -> Self {
-        self.wanted.until_none_left = true;
+    /// Stops waiting when, for so long, nothing has been left that could become ready by what
+    /// others do now.
+    pub fn until_none_left_for(mut self, idle: Duration) -> Self {
+        self.wanted.idle_for = Some(idle);
+        self
+    }
+
+    /// Leaves the task with this id to others when it looks for any.
+    pub fn leave_to_others(mut self, id: &str) -> Self {
+        self.wanted.leaves.push(id.to_owned());
         self
     }
 
@@ -109,8 +120,10 @@ impl Ask<'_, AnyTask> {
     ) -> Result<TaskOutcome, Error> {
         let quest = NextTask {
             tasks: &self.wanted.tasks,
+            clock: &*self.tenure.clock,
             runner: self.runner()?,
-            until_none_left: self.wanted.until_none_left,
+            idle_for: self.wanted.idle_for,
+            idle_since: Cell::new(None),
         };
         self.go(&quest, cancel, onlooker)
     }
@@ -138,8 +151,12 @@ impl Ask<'_, AnyTask> {
                     tasks: Arc::clone(&self.wanted.tasks),
                     task: got.task,
                     was: got.was,
-                    held: hold(got.lease, got.reason),
-                    section: got.section.map(|lease| hold(lease, Reason::AlreadyOwned)),
+                    lease: got.lease.clone(),
+                    leases: Some(Leases {
+                        held: hold(got.lease, got.reason),
+                        section: got.section.map(|lease| hold(lease, Reason::AlreadyOwned)),
+                        tie: self.tie,
+                    }),
                 }))
             }
             Answer::Missed(obstacle) => TaskOutcome::Missed(obstacle),
@@ -172,6 +189,7 @@ impl Ask<'_, AnyTask> {
             priority: self.priority,
             patience: self.patience(),
             within: self.within.clone(),
+            leaves: self.wanted.leaves.clone(),
         })
     }
 }
@@ -211,8 +229,28 @@ impl Quest for OneTask<'_> {
 /// Any task.
 struct NextTask<'a> {
     tasks: &'a SqliteStore,
+    clock: &'a dyn Clock,
     runner: Runner,
-    until_none_left: bool,
+    idle_for: Option<Duration>,
+    /// Since when, on the boot clock, nothing could become ready.
+    idle_since: Cell<Option<Duration>>,
+}
+
+impl NextTask<'_> {
+    /// How long it is still worth waiting.
+    fn left(&self, shortage: Shortage) -> Duration {
+        let now = self.clock.now().since_boot;
+        let moves = matches!(shortage, Shortage::Locked | Shortage::Later { .. });
+        let since = match self.idle_since.get() {
+            Some(since) if !moves => since,
+            _ => now,
+        };
+        self.idle_since.set((!moves).then_some(since));
+        match self.idle_for {
+            Some(limit) if !moves => limit.saturating_sub(now.saturating_sub(since)),
+            _ => Duration::MAX,
+        }
+    }
 }
 
 impl Quest for NextTask<'_> {
@@ -221,16 +259,17 @@ impl Quest for NextTask<'_> {
     fn ask(&self) -> Result<Attempt<Started>, Error> {
         let want = match self.tasks.next(&self.runner)? {
             Sought::Found(started) => return Ok(Attempt::Got(*started)),
+            Sought::Deadlock(cycle) => return Ok(Attempt::Deadlock(cycle)),
             Sought::None(want) => want,
         };
-        let moves = matches!(want.shortage, Shortage::Locked | Shortage::Later { .. });
+        let left = self.left(want.shortage);
         Ok(Attempt::Missed(Obstacle {
             key: tenure_core::task::key_of(tenure_core::task::ANY)?,
             busy: Box::new(want.busy),
             shortage: Some(want.shortage),
             watch: want.watch,
-            until: want.until,
-            hopeless: self.until_none_left && !moves,
+            until: Some(want.until.unwrap_or(Duration::MAX).min(left)),
+            hopeless: left.is_zero(),
         }))
     }
 
@@ -251,22 +290,37 @@ fn places(then: OnTimeout) -> Places {
     }
 }
 
-/// A task that is not in progress any more, although nobody else was granted it.
-fn ended_by_token(tasks: &SqliteStore, id: &str, token: Token) -> Result<Option<Task>, Error> {
-    let task = tasks.find_task(id)?;
-    let ended = task.token == token && task.status != Status::InProgress;
-    Ok(ended.then_some(task))
-}
-
-/// A task that is worked on. Dropped unfinished, its leases are given back as those of [`Held`]
-/// are, and somebody else may take it.
+/// A task that is worked on. Dropped unfinished, and tied to this process, its leases are given
+/// back, and somebody else may take it.
 #[must_use]
 pub struct InHand {
     tasks: Arc<SqliteStore>,
     task: Task,
     was: Status,
+    /// `None` once it is over.
+    leases: Option<Leases>,
+    lease: Lease,
+}
+
+/// What a task is worked on under.
+struct Leases {
     held: Held,
     section: Option<Held>,
+    tie: Tie,
+}
+
+impl Leases {
+    fn all(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.section.iter_mut().chain([&mut self.held])
+    }
+
+    /// Stops renewing, and leaves them as they are.
+    fn let_go(self) {
+        self.held.leave_standing();
+        if let Some(section) = self.section {
+            section.leave_standing();
+        }
+    }
 }
 
 impl InHand {
@@ -280,62 +334,86 @@ impl InHand {
         self.was
     }
 
-    /// The task's lease.
-    pub fn held(&self) -> &Held {
-        &self.held
+    /// The task's lease as it was granted.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
     }
 
-    /// The tokens of all the leases it is worked on under.
-    pub fn tokens(&self) -> Vec<Token> {
-        let section = self.section.iter().map(Held::token);
-        section.chain([self.held.token()]).collect()
+    /// The fencing number: pass it on to whatever is written.
+    pub fn token(&self) -> Token {
+        self.lease.token
+    }
+
+    /// Why the task was granted.
+    pub fn reason(&self) -> Option<Reason> {
+        self.leases.as_ref().map(|leases| leases.held.reason())
+    }
+
+    /// The token of its section's lease.
+    pub fn section_token(&self) -> Option<Token> {
+        let leases = self.leases.as_ref()?;
+        leases.section.as_ref().map(Held::token)
     }
 
     /// Starts renewing both leases. `on_lost` is called from another thread when one is lost, but
-    /// not when the task was ended in its own name (see [`Self::said_itself`]).
+    /// not when the task was ended by its own token (see [`Self::said_itself`]).
     pub fn keep_alive(&mut self, on_lost: impl Fn() + Clone + Send + 'static) {
-        let token = self.held.token();
-        for held in self.section.iter_mut().chain([&mut self.held]) {
+        let token = self.lease.token;
+        for held in self.leases.iter_mut().flat_map(Leases::all) {
             let (tasks, on_lost) = (Arc::clone(&self.tasks), on_lost.clone());
             let id = self.task.id.clone();
             held.keep_alive(move || {
-                if !matches!(ended_by_token(&tasks, &id, token), Ok(Some(_))) {
+                if !matches!(tasks.ended_by(&id, token), Ok(Some(_))) {
                     on_lost();
                 }
             });
         }
     }
 
-    /// The task as it is now, if whoever works on it has set its status by this grant's token.
+    /// The task as it is now, if whoever works on it has ended it by this grant's token.
     pub fn said_itself(&self) -> Result<Option<Task>, Error> {
-        ended_by_token(&self.tasks, &self.task.id, self.held.token())
+        Ok(self.tasks.ended_by(&self.task.id, self.lease.token)?)
     }
 
     /// How a lease was lost, if one was. Takes the answer out.
-    pub fn take_loss(&self) -> Option<Loss> {
-        let section = self.section.as_ref().and_then(Held::take_loss);
-        self.held.take_loss().or(section)
+    pub fn take_loss(&mut self) -> Option<Loss> {
+        let mut leases = self.leases.iter_mut().flat_map(Leases::all);
+        leases.find_map(|held| held.take_loss())
     }
 
     /// Ends the work, if nobody else has got the task meanwhile (G7), and gives back what was held
     /// for it: the section too, when nothing is left to be done in it.
-    pub fn finish(self, change: &Change) -> Result<Changed, Error> {
-        let proof = Proof::Token(self.held.token());
-        let (tasks, id) = (Arc::clone(&self.tasks), self.task.id.clone());
-        self.leave_standing();
-        Ok(tasks.change(&id, &proof, change)?)
+    pub fn finish(mut self, change: &Change) -> Result<Changed, Error> {
+        let proof = Proof::Token(self.lease.token);
+        if let Some(leases) = self.leases.take() {
+            leases.let_go();
+        }
+        let changed = self.tasks.change(&self.task.id, &proof, change);
+        if changed.is_err() {
+            // Whoever is refused has nothing more to do there.
+            let _ = self.tasks.abandon(&self.lease);
+        }
+        Ok(changed?)
     }
 
     /// Lets go of this object without giving anything back: for leases that live by themselves.
-    pub fn leave_standing(self) {
-        self.held.leave_standing();
-        if let Some(section) = self.section {
-            section.leave_standing();
+    pub fn leave_standing(mut self) {
+        if let Some(leases) = self.leases.take() {
+            leases.let_go();
         }
     }
+}
 
-    /// How long the task's lease lasts unless it is renewed.
-    pub fn ttl(&self) -> Duration {
-        self.held.lease().ttl
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let Some(leases) = self.leases.take() else {
+            return;
+        };
+        let ours = leases.tie == Tie::ThisProcess;
+        leases.let_go();
+        if ours {
+            // Nobody to tell: if it fails, the leases end with this process.
+            let _ = self.tasks.abandon(&self.lease);
+        }
     }
 }

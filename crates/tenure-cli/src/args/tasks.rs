@@ -121,7 +121,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "S")]
     pub(crate) section: Option<String>,
     /// 0 low to 9 high [default: 5]
-    #[arg(long, value_name = "N", value_parser = priority)]
+    #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
     /// A task that has to be done before, by id or title; may be given several times
     #[arg(long, value_name = "ID")]
@@ -179,7 +179,7 @@ pub(crate) struct Update {
     #[arg(long, value_name = "S")]
     pub(crate) section: Option<String>,
     /// Another priority, 0 low to 9 high
-    #[arg(long, value_name = "N", value_parser = priority)]
+    #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
     /// A task that has to be done before, by id or title; may be given several times
     #[arg(long, value_name = "ID")]
@@ -213,7 +213,7 @@ pub(crate) struct Work {
     /// How long the leases last unless they are renewed, which they are [default: locking.runTimeout, 5m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
-    /// When none is left, wait this long for new ones
+    /// When none is left, wait this long for new ones before it ends
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait for what others hold: stop when there is none to be had

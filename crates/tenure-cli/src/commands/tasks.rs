@@ -88,11 +88,12 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     if found.is_empty() {
         return Ok(Answer::new(data, "No tasks."));
     }
+    let now = tenure.clock().now();
     let mut rows = Table::new(&["ID", "STATUS", "PRI", "SECTION", "RUNNER", "TITLE"]);
     for task in &found {
         rows.row([
             words::short(&task.id).to_owned(),
-            state(task),
+            state(&now, task),
             task.priority.to_string(),
             task.section
                 .as_ref()
@@ -111,11 +112,11 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
 }
 
 /// The status, and what it waits for.
-fn state(task: &Task) -> String {
+fn state(now: &Moment, task: &Task) -> String {
     if task.status.is_open() && task.blockers > 0 {
         return format!("{} (waits for {})", task.status, task.blockers);
     }
-    if task.not_before.is_some() {
+    if task.not_before.is_some_and(|at| at > now.wall) {
         return format!("{} (again later)", task.status);
     }
     task.status.to_string()
@@ -177,7 +178,7 @@ fn describe(now: &Moment, task: &Task) -> Vec<String> {
     let mut lines = vec![
         line("Task", &task.title),
         line("Id", &task.id),
-        line("Status", &state(task)),
+        line("Status", &state(now, task)),
         line("Priority", &task.priority.to_string()),
     ];
     if let Some(section) = &task.section {
@@ -208,10 +209,15 @@ fn describe(now: &Moment, task: &Task) -> Vec<String> {
             },
         ));
     }
-    if let Some(error) = &task.last_error {
-        lines.push(line("Last error", error));
+    for (index, text) in task
+        .last_error
+        .iter()
+        .flat_map(|text| text.lines())
+        .enumerate()
+    {
+        lines.push(line(if index == 0 { "Last error" } else { "" }, text));
     }
-    if let Some(at) = task.not_before {
+    if let Some(at) = task.not_before.filter(|at| *at > now.wall) {
         lines.push(line("Again at", &words::time(at)));
     }
     lines
@@ -253,11 +259,22 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         String::new()
     } else {
         format!(
-            "Imported: {} tasks added, {} changed, {} as they were; {} sections added.",
-            done.added, done.changed, done.unchanged, done.sections
+            "Imported: {} added, {} changed, {} as they were; {} added.",
+            counted(done.added, "task"),
+            done.changed,
+            done.unchanged,
+            counted(done.sections, "section")
         )
     };
     Ok(Answer::new(json!(done), text))
+}
+
+/// 1 task, 2 tasks.
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }
 
 fn export(global: &Global) -> Result<Answer, Failure> {

@@ -150,7 +150,9 @@ impl<'a, S: Story> Show<'a, S> {
                 Some(progress.limit.as_secs().max(1)),
                 ProgressDrawTarget::stderr(),
             );
-            if let Ok(style) = ProgressStyle::with_template("[{bar:26}] {elapsed} elapsed, {msg}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("[{bar:26}] {elapsed} elapsed, {wide_msg}")
+            {
                 bar.set_style(style.progress_chars("=> "));
             }
             self.bar = Some(bar);

@@ -50,10 +50,20 @@ pub fn check_description(description: &str) -> Result<(), TaskError> {
     })
 }
 
+/// A text as a command left it, made fit to be kept: not too long, nothing invisible.
+pub fn tidy(text: &str) -> String {
+    let visible = text
+        .chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'));
+    let text: String = visible.take(MAX_DESCRIPTION / 16).collect();
+    text.trim().to_owned()
+}
+
 /// Whether an id of a task or section can be used.
 pub fn check_id(what: &'static str, id: &str) -> Result<(), TaskError> {
     let key = Key::parse(format!("section:{id}"));
     let problem = match key {
+        Err(_) if id.trim().is_empty() => "is empty: leave it out, or give one".to_owned(),
         Err(error) => format!("can't be used: {error}"),
         Ok(_) if id == ANY => "stands for any task: choose another".to_owned(),
         Ok(_) if id.trim() != id => "begins or ends with white space: remove it".to_owned(),

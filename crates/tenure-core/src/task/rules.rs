@@ -34,6 +34,8 @@ pub struct Standing<'a> {
     pub lease: Option<(&'a Lease, &'a Verdict)>,
     /// The token of its newest grant.
     pub newest: Token,
+    /// Who had that.
+    pub runner: Option<&'a HolderId>,
     /// From whom it was taken over.
     pub lost: &'a [HolderId],
 }
@@ -41,8 +43,9 @@ pub struct Standing<'a> {
 /// Whether somebody may change a task's status.
 ///
 /// A token proves the newest grant, whether or not its lease still stands, as long as nobody else
-/// got the task since: what was worked for is not thrown away because a lease ran out that nobody
-/// wanted. A name is enough for a task that nobody holds, unless it was taken over from that name.
+/// got the task since, and it was not taken away by force: what was worked for is not thrown away
+/// because a lease ran out that nobody wanted. A name is enough for a task that nobody holds,
+/// unless it was taken over from that name.
 pub fn may_change(standing: &Standing<'_>, proof: &Proof) -> Permission {
     let held = standing
         .lease
@@ -51,7 +54,10 @@ pub fn may_change(standing: &Standing<'_>, proof: &Proof) -> Permission {
     match proof {
         Proof::Token(token) => {
             let by_another = held.is_some_and(|lease| lease.token != *token);
-            if by_another || *token != standing.newest || *token == Token::NONE {
+            let taken_away = standing
+                .runner
+                .is_some_and(|runner| held.is_none() && standing.lost.contains(runner));
+            if by_another || taken_away || *token != standing.newest || *token == Token::NONE {
                 Permission::Superseded
             } else {
                 Permission::Granted

@@ -47,6 +47,8 @@ pub struct Runner {
     pub patience: Patience,
     /// See [`Claim::within`].
     pub within: Vec<Token>,
+    /// The ids of tasks that it leaves to others, when it looks for any.
+    pub leaves: Vec<String>,
 }
 
 impl Runner {
@@ -109,6 +111,8 @@ pub enum Sought {
     Found(Box<Started>),
     /// There is none to be had now.
     None(Box<Want>),
+    /// There is none but what the asker itself stands in the way of.
+    Deadlock(Cycle),
 }
 
 /// What stands between somebody and a task.

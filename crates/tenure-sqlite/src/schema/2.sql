@@ -14,6 +14,9 @@ ALTER TABLE tasks ADD COLUMN runner TEXT;                         -- who was gra
 ALTER TABLE tasks ADD COLUMN token INTEGER NOT NULL DEFAULT 0;    -- with which token
 ALTER TABLE tasks ADD COLUMN lost TEXT NOT NULL DEFAULT '[]';     -- JSON: runners from whom it was taken over
 
+-- Whoever holds a task now was granted it last.
+UPDATE tasks SET runner = (SELECT holder FROM leases WHERE key = 'task:' || tasks.id),
+    token = coalesce((SELECT token FROM leases WHERE key = 'task:' || tasks.id), 0);
 UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');
 UPDATE tasks SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');
 
@@ -27,7 +30,10 @@ CREATE INDEX task_dependents ON task_dependencies (depends_on);
 -- Rows that other programs add without these columns.
 CREATE TRIGGER section_added AFTER INSERT ON sections WHEN new.created_at = ''
 BEGIN
-    UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE id = new.id;
+    -- Whoever holds a task now was granted it last.
+UPDATE tasks SET runner = (SELECT holder FROM leases WHERE key = 'task:' || tasks.id),
+    token = coalesce((SELECT token FROM leases WHERE key = 'task:' || tasks.id), 0);
+UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE id = new.id;
 END;
 CREATE TRIGGER task_added AFTER INSERT ON tasks WHEN new.created_at = ''
 BEGIN
@@ -35,28 +41,36 @@ BEGIN
         updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE id = new.id;
 END;
 
--- How many dependencies of a task are not done, whoever writes.
+-- How many dependencies of a task are not done, whoever writes, and however: counted anew each time,
+-- because what REPLACE removes is told to nobody.
 CREATE TRIGGER dependency_added AFTER INSERT ON task_dependencies
-WHEN (SELECT status NOT IN ('completed', 'skipped') FROM tasks WHERE id = new.depends_on)
 BEGIN
-    UPDATE tasks SET blockers = blockers + 1 WHERE id = new.task_id;
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped')) WHERE id = new.task_id;
+END;
+CREATE TRIGGER dependency_changed AFTER UPDATE ON task_dependencies
+BEGIN
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped')) WHERE id IN (new.task_id, old.task_id);
 END;
 CREATE TRIGGER dependency_removed AFTER DELETE ON task_dependencies
-WHEN (SELECT status NOT IN ('completed', 'skipped') FROM tasks WHERE id = old.depends_on)
 BEGIN
-    UPDATE tasks SET blockers = blockers - 1 WHERE id = old.task_id;
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped')) WHERE id = old.task_id;
 END;
 CREATE TRIGGER task_done AFTER UPDATE OF status ON tasks
-WHEN old.status NOT IN ('completed', 'skipped') AND new.status IN ('completed', 'skipped')
+WHEN (old.status IN ('completed', 'skipped')) <> (new.status IN ('completed', 'skipped'))
 BEGIN
-    UPDATE tasks SET blockers = blockers - 1
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped'))
     WHERE id IN (SELECT task_id FROM task_dependencies WHERE depends_on = new.id);
 END;
-CREATE TRIGGER task_undone AFTER UPDATE OF status ON tasks
-WHEN old.status IN ('completed', 'skipped') AND new.status NOT IN ('completed', 'skipped')
+CREATE TRIGGER task_replaced AFTER INSERT ON tasks
+WHEN EXISTS (SELECT 1 FROM task_dependencies WHERE depends_on = new.id OR task_id = new.id)
 BEGIN
-    UPDATE tasks SET blockers = blockers + 1
-    WHERE id IN (SELECT task_id FROM task_dependencies WHERE depends_on = new.id);
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped'))
+    WHERE id = new.id OR id IN (SELECT task_id FROM task_dependencies WHERE depends_on = new.id);
 END;
 CREATE TRIGGER task_removed BEFORE DELETE ON tasks
 BEGIN

@@ -5,6 +5,7 @@ use tenure_core::task::{self, Edit, NewTask};
 use tenure_core::{Section, Task, TaskError};
 use uuid::Uuid;
 
+use super::flow::keys_of;
 use super::rows::by_id;
 use super::{bad_id, find};
 use crate::rows::time;
@@ -65,7 +66,7 @@ impl Write<'_> {
         for on in &new.depends_on {
             self.depend(&id, on)?;
         }
-        self.ring_seekers(new.section.as_deref())?;
+        self.ring_seekers()?;
         self.task(&id)
     }
 
@@ -88,6 +89,7 @@ impl Write<'_> {
             self.may_move(&before)?;
             let sql = "UPDATE tasks SET section_id = nullif(?2, '') WHERE id = ?1";
             self.set(id, sql, section)?;
+            self.ring_waiters(&before)?;
         }
         for on in &edit.drop_dependencies {
             let sql = "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2";
@@ -98,10 +100,19 @@ impl Write<'_> {
         }
         if !edit.is_empty() {
             self.touch(id)?;
-            let section = self.task(id)?.section;
-            self.ring_seekers(section.as_ref().map(|section| section.id.as_str()))?;
+            self.ring_seekers()?;
         }
         self.task(id)
+    }
+
+    /// Wakes everybody who waits for a task or its section: it is elsewhere now.
+    fn ring_waiters(&mut self, task: &Task) -> Result<(), Failure> {
+        for key in keys_of(task)? {
+            for waiter in self.reader.queue(&key, None)? {
+                self.ring(&waiter.holder);
+            }
+        }
+        Ok(())
     }
 
     fn set(&self, id: &str, sql: &str, value: impl rusqlite::ToSql) -> Result<(), Failure> {
@@ -175,7 +186,9 @@ fn check_name(name: &str) -> Result<(), TaskError> {
     task::check_title(name).map_err(|error| match error {
         TaskError::BadText { problem, .. } => TaskError::BadText {
             what: "name of the section",
-            problem,
+            problem: problem
+                .replace("say what is to be done", "give it one")
+                .replace(", the rest belongs into the description", ""),
         },
         other => other,
     })

@@ -17,6 +17,9 @@ use super::{bad_id, find};
 use crate::rows::time;
 use crate::write::{Failure, Write};
 
+/// How many failed attempts a line may tell of.
+const MOST_ATTEMPTS: u64 = 1_000_000;
+
 /// How many bad lines are told of.
 const BAD_LINES: usize = 10;
 
@@ -129,7 +132,7 @@ pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::R
     for section in find::sections_by_age(db)? {
         say(&Line::of_section(&section))?;
     }
-    let mut statement = db.prepare(select_task!("ORDER BY t.created_at, t.id"))?;
+    let mut statement = db.prepare(select_task!("ORDER BY t.created_at, t.rowid"))?;
     let mut tasks = statement.query_map([], rows::task)?;
     tasks.try_for_each(|task| say(&Line::of_task(task?)))
 }
@@ -160,8 +163,20 @@ impl Write<'_> {
             waits: Vec::new(),
             seen: HashMap::new(),
         };
+        // Some editors put a mark before the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
+                continue;
+            }
+            if !line.trim_start().starts_with('{') {
+                import.is_bad(
+                    index + 1,
+                    "expected a JSON object, {\"title\": \"...\"} at the least",
+                );
+                if import.bad.len() >= BAD_LINES {
+                    break;
+                }
                 continue;
             }
             let read = match serde_json::from_str::<Line>(line) {
@@ -214,6 +229,10 @@ impl Write<'_> {
             import.is_bad(number, "a section needs a \"name\"");
             return Ok(());
         };
+        if line.title.is_some() || line.section.is_some() || line.status.is_some() {
+            import.is_bad(number, "a section has a \"name\" and an \"id\" only");
+            return Ok(());
+        }
         let id = line.id.unwrap_or_else(|| Uuid::new_v4().to_string());
         match self.insert_section(&id, &name) {
             Ok(_) => {
@@ -241,13 +260,18 @@ impl Write<'_> {
             import.is_bad(number, "a task needs a \"title\"");
             return Ok(());
         };
-        task::check_title(&title)?;
+        // What another program wrote with white space around it comes back as it was.
+        task::check_title(title.trim())?;
         line.description
             .as_deref()
             .map_or(Ok(()), task::check_description)?;
-        line.last_error
-            .as_deref()
-            .map_or(Ok(()), task::check_description)?;
+        if line
+            .attempts
+            .is_some_and(|attempts| attempts > MOST_ATTEMPTS)
+        {
+            import.is_bad(number, format!("attempts are {MOST_ATTEMPTS} at most"));
+            return Ok(());
+        }
         let now = self.now().wall;
         let id = line.id.unwrap_or_else(|| Uuid::new_v4().to_string());
         let before = by_id(self.reader.db, &id)?;
@@ -278,13 +302,14 @@ impl Write<'_> {
             priority,
             depends_on: Vec::new(),
             blockers: 0,
-            created_at: line
-                .created_at
-                .or(before.as_ref().map(|task| task.created_at))
-                .unwrap_or(now),
-            updated_at: line.updated_at.unwrap_or(now),
+            created_at: as_kept(
+                line.created_at
+                    .or(before.as_ref().map(|task| task.created_at))
+                    .unwrap_or(now),
+            ),
+            updated_at: as_kept(line.updated_at.unwrap_or(now)),
             attempts: line.attempts.unwrap_or(0),
-            last_error: line.last_error,
+            last_error: line.last_error.as_deref().map(task::tidy),
             not_before: None,
             runner: None,
             token: tenure_core::Token::NONE,
@@ -344,14 +369,12 @@ impl Write<'_> {
 
     /// The section that a line names, which is made if there is none.
     fn section_of_line(&mut self, import: &mut Import, name: &str) -> Result<Section, Failure> {
-        match find::section(self.reader.db, name) {
-            Err(find::NotFound::Task(error)) if matches!(*error, TaskError::NoSection(_)) => {
-                let section = self.add_section(name)?;
-                import.done.sections += 1;
-                Ok(section)
-            }
-            other => Ok(other?),
+        if let Some(section) = find::section_named(self.reader.db, name)? {
+            return Ok(section);
         }
+        let section = self.add_section(name)?;
+        import.done.sections += 1;
+        Ok(section)
     }
 
     /// All at once: a line may wait for one that comes after it.
@@ -360,7 +383,12 @@ impl Write<'_> {
         let mut depend = db.prepare_cached(
             "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
         )?;
-        for (number, id, on) in std::mem::take(&mut import.waits) {
+        let waits = std::mem::take(&mut import.waits);
+        let changed: Vec<(usize, String)> = waits
+            .iter()
+            .map(|(number, id, _)| (*number, id.clone()))
+            .collect();
+        for (number, id, on) in waits {
             if import.bad.len() >= BAD_LINES {
                 return Ok(());
             }
@@ -374,9 +402,8 @@ impl Write<'_> {
                 }
             }
         }
-        if let Some(id) = circle(db)? {
+        if let Some((number, id)) = circle(db, &changed)? {
             let task = self.task(&id)?;
-            let number = import.seen.get(&id).copied().unwrap_or(0);
             import.is_bad(
                 number,
                 format!("{:?} would have to be done before itself", task.title),
@@ -411,28 +438,60 @@ fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
     *before == after && waits == depends_on
 }
 
-/// A task that waits for itself through others, if there is one. Looks only at what is not done
-/// by taking away, again and again, what waits for nothing.
-fn circle(db: &Connection) -> rusqlite::Result<Option<String>> {
+/// A time as the database keeps it.
+fn as_kept(at: Timestamp) -> Timestamp {
+    time(at).parse().unwrap_or(at)
+}
+
+/// The first of these tasks that waits for itself through others. A circle that none of them is
+/// in was there before, and is none of the import's business.
+fn circle(
+    db: &Connection,
+    changed: &[(usize, String)],
+) -> rusqlite::Result<Option<(usize, String)>> {
     let edges: Vec<(String, String)> = db
         .prepare_cached("SELECT task_id, depends_on FROM task_dependencies")?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
+    // What waits for nothing is in no circle, and neither is what then waits for nothing.
+    let left = peel(edges.iter().map(|(task, on)| (task.as_str(), on.as_str())));
+    let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (task, on) in &edges {
+        if left.contains(task.as_str()) && left.contains(on.as_str()) {
+            waits.entry(task).or_default().push(on);
+        }
+    }
+    let reaches_itself = |start: &str| {
+        let mut seen: HashSet<&str> = HashSet::new();
+        let mut open: Vec<&str> = waits.get(start).cloned().unwrap_or_default();
+        while let Some(id) = open.pop() {
+            if id == start {
+                return true;
+            }
+            if seen.insert(id) {
+                open.extend(waits.get(id).into_iter().flatten());
+            }
+        }
+        false
+    };
+    let found = changed
+        .iter()
+        .find(|(_, id)| left.contains(id.as_str()) && reaches_itself(id));
+    Ok(found.cloned())
+}
+
+/// What is left when everything that waits for nothing is taken away, again and again.
+fn peel<'a>(edges: impl Iterator<Item = (&'a str, &'a str)>) -> HashSet<&'a str> {
     let mut open: HashMap<&str, usize> = HashMap::new();
     let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();
-    for (task, on) in &edges {
+    for (task, on) in edges {
         *open.entry(task).or_default() += 1;
         open.entry(on).or_default();
         waiting.entry(on).or_default().push(task);
     }
-    let mut free: Vec<&str> = open
-        .iter()
-        .filter(|(_, count)| **count == 0)
-        .map(|(id, _)| *id)
-        .collect();
-    let mut done: HashSet<&str> = HashSet::new();
+    let waits_for_nothing = |(id, count): (&&'a str, &usize)| (*count == 0).then_some(*id);
+    let mut free: Vec<&str> = open.iter().filter_map(waits_for_nothing).collect();
     while let Some(id) = free.pop() {
-        done.insert(id);
         for task in waiting.get(id).into_iter().flatten() {
             if let Some(count) = open.get_mut(task) {
                 *count -= 1;
@@ -441,19 +500,20 @@ fn circle(db: &Connection) -> rusqlite::Result<Option<String>> {
                 }
             }
         }
+        open.remove(id);
     }
-    let mut left: Vec<&str> = open
-        .keys()
-        .copied()
-        .filter(|id| !done.contains(id))
-        .collect();
-    left.sort_unstable();
-    Ok(left.first().map(|id| (*id).to_owned()))
+    open.into_keys().collect()
 }
 
 /// What serde says, without the line number that is always 1.
 fn words(error: &serde_json::Error) -> String {
-    let text = error.to_string();
+    let text = error
+        .to_string()
+        .replace("struct Line", "an object")
+        .replace("expected u8", "expected a number from 0 to 9")
+        .replace("expected u64", "expected a number")
+        .replace("unknown variant", "unknown word")
+        .replace("expected a sequence", "expected a list of ids");
     match text.rsplit_once(" at line 1 column ") {
         Some((what, column)) => format!("{what} (at character {column})"),
         None => text,

@@ -1,8 +1,8 @@
 //! The task or section that somebody means, and lists of them.
 
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tenure_core::task::TaskQuery;
-use tenure_core::{Section, Status, Task, TaskError};
+use tenure_core::{Moment, Section, Status, Task, TaskError};
 
 use super::rows::{self, select_task};
 use crate::write::Failure;
@@ -54,8 +54,10 @@ fn one<T>(found: Vec<T>, exactly: impl Fn(&T) -> bool) -> Result<Option<T>, Vec<
 /// The task that is meant by its id, its title, or a unique beginning of its id.
 pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
     let id = given.strip_prefix("task:").unwrap_or(given);
-    if let Some(task) = rows::by_id(db, id)? {
-        return Ok(task);
+    for id in [given, id] {
+        if let Some(task) = rows::by_id(db, id)? {
+            return Ok(task);
+        }
     }
     let ambiguous = |candidates| TaskError::Ambiguous {
         given: given.to_owned(),
@@ -118,6 +120,15 @@ pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound>
     Err(TaskError::NoSection(given.to_owned()).into())
 }
 
+/// The section of this very name, in any case of letters.
+pub(super) fn section_named(db: &Connection, name: &str) -> rusqlite::Result<Option<Section>> {
+    db.prepare_cached(
+        "SELECT id, name FROM sections WHERE name = ?1 COLLATE NOCASE ORDER BY name <> ?1 LIMIT 1",
+    )?
+    .query_row([name], to_section)
+    .optional()
+}
+
 fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     Ok(Section {
         id: row.get(0)?,
@@ -144,7 +155,7 @@ pub(super) fn sections(db: &Connection) -> rusqlite::Result<Vec<(Section, u64, u
 
 /// Every section, in the order in which they were added.
 pub(super) fn sections_by_age(db: &Connection) -> rusqlite::Result<Vec<Section>> {
-    db.prepare_cached("SELECT id, name FROM sections ORDER BY created_at, id")?
+    db.prepare_cached("SELECT id, name FROM sections ORDER BY created_at, rowid")?
         .query_map([], to_section)?
         .collect()
 }
@@ -169,7 +180,11 @@ pub(super) fn blockers(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>>
 }
 
 /// Tasks, status by status, so that each of them is read from its index in order.
-pub(super) fn list(db: &Connection, query: &TaskQuery) -> rusqlite::Result<Vec<Task>> {
+pub(super) fn list(
+    db: &Connection,
+    now: &Moment,
+    query: &TaskQuery,
+) -> rusqlite::Result<Vec<Task>> {
     let statuses = match query.status {
         Some(status) => vec![status],
         None if query.ready => vec![Status::Pending],
@@ -181,13 +196,14 @@ pub(super) fn list(db: &Connection, query: &TaskQuery) -> rusqlite::Result<Vec<T
         if left == Some(0) {
             break;
         }
-        tasks.extend(of_status(db, query, status, left)?);
+        tasks.extend(of_status(db, now, query, status, left)?);
     }
     Ok(tasks)
 }
 
 fn of_status(
     db: &Connection,
+    now: &Moment,
     query: &TaskQuery,
     status: Status,
     limit: Option<usize>,
@@ -213,10 +229,15 @@ fn of_status(
         filter(" ESCAPE '\\'", None);
     }
     if query.ready {
-        filter(" AND t.blockers = 0 AND t.not_before IS NULL", None);
+        let now = crate::rows::time(now.wall);
+        filter(
+            " AND t.blockers = 0 AND coalesce(t.not_before, '') <= ?",
+            Some(now),
+        );
     }
     filter(" ORDER BY t.priority DESC, t.created_at", None);
     if let Some(limit) = limit {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         filter(&format!(" LIMIT {limit}"), None);
     }
     db.prepare_cached(&sql)?

@@ -9,8 +9,8 @@ use tenure_core::task::{
     self, Change, Changed, Permission, Proof, Runner, Standing, Started, Starting,
 };
 use tenure_core::{
-    Acquired, Claim, ErrorKind, Holder, HolderId, Key, Lease, Patience, Section, Status,
-    StoreError, Task, TaskError,
+    Acquired, Binding, Claim, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
+    Liveness, Patience, Reason, Section, Status, StoreError, Task, TaskError,
 };
 
 use super::rows::{lost, superseded};
@@ -40,16 +40,67 @@ impl Write<'_> {
     /// Decides on one key. A section that the runner has is its own for all that it does.
     pub(super) fn need(&mut self, runner: &Runner, key: Key) -> Result<Needed, Failure> {
         let claim = runner.claim(key);
-        let view = self.read(&claim.key, Some(&claim.holder.id))?;
-        let decision = match claim.key.kind() {
-            tenure_core::KeyKind::Section(_) => decide::acquire_shared(self.now(), &view, &claim),
-            _ => decide::acquire(self.now(), &view, &claim),
+        let mut view = self.read(&claim.key, Some(&claim.holder.id))?;
+        let decision = if let KeyKind::Section(id) = claim.key.kind() {
+            if let Some(lease) = self.outlived(id, &view)? {
+                view.lease = Some(lease);
+            }
+            decide::acquire_shared(self.now(), &view, &claim)
+        } else {
+            decide::acquire(self.now(), &view, &claim)
         };
         Ok(Needed {
             claim,
             view,
             decision,
         })
+    }
+
+    /// The lease of a section whose holder was at a task in it that is over, and at nothing else
+    /// there: it is over for the same reason. A section lasts longer than a task only so that its
+    /// runner keeps it from one task to the next.
+    fn outlived(
+        &mut self,
+        section: &str,
+        view: &View,
+    ) -> Result<Option<(Lease, Liveness)>, Failure> {
+        let Some((lease, _)) = &view.lease else {
+            return Ok(None);
+        };
+        if lease.holder.life().is_some() || decide::reap(self.now(), view).is_some() {
+            return Ok(None);
+        }
+        let sql =
+            "SELECT id FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2";
+        let ids = self
+            .reader
+            .db
+            .prepare_cached(sql)?
+            .query_map([section, lease.holder.id.as_str()], |row| row.get(0))?
+            .collect::<Result<Vec<String>, _>>()?;
+        let mut proof = None;
+        for id in ids {
+            let key = task::key_of(&id).map_err(|error| bad_id(&id, &error))?;
+            match self.read(&key, None)?.lease {
+                Some(task) => match self.reader.verdict(task) {
+                    (task, verdict) if task.holder.id == lease.holder.id => match verdict.over() {
+                        Some(over) => proof = Some(over.clone()),
+                        None => return Ok(None),
+                    },
+                    _ => {}
+                },
+                None => proof = crate::history::last_end(self.reader.db, &key)?.or(proof),
+            }
+        }
+        Ok(proof.map(|proof| match proof {
+            Evidence::TimeRanOut { expired_at } => {
+                let mut lease = lease.clone();
+                lease.expires.wall = expired_at;
+                lease.expires.since_boot = Duration::ZERO;
+                (lease, Liveness::Unverifiable(Doubt::Detached))
+            }
+            other => (lease.clone(), Liveness::Gone(other)),
+        }))
     }
 
     /// Begins a task; `None` if room for the tokens of this boot has to be made first.
@@ -65,6 +116,9 @@ impl Write<'_> {
             return Err(self.blocked(task)?.into());
         }
         let keys = keys_of(&task)?;
+        if runner.patience == Patience::Queue {
+            self.leave_other_queues(runner, &keys)?;
+        }
         let mut needed = Vec::new();
         for key in &keys {
             needed.push(self.need(runner, key.clone())?);
@@ -120,7 +174,16 @@ impl Write<'_> {
                 view,
                 decision,
             } = self.need(runner, key)?;
-            let given = self.give(&claim, &view, &decision)?;
+            let given = match (&decision, &view.lease) {
+                // What else the runner does in this section must not suffer from this.
+                (Decision::Extend { seat, .. }, Some((lease, _)))
+                    if matches!(claim.key.kind(), KeyKind::Section(_)) =>
+                {
+                    self.drop_ticket(*seat)?;
+                    Some((self.prolong(lease, &claim)?, Reason::AlreadyOwned))
+                }
+                _ => self.give(&claim, &view, &decision)?,
+            };
             leases.push(given.ok_or_else(|| impossible("a key that may be had is not given"))?);
         }
         let (lease, reason) = leases
@@ -141,6 +204,49 @@ impl Write<'_> {
             reason,
             section: leases.pop().map(|(lease, _)| lease),
         })
+    }
+
+    /// Moves the end of a lease that is shared, but never back. Tied to two different processes, or
+    /// to one and to none, it is tied to none.
+    fn prolong(&mut self, lease: &Lease, claim: &Claim) -> Result<Lease, Failure> {
+        let left = lease.expires.remaining(self.now());
+        let ttl = left.map_or(claim.ttl, |left| left.max(claim.ttl));
+        let mut holder = lease.holder.clone();
+        if holder.binding != claim.holder.binding {
+            holder.binding = Binding::Detached;
+        }
+        self.extend(lease, &holder, ttl)
+    }
+
+    /// Gives up the places that a runner took in other queues for tasks and sections: the task it
+    /// waits for was moved.
+    fn leave_other_queues(&mut self, runner: &Runner, keys: &[Key]) -> Result<(), Failure> {
+        let sql = "SELECT DISTINCT key FROM tickets WHERE holder = ?1 AND (key LIKE 'section:%' OR key LIKE 'task:%')";
+        let others = self
+            .reader
+            .db
+            .prepare_cached(sql)?
+            .query_map([runner.holder.id.as_str()], |row| row.get::<_, String>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let others = others.into_iter().filter_map(|key| Key::parse(key).ok());
+        let is_other = |key: &Key| !keys.contains(key) && key.id() != task::ANY;
+        for key in others.filter(is_other).collect::<Vec<_>>() {
+            self.leave_queue(runner, key, Places::Leave)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up, or keeps for a while, the place that a runner took in one queue.
+    fn leave_queue(&mut self, runner: &Runner, key: Key, places: Places) -> Result<(), Failure> {
+        let claim = runner.claim(key);
+        let view = self.read(&claim.key, Some(&claim.holder.id))?;
+        if let (Seat::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
+            self.step_aside(&claim.key, ticket, |write| match places {
+                Places::Leave => write.drop_ticket(Seat::Own(ticket)),
+                Places::Keep => write.park_ticket(ticket),
+            })?;
+        }
+        Ok(())
     }
 
     /// Ends work on a task, or changes its status by hand.
@@ -166,6 +272,7 @@ impl Write<'_> {
             &Standing {
                 lease: held.as_ref().map(|(lease, verdict)| (lease, verdict)),
                 newest: task.token,
+                runner: task.runner.as_ref(),
                 lost: &lost,
             },
             proof,
@@ -212,7 +319,7 @@ impl Write<'_> {
         } else if let Some(by) = by {
             freed.extend(self.leave_section_by_name(&task, &by, change)?);
         }
-        self.ring_seekers(task.section.as_ref().map(|section| section.id.as_str()))?;
+        self.ring_seekers()?;
         Ok(Changed {
             was: task.status,
             task: self.task(id)?,
@@ -224,7 +331,7 @@ impl Write<'_> {
         let now = self.now().wall;
         let (sql, error) = match change {
             Change::To(Status::Failed) => (
-                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = attempts + 1,
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = min(attempts, 1000000) + 1,
                  last_error = coalesce(?4, last_error) WHERE id = ?1",
                 None,
             ),
@@ -238,12 +345,12 @@ impl Write<'_> {
                 None,
             ),
             Change::Failed { error } => (
-                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = attempts + 1,
+                "UPDATE tasks SET status = ?2, updated_at = ?3, not_before = NULL, attempts = min(attempts, 1000000) + 1,
                  last_error = ?4 WHERE id = ?1",
                 Some(error),
             ),
             Change::Retry { error } => (
-                "UPDATE tasks SET status = ?2, updated_at = ?3, attempts = attempts + 1, last_error = ?4
+                "UPDATE tasks SET status = ?2, updated_at = ?3, attempts = min(attempts, 1000000) + 1, last_error = ?4
                  WHERE id = ?1",
                 Some(error),
             ),
@@ -254,6 +361,7 @@ impl Write<'_> {
             ),
         };
         let db = self.reader.db;
+        let error = error.map(|error| task::tidy(error));
         db.prepare_cached(sql)?
             .execute(params![id, change.status().word(), time(now), error])?;
         if matches!(change, Change::Retry { .. }) {
@@ -338,9 +446,10 @@ impl Write<'_> {
         Ok(self.reader.db.prepare_cached(sql)?.exists([&section.id])?)
     }
 
-    /// Whether somebody has a task of this section in progress.
+    /// Whether somebody holds a task of this section that is in progress.
     fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, Failure> {
-        let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2 LIMIT 1";
+        let sql = "SELECT 1 FROM tasks t JOIN leases l ON l.key = 'task:' || t.id AND l.holder = ?2
+                   WHERE t.section_id = ?1 AND t.status = 'in_progress' LIMIT 1";
         Ok(self
             .reader
             .db
@@ -348,27 +457,37 @@ impl Write<'_> {
             .exists([section.id.as_str(), runner.as_str()])?)
     }
 
-    /// Gives back every section that a runner has without working in it: it went on elsewhere, or
+    /// Gives a task's lease back without a word on its status, and the sections that are idle then.
+    pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), Failure> {
+        let view = self.read(&lease.key, None)?;
+        if decide::release(&view, &lease.grant()) {
+            self.set_free(lease)?;
+            self.ring_next(&view.queue);
+        }
+        self.leave_idle_sections(&lease.holder)
+    }
+
+    /// Gives back every section that a holder has without working in it: it went on elsewhere, or
     /// found nothing, and would only keep others out.
-    pub(super) fn leave_idle_sections(&mut self, runner: &Runner) -> Result<(), Failure> {
+    pub(super) fn leave_idle_sections(&mut self, holder: &Holder) -> Result<(), Failure> {
         let keys = self
             .reader
             .db
             .prepare_cached(
                 "SELECT key FROM leases WHERE key >= 'section:' AND key < 'section;' AND holder = ?1",
             )?
-            .query_map([runner.holder.id.as_str()], |row| row.get::<_, String>(0))?
+            .query_map([holder.id.as_str()], |row| row.get::<_, String>(0))?
             .collect::<Result<Vec<_>, _>>()?;
         for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
             let section = Section {
                 id: key.id().to_owned(),
                 name: String::new(),
             };
-            let Needed { view, decision, .. } = self.need(runner, key)?;
-            let mine = matches!(decision, Decision::Extend { .. });
+            let view = self.read(&key, None)?;
             if let Some((lease, _)) = view.lease
-                && mine
-                && !self.works_in(&section, &runner.holder.id)?
+                && lease.holder.id == holder.id
+                && lease.holder.life() == holder.life()
+                && !self.works_in(&section, &holder.id)?
             {
                 self.set_free(&lease)?;
                 self.ring_next(&view.queue);
@@ -388,22 +507,18 @@ impl Write<'_> {
             Some(id) => keys_of(&self.task(id)?)?,
             None => vec![any_task()?],
         };
+        if id.is_some() {
+            self.leave_other_queues(runner, &keys)?;
+        }
         for key in keys {
-            let claim = runner.claim(key);
-            let view = self.read(&claim.key, Some(&claim.holder.id))?;
-            if let (Seat::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
-                self.step_aside(&claim.key, ticket, |write| match places {
-                    Places::Leave => write.drop_ticket(Seat::Own(ticket)),
-                    Places::Keep => write.park_ticket(ticket),
-                })?;
-            }
+            self.leave_queue(runner, key, places)?;
         }
         Ok(())
     }
 }
 
 /// The keys that a task needs, in the order in which they are taken.
-fn keys_of(task: &Task) -> Result<Vec<Key>, Failure> {
+pub(super) fn keys_of(task: &Task) -> Result<Vec<Key>, Failure> {
     let mut keys = Vec::new();
     if let Some(section) = &task.section {
         keys.push(section_key(section)?);

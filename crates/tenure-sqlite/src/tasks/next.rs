@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Row, params};
-use tenure_core::decide::{self, Decision, Seat};
+use tenure_core::cycle::Step;
+use tenure_core::decide::{self, Decision, Seat, View};
 use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
-use tenure_core::{Holder, Key, Lease, Patience, Place, Reason, Task, Verdict, Waiter};
+use tenure_core::{
+    Cycle, Holder, Key, Lease, Patience, Place, Presence, Reason, Task, Verdict, Waiter,
+};
 
 use super::bad_id;
 use super::flow::{Needed, any_task};
@@ -35,8 +38,29 @@ struct Search<'a> {
     sections: HashMap<String, Offer>,
     /// The leases that stand in the way.
     in_the_way: Vec<(Lease, Verdict)>,
+    /// Those who are first in a queue for something that is free.
+    called: Vec<Holder>,
     /// Whether something is ready, but not for the runner.
     contended: bool,
+    /// Whether something was left to those who came before.
+    reserved: bool,
+}
+
+impl Search<'_> {
+    /// The wait for itself that this would be: all that stands in the way is what the runner
+    /// itself runs under.
+    fn own_cycle(&self) -> Option<Cycle> {
+        let steps = self.in_the_way.iter().map(|(lease, _)| {
+            let own = self.runner.within.contains(&lease.token);
+            own.then(|| Step {
+                waiter: self.runner.holder.id.clone(),
+                key: lease.key.clone(),
+                holder: lease.holder.id.clone(),
+            })
+        });
+        let steps: Vec<Step> = steps.collect::<Option<_>>()?;
+        (!steps.is_empty() && !self.reserved).then_some(Cycle(steps))
+    }
 }
 
 /// A ready task. The larger goes first.
@@ -78,7 +102,9 @@ impl Write<'_> {
             picker: Picker::behind(ahead),
             sections: HashMap::new(),
             in_the_way: Vec::new(),
+            called: Vec::new(),
             contended: false,
+            reserved: false,
         };
         if let Some(found) = self.search(&mut search)? {
             if self.lacks_room(room)? {
@@ -93,10 +119,16 @@ impl Write<'_> {
                 .collect();
             self.ring_next(&behind);
             let started = self.begin(&found, runner)?;
-            self.leave_idle_sections(runner)?;
+            self.leave_idle_sections(&runner.holder)?;
             return Ok(Some(Sought::Found(Box::new(started))));
         }
-        self.leave_idle_sections(runner)?;
+        self.leave_idle_sections(&runner.holder)?;
+        if runner.patience == Patience::Queue
+            && let Some(cycle) = search.own_cycle()
+        {
+            self.drop_ticket(seat)?;
+            return Ok(Some(Sought::Deadlock(cycle)));
+        }
         let mut place = None;
         let mut rank = None;
         if runner.patience == Patience::Queue {
@@ -109,7 +141,13 @@ impl Write<'_> {
             });
         }
         let mut busy = self.busy(&view, place, rank);
-        busy.lease = search.in_the_way.first().cloned();
+        let theirs = |(lease, _): &&(Lease, Verdict)| lease.holder.id != runner.holder.id;
+        let in_the_way = &search.in_the_way;
+        busy.lease = in_the_way
+            .iter()
+            .find(theirs)
+            .or(in_the_way.first())
+            .cloned();
         let (shortage, later) = self.shortage(&search)?;
         let expiry = search
             .in_the_way
@@ -120,7 +158,8 @@ impl Write<'_> {
             vec![before.clone()]
         } else {
             let leases = search.in_the_way.iter();
-            leases.map(|(lease, _)| lease.holder.clone()).collect()
+            let holders = leases.map(|(lease, _)| lease.holder.clone());
+            holders.chain(search.called).collect()
         };
         Ok(Some(Sought::None(Box::new(Want {
             shortage,
@@ -239,6 +278,9 @@ impl Write<'_> {
 
     /// Whether the runner takes this task.
     fn takes(&mut self, search: &mut Search<'_>, candidate: &Candidate) -> Result<bool, Failure> {
+        if search.runner.leaves.contains(&candidate.id) {
+            return Ok(false);
+        }
         let section = candidate.section.as_deref();
         let offer = match section {
             Some(section) => self.section_offer(search, section)?,
@@ -249,6 +291,7 @@ impl Write<'_> {
         }
         let takes = search.picker.takes(section, offer);
         search.contended |= !takes;
+        search.reserved |= !takes;
         Ok(takes)
     }
 
@@ -267,7 +310,7 @@ impl Write<'_> {
             } => Offer::Mine,
             Decision::Grant { .. } => Offer::Free,
             Decision::Wait { .. } | Decision::WaitForSelf => {
-                self.stumble(search, view.lease);
+                self.stumble(search, view);
                 Offer::Taken
             }
         };
@@ -279,27 +322,44 @@ impl Write<'_> {
     fn is_to_be_had(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let Needed { view, decision, .. } = self.need(search.runner, key)?;
-        if matches!(decision, Decision::Grant { reason, .. } if reason != Reason::AlreadyOwned) {
+        // One of its own whose time ran out is as good as anybody's.
+        let over = decide::reap(self.now(), &view).is_some();
+        let gives = match decision {
+            Decision::Grant { reason, .. } => reason != Reason::AlreadyOwned,
+            Decision::Extend { .. } => over,
+            Decision::Wait { .. } | Decision::WaitForSelf => false,
+        };
+        if gives {
             return Ok(true);
         }
-        self.stumble(search, view.lease);
+        self.stumble(search, view);
         Ok(false)
     }
 
     /// Notes what stands in the way.
-    fn stumble(&self, search: &mut Search<'_>, lease: Option<(Lease, tenure_core::Liveness)>) {
+    fn stumble(&self, search: &mut Search<'_>, view: View) {
         search.contended = true;
-        let lease = lease.map(|lease| self.reader.verdict(lease));
-        search
-            .in_the_way
-            .extend(lease.filter(|(_, verdict)| verdict.over().is_none()));
+        let lease = view.lease.map(|lease| self.reader.verdict(lease));
+        let stands = lease.filter(|(_, verdict)| verdict.over().is_none());
+        if stands.is_none() {
+            // It is about to go to the first in its queue.
+            let first = view
+                .queue
+                .into_iter()
+                .find(|waiter| waiter.presence == Presence::Here);
+            search.called.extend(first.map(|waiter| waiter.holder));
+        }
+        search.in_the_way.extend(stands);
     }
 
     /// Why nothing was found, and after how long something is due.
     fn shortage(&self, search: &Search<'_>) -> Result<(Shortage, Option<Duration>), Failure> {
         let db = self.reader.db;
         let later: Option<String> = db
-            .prepare_cached("SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL")?
+            .prepare_cached(
+                "SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
+                 AND status IN ('pending', 'in_progress') AND blockers = 0",
+            )?
             .query_row([], |row| row.get(0))?;
         let later = later.as_deref().and_then(instant);
         let until = later

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Shortage, TaskQuery};
-use tenure::core::{Moment, Status};
+use tenure::core::{Key, KeyKind, Moment, Reason, Status};
 use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
 
 use super::describe;
+use super::update::undo;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::tasks::{Limit, Next};
@@ -37,7 +38,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
         ask = waiting::wait_for(ask, limit);
     }
     let mut signals = Signals::catch().map_err(broken)?;
-    let mut show = Show::new(global, tenure.clock(), NextStory);
+    let mut show = Show::new(global, tenure.clock(), NextStory { tenure: &tenure });
     let (outcome, signal) =
         waiting::watched(&tenure, &mut signals, &mut show, |cancel, onlooker| {
             ask.next_watched(cancel, onlooker)
@@ -55,7 +56,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
             ))
         }
         TaskOutcome::Started(in_hand) => Ok(taken(global, &tenure, *in_hand)),
-        TaskOutcome::Missed(obstacle) => Err(none(&tenure, &obstacle)?),
+        TaskOutcome::Missed(obstacle) => Err(none(global, &tenure, &obstacle)?),
         TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
         TaskOutcome::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
@@ -67,12 +68,12 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
 
 fn taken(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
     let now = tenure.clock().now();
-    let lease = in_hand.held().lease();
+    let lease = in_hand.lease();
     let until = words::time(lease.expires.shown(&now));
     let mut data = words::task_json(in_hand.task());
     if let Value::Object(fields) = &mut data {
         fields.insert("token".into(), json!(lease.token));
-        fields.insert("reason".into(), json!(in_hand.held().reason().word()));
+        fields.insert("reason".into(), json!(in_hand.reason().map(Reason::word)));
         fields.insert("expiresAt".into(), json!(until));
     }
     let text = if global.quiet {
@@ -83,13 +84,19 @@ fn taken(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
         lines.push(super::line("Expires", &until));
         lines.join("\n")
     };
+    let undo = undo(tenure, &in_hand);
     in_hand.leave_standing();
-    Answer::new(data, text)
+    Answer::new(data, text).or_undo(undo)
 }
 
 /// Why there is none.
-pub(super) fn none(tenure: &Tenure, obstacle: &Obstacle) -> Result<Failure, Failure> {
+pub(super) fn none(
+    global: &Global,
+    tenure: &Tenure,
+    obstacle: &Obstacle,
+) -> Result<Failure, Failure> {
     let held = obstacle.busy.lease.as_ref();
+    let me = context::runner(global)?;
     Ok(match obstacle.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
             Exit::NotFound,
@@ -114,20 +121,22 @@ pub(super) fn none(tenure: &Tenure, obstacle: &Obstacle) -> Result<Failure, Fail
         )
         .details(json!({ "notBefore": words::time(at) })),
         Some(Shortage::Locked) => {
-            let by = held.map_or_else(
-                || "about to go to those who wait".to_owned(),
-                |(lease, _)| {
-                    format!(
-                        "held by others: {} by {}, until {}",
-                        lease.key,
-                        lease.holder,
-                        words::time(lease.expires.wall)
-                    )
-                },
-            );
-            let message = format!(
-                "every task that is ready is {by}\n  to wait for one: --wait 10m; to look: tenure locks list"
-            );
+            let message = match held {
+                None => "every task that is ready is about to go to those who wait".to_owned(),
+                Some((lease, _)) if lease.holder.id == me => format!(
+                    "no other task is ready: {} is yours already, until {}",
+                    named(tenure, &lease.key),
+                    words::time(lease.expires.wall)
+                ),
+                Some((lease, _)) => format!(
+                    "every task that is ready is held by others: {} by {}, until {}",
+                    named(tenure, &lease.key),
+                    lease.holder,
+                    words::time(lease.expires.wall)
+                ),
+            };
+            let message =
+                format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list");
             Failure::new(Exit::Locked, "TASKS_LOCKED", message).details(json!({
                 "key": held.map(|(lease, _)| &lease.key),
                 "lockedBy": held.map(|(lease, _)| &lease.holder.id),
@@ -136,6 +145,22 @@ pub(super) fn none(tenure: &Tenure, obstacle: &Obstacle) -> Result<Failure, Fail
             }))
         }
     })
+}
+
+/// A task or section as people call it.
+fn named(tenure: &Tenure, key: &Key) -> String {
+    let found = match (tenure.tasks(), key.kind()) {
+        (Ok(tasks), KeyKind::Task(id)) => {
+            let task = tasks.find_task(id).ok();
+            task.map(|task| format!("task \"{}\"", task.title))
+        }
+        (Ok(tasks), KeyKind::Section(id)) => {
+            let section = tasks.find_section(id).ok();
+            section.map(|section| format!("section \"{}\"", section.name))
+        }
+        _ => None,
+    };
+    found.unwrap_or_else(|| key.to_string())
 }
 
 /// One of the tasks that wait, and what for.
@@ -164,10 +189,12 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
 }
 
 /// Waiting for any task.
-pub(super) struct NextStory;
+pub(super) struct NextStory<'a> {
+    pub(super) tenure: &'a Tenure,
+}
 
-impl NextStory {
-    fn why(progress: &Progress<'_>) -> String {
+impl NextStory<'_> {
+    fn why(&self, progress: &Progress<'_>) -> String {
         let place = progress.busy.place.map_or_else(String::new, |place| {
             format!(", {} in the queue", words::ordinal(place.ahead + 1))
         });
@@ -180,7 +207,13 @@ impl NextStory {
                 format!("one that failed is tried again at {}", words::time(at))
             }
             Some(Shortage::Locked) => match &progress.busy.lease {
-                Some((lease, _)) => format!("{} is held by {}", lease.key, lease.holder),
+                Some((lease, _)) => {
+                    format!(
+                        "{} is held by {}",
+                        named(self.tenure, &lease.key),
+                        lease.holder
+                    )
+                }
                 None => "others come first".to_owned(),
             },
         };
@@ -188,11 +221,11 @@ impl NextStory {
     }
 }
 
-impl Story for NextStory {
+impl Story for NextStory<'_> {
     fn begins(&self, _: &Moment, progress: &Progress<'_>) -> Vec<String> {
         vec![format!(
             "tenure: waiting for a task to become ready: {}",
-            Self::why(progress)
+            self.why(progress)
         )]
     }
 
@@ -200,7 +233,7 @@ impl Story for NextStory {
         format!(
             "tenure: still waiting for a task after {}: {}",
             words::elapsed(progress.elapsed),
-            Self::why(progress)
+            self.why(progress)
         )
     }
 
@@ -209,6 +242,6 @@ impl Story for NextStory {
     }
 
     fn briefly(&self, progress: &Progress<'_>) -> String {
-        format!("{} (Ctrl+C to cancel)", Self::why(progress))
+        format!("{} (Ctrl+C to cancel)", self.why(progress))
     }
 }

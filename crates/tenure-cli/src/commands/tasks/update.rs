@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Change, Edit, Proof};
-use tenure::core::{KeyKind, Lease, Moment, Status, Task, Token};
+use tenure::core::{KeyKind, Lease, Moment, Reason, Status, Task, Token};
 use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
 
 use super::ids;
@@ -68,7 +68,7 @@ fn edited(global: &Global, task: &Task) -> Answer {
 /// The token of the grant under which this command runs, if it is of this task.
 fn own_token(task: &Task) -> Option<Token> {
     let id = std::env::var("TENURE_TASK_ID").ok()?;
-    let token = std::env::var("TENURE_TOKEN").ok()?.parse().ok()?;
+    let token = std::env::var("TENURE_TASK_TOKEN").ok()?.parse().ok()?;
     (id == task.id).then_some(Token(token))
 }
 
@@ -96,7 +96,8 @@ fn end(
         None => Change::To(status),
     };
     let proof = proof(global, task, update)?;
-    let changed = tasks.change(&task.id, &proof, &change).map_err(|error| {
+    let changed = tasks.change_and_edit(&task.id, &proof, &change, edit);
+    let changed = changed.map_err(|error| {
         let mut failure = Failure::from(error);
         // A shell that was started for this command alone is another runner than the last one.
         if let (6, Proof::Name(name)) = (failure.exit.code(), &proof)
@@ -109,11 +110,7 @@ fn end(
         }
         failure
     })?;
-    let task = if edit.is_empty() {
-        changed.task
-    } else {
-        tasks.edit_task(&task.id, edit)?
-    };
+    let task = changed.task;
     let text = if global.quiet {
         String::new()
     } else {
@@ -160,6 +157,16 @@ fn begin(
             put_back(*in_hand)?;
             Err(waiting::interrupted(&what, &show, signal, "gave it back"))
         }
+        TaskOutcome::Started(in_hand) if is_done_meanwhile(task, &in_hand) => {
+            let was = in_hand.was();
+            put_back(*in_hand)?;
+            let message = format!(
+                "{what} was set to {was} while we waited for its section: it was not begun again\n  \
+                 look for another with tenure tasks next, or begin it all the same by asking again"
+            );
+            let details = json!({ "taskId": task.id, "status": was });
+            Err(Failure::new(Exit::NotFound, "TASK_DONE", message).details(details))
+        }
         TaskOutcome::Started(in_hand) => {
             if in_hand.was() != task.status && !in_hand.was().is_open() {
                 let note = format!("it was set to {} while we waited", in_hand.was());
@@ -177,32 +184,60 @@ fn begin(
     }
 }
 
+/// Whether somebody else has done what was still to be done when we asked. A task that somebody
+/// was at when we asked is another matter: to wait for that was to want it afterwards.
+fn is_done_meanwhile(asked: &Task, in_hand: &InHand) -> bool {
+    let done = [Status::Review, Status::Completed, Status::Skipped];
+    asked.status == Status::Pending && done.contains(&in_hand.was())
+}
+
 /// Makes a task what it was before it was begun.
 fn put_back(in_hand: InHand) -> Result<(), Failure> {
-    let change = match in_hand.was() {
-        Status::Pending | Status::InProgress => Change::GiveBack,
-        other => Change::To(other),
-    };
+    let change = put_back_to(in_hand.was());
     in_hand.finish(&change)?;
     Ok(())
 }
 
+fn put_back_to(was: Status) -> Change {
+    match was {
+        Status::Pending | Status::InProgress => Change::GiveBack,
+        other => Change::To(other),
+    }
+}
+
 fn begun(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
     let now = tenure.clock().now();
-    let lease = in_hand.held().lease();
+    let lease = in_hand.lease();
     let mut data = words::task_json(in_hand.task());
     if let Value::Object(fields) = &mut data {
-        fields.insert("runner".into(), json!(lease.holder.id));
+        fields.insert("was".into(), json!(in_hand.was()));
         fields.insert("token".into(), json!(lease.token));
-        fields.insert("reason".into(), json!(in_hand.held().reason().word()));
+        fields.insert("reason".into(), json!(in_hand.reason().map(Reason::word)));
         fields.insert(
             "expiresAt".into(),
             json!(words::time(lease.expires.shown(&now))),
         );
     }
-    let task = in_hand.task().clone();
+    let (task, reason) = (in_hand.task().clone(), in_hand.reason());
+    let undo = undo(tenure, &in_hand);
     in_hand.leave_standing();
-    begun_text(global, &task, data)
+    let answer = begun_text(global, &task, data);
+    if reason == Some(Reason::AlreadyOwned) {
+        return answer;
+    }
+    answer.or_undo(undo)
+}
+
+/// What to do if nobody gets to hear that a task was begun: it would be held for nothing.
+pub(super) fn undo(tenure: &Tenure, in_hand: &InHand) -> impl FnOnce() + use<> {
+    let (id, proof) = (in_hand.task().id.clone(), Proof::Token(in_hand.token()));
+    let change = put_back_to(in_hand.was());
+    let tasks = tenure.tasks().ok().cloned();
+    move || {
+        if let Some(tasks) = tasks {
+            let _ = tasks.change(&id, &proof, &change);
+        }
+    }
 }
 
 fn begun_text(global: &Global, task: &Task, data: Value) -> Answer {

@@ -13,8 +13,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::ask::made_up_name;
-use tenure::core::task::{Change, Changed, Shortage};
-use tenure::core::{Status, Task};
+use tenure::core::task::{Change, Changed};
+use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
 use tenure::{AnyTask, Ask, InHand, Loss, TaskOutcome, Tenure};
 
@@ -43,6 +43,7 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
     )?;
     let tenure = context::open(global)?;
     let mut runner = Runner {
+        holder: None,
         global,
         work,
         program,
@@ -50,21 +51,12 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
         signals: Signals::catch().map_err(broken)?,
         done: Tally::default(),
     };
-    let ask = runner.ask()?;
-    loop {
-        let in_hand = match runner.next(&ask)? {
-            Next::Task(in_hand) => in_hand,
-            Next::None(failure) => return Ok(runner.end(&failure)),
-            Next::Interrupted(failure) => {
-                runner.tell();
-                return Err(failure);
-            }
-        };
-        if let Some(failure) = runner.run(*in_hand)? {
-            runner.tell();
-            return Err(failure);
-        }
+    let ended = runner.work();
+    // Whatever it still has, it has no more use for.
+    if let (Some(holder), Ok(tasks)) = (&runner.holder, tenure.tasks()) {
+        let _ = tasks.leave_idle_sections(holder);
     }
+    ended
 }
 
 /// What became of the tasks.
@@ -77,6 +69,16 @@ struct Tally {
     lost: Vec<(Task, String)>,
 }
 
+/// What to do after a task.
+enum Then {
+    /// The next one.
+    Next,
+    /// The next one, but not this one again: it was taken away, or put back.
+    LeaveIt,
+    /// Nothing.
+    Stop(Failure),
+}
+
 enum Next {
     Task(Box<InHand>),
     None(Failure),
@@ -84,6 +86,8 @@ enum Next {
 }
 
 struct Runner<'a> {
+    /// As its last task was granted to it.
+    holder: Option<Holder>,
     global: &'a Global,
     work: &'a Work,
     program: Program<'a>,
@@ -93,6 +97,29 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
+    fn work(&mut self) -> Result<Answer, Failure> {
+        let mut ask = self.ask()?;
+        loop {
+            let in_hand = match self.next(&ask)? {
+                Next::Task(in_hand) => in_hand,
+                Next::None(failure) => return self.end(&failure),
+                Next::Interrupted(failure) => {
+                    self.tell();
+                    return Err(failure.details(self.tally()));
+                }
+            };
+            let id = in_hand.task().id.clone();
+            match self.run(*in_hand)? {
+                Then::Next => {}
+                Then::LeaveIt => ask = ask.leave_to_others(&id),
+                Then::Stop(failure) => {
+                    self.tell();
+                    return Err(failure.details(self.tally()));
+                }
+            }
+        }
+    }
+
     fn ask(&self) -> Result<Ask<'a, AnyTask>, Failure> {
         let mut ask = waiting::with_name(self.global, self.tenure, self.tenure.ask_for_task()?)?
             .command(self.program.shown());
@@ -105,14 +132,15 @@ impl<'a> Runner<'a> {
         if self.work.no_wait {
             return Ok(ask);
         }
-        Ok(match self.work.wait {
-            Some(limit) => waiting::wait_for(ask, limit),
-            None => waiting::wait_for(ask, AS_LONG_AS_IT_TAKES).until_none_left(),
-        })
+        let limit = self.work.wait.unwrap_or_default();
+        Ok(waiting::wait_for(ask, AS_LONG_AS_IT_TAKES).until_none_left_for(limit))
     }
 
     fn next(&mut self, ask: &Ask<'_, AnyTask>) -> Result<Next, Failure> {
-        let mut show = Show::new(self.global, self.tenure.clock(), NextStory);
+        let story = NextStory {
+            tenure: self.tenure,
+        };
+        let mut show = Show::new(self.global, self.tenure.clock(), story);
         let (outcome, signal) = waiting::watched(
             self.tenure,
             &mut self.signals,
@@ -130,39 +158,35 @@ impl<'a> Runner<'a> {
                 stop(signal, "gave it back")
             }
             TaskOutcome::Started(in_hand) => Next::Task(in_hand),
-            TaskOutcome::Missed(obstacle)
-                if self.work.wait.is_some()
-                    && matches!(
-                        obstacle.shortage,
-                        Some(Shortage::Locked | Shortage::Later { .. })
-                    ) =>
-            {
-                // The wait was for new ones; as long as others work, there is something to wait for.
-                return self.next(ask);
-            }
-            TaskOutcome::Missed(obstacle) => Next::None(none(self.tenure, &obstacle)?),
+            TaskOutcome::Missed(obstacle) => Next::None(none(self.global, self.tenure, &obstacle)?),
             TaskOutcome::Deadlock(cycle) => Next::None(waiting::deadlock("a task", &cycle)),
-            TaskOutcome::Cancelled => stop(signal, "left the queue"),
+            TaskOutcome::Cancelled => {
+                let place =
+                    waiting::place_after(self.global, self.tenure, signal.unwrap_or(SIGINT));
+                stop(signal, &place)
+            }
         })
     }
 
-    /// Runs the command for one task. A failure ends the runner.
-    fn run(&mut self, mut in_hand: InHand) -> Result<Option<Failure>, Failure> {
+    /// Runs the command for one task.
+    fn run(&mut self, mut in_hand: InHand) -> Result<Then, Failure> {
         let task = in_hand.task().clone();
+        self.holder = Some(in_hand.lease().holder.clone());
         remark(
             self.global,
             &format!("started \"{}\" ({})", task.title, words::short(&task.id)),
         );
         let mut command = self.program.command();
-        let others = in_hand.tokens();
-        let lease = in_hand.held().lease();
+        let section: Vec<Token> = in_hand.section_token().into_iter().collect();
+        let lease = in_hand.lease();
         command
             .envs(context::environment(
                 self.global,
                 self.tenure,
                 lease,
-                others.split_last().map_or(&[], |(_, others)| others),
+                &section,
             ))
+            .env("TENURE_TASK_TOKEN", lease.token.to_string())
             .env("TENURE_TASK_ID", &task.id)
             .env("TENURE_TASK_TITLE", &task.title)
             .env("TENURE_TASK_ATTEMPT", (task.attempts + 1).to_string())
@@ -181,7 +205,7 @@ impl<'a> Runner<'a> {
             Err(error) => {
                 let failure = self.program.not_started(error);
                 in_hand.finish(&Change::GiveBack)?;
-                return Ok(Some(failure));
+                return Ok(Then::Stop(failure));
             }
         };
         // Ours ends with the command's own.
@@ -205,11 +229,12 @@ impl<'a> Runner<'a> {
     /// Writes down what became of a task.
     fn finish(
         &mut self,
-        in_hand: InHand,
+        mut in_hand: InHand,
         task: &Task,
         ended: Ended,
         last_line: Option<String>,
-    ) -> Result<Option<Failure>, Failure> {
+    ) -> Result<Then, Failure> {
+        let mut then = Then::Next;
         let interrupted = ended.told.or_else(|| {
             let signal = ended.status.signal();
             signal.filter(|_| ended.had_terminal && !ended.lost)
@@ -228,7 +253,13 @@ impl<'a> Runner<'a> {
                 error: error.clone(),
             }
         };
-        if let Some(said) = in_hand.said_itself()? {
+        let now = self.tenure.tasks()?.find_task(&task.id)?;
+        if now.token == in_hand.token() && now.status == Status::Pending && !ended.lost {
+            // Its own command put it back, and would again.
+            in_hand.leave_standing();
+            self.note(&now, &Change::GiveBack, &error);
+            then = Then::LeaveIt;
+        } else if let Some(said) = in_hand.said_itself()? {
             in_hand.leave_standing();
             self.note(&said, &Change::To(said.status), &error);
         } else {
@@ -236,10 +267,14 @@ impl<'a> Runner<'a> {
             match in_hand.finish(&change) {
                 // If the lease was lost when the command was done, nobody else was faster.
                 Ok(Changed { task, .. }) if !ended.lost => self.note(&task, &change, &error),
-                Ok(Changed { task, .. }) => self.lose(&task, loss.as_ref()),
+                Ok(Changed { task, .. }) => {
+                    self.lose(&task, loss.as_ref(), ended);
+                    then = Then::LeaveIt;
+                }
                 Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
                     let by = lease.map(|lease| *lease);
-                    self.lose(&task, Some(&loss.unwrap_or(Loss::Taken(by))));
+                    self.lose(&task, Some(&loss.unwrap_or(Loss::Taken(by))), ended);
+                    then = Then::LeaveIt;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -247,10 +282,13 @@ impl<'a> Runner<'a> {
         if ended.had_terminal {
             like_the_terminal(ended);
         }
-        Ok(interrupted.map(|signal| {
-            let message = format!("stopped by a signal while \"{}\" was worked on", task.title);
-            Failure::new(Exit::signal(signal), "INTERRUPTED", message)
-        }))
+        Ok(match interrupted {
+            Some(signal) => {
+                let message = format!("stopped by a signal while \"{}\" was worked on", task.title);
+                Then::Stop(Failure::new(Exit::signal(signal), "INTERRUPTED", message))
+            }
+            None => then,
+        })
     }
 
     fn note(&mut self, task: &Task, change: &Change, error: &str) {
@@ -279,16 +317,23 @@ impl<'a> Runner<'a> {
         remark(self.global, &format!("\"{}\" {what}", task.title));
     }
 
-    fn lose(&mut self, task: &Task, loss: Option<&Loss>) {
+    fn lose(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
         let why = match loss {
             Some(Loss::Taken(Some(by))) => format!("{} has it now", by.holder),
             Some(Loss::Taken(None)) | None => "it was taken away".to_owned(),
             Some(Loss::Unrenewed(error)) => format!("it could not be renewed: {error}"),
         };
-        complain(&format!(
-            "the lease on task \"{}\" was lost: {why}; its command was stopped",
-            task.title
-        ));
+        let stopped = if ended.lost {
+            "its command was stopped"
+        } else {
+            "its command had ended"
+        };
+        if !self.global.json {
+            complain(&format!(
+                "the lease on task \"{}\" was lost: {why}; {stopped}",
+                task.title
+            ));
+        }
         self.done.lost.push((task.clone(), why));
     }
 
@@ -315,7 +360,7 @@ impl<'a> Runner<'a> {
         for (count, word) in [
             (failed, "failed"),
             (lost, "lost"),
-            (self.done.retried, "failed attempts tried again"),
+            (self.done.retried, "put off"),
             (self.done.other, "left otherwise"),
         ] {
             if count > 0 {
@@ -326,7 +371,7 @@ impl<'a> Runner<'a> {
     }
 
     /// None is left.
-    fn end(&self, none: &Failure) -> Answer {
+    fn end(&self, none: &Failure) -> Result<Answer, Failure> {
         self.tell();
         if none.code != "NO_TASK_LEFT" {
             remark(self.global, &none.message);
@@ -342,7 +387,18 @@ impl<'a> Runner<'a> {
         if let Value::Object(fields) = &mut data {
             fields.insert("ended".into(), json!(none.code));
         }
-        Answer::new(data, String::new()).exit(exit)
+        if exit == Exit::Done {
+            return Ok(Answer::new(data, String::new()));
+        }
+        let troubles = self.done.failed.iter().chain(&self.done.lost);
+        let troubles = troubles.map(|(task, why)| format!("\n  \"{}\": {why}", task.title));
+        let (code, what) = if exit == Exit::Lost {
+            ("LEASE_LOST", "not all tasks could be kept:")
+        } else {
+            ("TASKS_FAILED", "not all tasks were completed:")
+        };
+        let message = format!("{what}{}", troubles.collect::<String>());
+        Err(Failure::new(exit, code, message).details(data))
     }
 }
 
@@ -350,7 +406,7 @@ impl<'a> Runner<'a> {
 fn as_input(in_hand: &InHand) -> std::io::Result<File> {
     let mut data = words::task_json(in_hand.task());
     if let Value::Object(fields) = &mut data {
-        fields.insert("token".into(), json!(in_hand.held().token()));
+        fields.insert("token".into(), json!(in_hand.token()));
     }
     let mut file = File::from(memfd_create("task", MemfdFlags::CLOEXEC)?);
     writeln!(file, "{data}")?;
