@@ -6,8 +6,10 @@
 //! | `find` | the task or section that somebody means |
 //! | `edit` | adding and changing, without the locks |
 //! | `flow` | beginning and ending work, with the locks |
+//! | `sections` | keeping a section between two tasks |
 //! | `next` | the best task that is ready |
 //! | `exchange` | import and export, a line each |
+//! | `circle` | tasks that wait for themselves |
 //!
 //! # Invariants
 //!
@@ -17,12 +19,14 @@
 //!    kept beside it (by triggers, so that other programs keep it too), and the ready ones have
 //!    their own index.
 
+mod circle;
 mod edit;
 mod exchange;
 mod find;
 mod flow;
 mod next;
 mod rows;
+mod sections;
 
 pub use exchange::Imported;
 pub(crate) use rows::{granted, superseded};

@@ -53,11 +53,11 @@ impl Store for SqliteStore {
             let view = write.read(&grant.key, None)?;
             let may = decide::renew(&view, grant);
             match view.lease {
-                Some((lease, _)) if may => Ok(Renewed::Extended(write.extend(
-                    &lease,
-                    &lease.holder,
-                    ttl,
-                )?)),
+                Some((lease, _)) if may => {
+                    let lease = write.extend(&lease, &lease.holder, ttl)?;
+                    write.renew_section(&lease)?;
+                    Ok(Renewed::Extended(lease))
+                }
                 other => Ok(Renewed::Lost(other.map(|(lease, _)| lease))),
             }
         })?;

@@ -682,6 +682,28 @@ fn a_start_that_is_shorter_does_not_shorten_the_section_under_another_task() {
 }
 
 #[test]
+fn a_task_that_is_renewed_keeps_its_section_for_as_long() {
+    let world = World::new();
+    let section = world.section("Backend");
+    let (one, _) = (
+        world.task("One", Some(&section), &[]),
+        world.task("Two", Some(&section), &[]),
+    );
+    let begun = begin(&world, &one, &detached("a"));
+    for _ in 0..10 {
+        world.clock.pass(HOUR / 2);
+        let renewed = world.store.renew(&begun.lease.grant(), HOUR).unwrap();
+        assert!(matches!(renewed, tenure_core::Renewed::Extended(_)));
+        assert_eq!(world.holds_section(&section).as_deref(), Some("a"));
+    }
+    assert_eq!(
+        next(&world, &detached("b")),
+        None,
+        "not in a section at work"
+    );
+}
+
+#[test]
 fn a_start_for_a_process_does_not_tie_the_section_of_another_task_to_it() {
     let world = World::new();
     let section = world.section("Backend");

@@ -3,7 +3,7 @@
 //! Sections come first, then tasks, each in the order in which they were added. A field that has
 //! its usual value is left out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
@@ -12,6 +12,7 @@ use tenure_core::task::{self, BadLine};
 use tenure_core::{Priority, Section, Status, Task, TaskError};
 use uuid::Uuid;
 
+use super::circle::circle;
 use super::rows::{self, by_id, select_task, superseded};
 use super::{bad_id, find};
 use crate::rows::time;
@@ -441,68 +442,6 @@ fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
 /// A time as the database keeps it.
 fn as_kept(at: Timestamp) -> Timestamp {
     time(at).parse().unwrap_or(at)
-}
-
-/// The first of these tasks that waits for itself through others. A circle that none of them is
-/// in was there before, and is none of the import's business.
-fn circle(
-    db: &Connection,
-    changed: &[(usize, String)],
-) -> rusqlite::Result<Option<(usize, String)>> {
-    let edges: Vec<(String, String)> = db
-        .prepare_cached("SELECT task_id, depends_on FROM task_dependencies")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
-    // What waits for nothing is in no circle, and neither is what then waits for nothing.
-    let left = peel(edges.iter().map(|(task, on)| (task.as_str(), on.as_str())));
-    let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
-    for (task, on) in &edges {
-        if left.contains(task.as_str()) && left.contains(on.as_str()) {
-            waits.entry(task).or_default().push(on);
-        }
-    }
-    let reaches_itself = |start: &str| {
-        let mut seen: HashSet<&str> = HashSet::new();
-        let mut open: Vec<&str> = waits.get(start).cloned().unwrap_or_default();
-        while let Some(id) = open.pop() {
-            if id == start {
-                return true;
-            }
-            if seen.insert(id) {
-                open.extend(waits.get(id).into_iter().flatten());
-            }
-        }
-        false
-    };
-    let found = changed
-        .iter()
-        .find(|(_, id)| left.contains(id.as_str()) && reaches_itself(id));
-    Ok(found.cloned())
-}
-
-/// What is left when everything that waits for nothing is taken away, again and again.
-fn peel<'a>(edges: impl Iterator<Item = (&'a str, &'a str)>) -> HashSet<&'a str> {
-    let mut open: HashMap<&str, usize> = HashMap::new();
-    let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();
-    for (task, on) in edges {
-        *open.entry(task).or_default() += 1;
-        open.entry(on).or_default();
-        waiting.entry(on).or_default().push(task);
-    }
-    let waits_for_nothing = |(id, count): (&&'a str, &usize)| (*count == 0).then_some(*id);
-    let mut free: Vec<&str> = open.iter().filter_map(waits_for_nothing).collect();
-    while let Some(id) = free.pop() {
-        for task in waiting.get(id).into_iter().flatten() {
-            if let Some(count) = open.get_mut(task) {
-                *count -= 1;
-                if *count == 0 {
-                    free.push(task);
-                }
-            }
-        }
-        open.remove(id);
-    }
-    open.into_keys().collect()
 }
 
 /// What serde says, without the line number that is always 1.

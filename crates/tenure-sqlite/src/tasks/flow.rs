@@ -9,8 +9,8 @@ use tenure_core::task::{
     self, Change, Changed, Permission, Proof, Runner, Standing, Started, Starting,
 };
 use tenure_core::{
-    Acquired, Binding, Claim, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
-    Liveness, Patience, Reason, Section, Status, StoreError, Task, TaskError,
+    Acquired, Claim, ErrorKind, Key, KeyKind, Lease, Patience, Presence, Reason, Section, Status,
+    StoreError, Task, TaskError, Ticket,
 };
 
 use super::rows::{lost, superseded};
@@ -56,53 +56,6 @@ impl Write<'_> {
         })
     }
 
-    /// The lease of a section whose holder was at a task in it that is over, and at nothing else
-    /// there: it is over for the same reason. A section lasts longer than a task only so that its
-    /// runner keeps it from one task to the next.
-    fn outlived(
-        &mut self,
-        section: &str,
-        view: &View,
-    ) -> Result<Option<(Lease, Liveness)>, Failure> {
-        let Some((lease, _)) = &view.lease else {
-            return Ok(None);
-        };
-        if lease.holder.life().is_some() || decide::reap(self.now(), view).is_some() {
-            return Ok(None);
-        }
-        let sql =
-            "SELECT id FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2";
-        let ids = self
-            .reader
-            .db
-            .prepare_cached(sql)?
-            .query_map([section, lease.holder.id.as_str()], |row| row.get(0))?
-            .collect::<Result<Vec<String>, _>>()?;
-        let mut proof = None;
-        for id in ids {
-            let key = task::key_of(&id).map_err(|error| bad_id(&id, &error))?;
-            match self.read(&key, None)?.lease {
-                Some(task) => match self.reader.verdict(task) {
-                    (task, verdict) if task.holder.id == lease.holder.id => match verdict.over() {
-                        Some(over) => proof = Some(over.clone()),
-                        None => return Ok(None),
-                    },
-                    _ => {}
-                },
-                None => proof = crate::history::last_end(self.reader.db, &key)?.or(proof),
-            }
-        }
-        Ok(proof.map(|proof| match proof {
-            Evidence::TimeRanOut { expired_at } => {
-                let mut lease = lease.clone();
-                lease.expires.wall = expired_at;
-                lease.expires.since_boot = Duration::ZERO;
-                (lease, Liveness::Unverifiable(Doubt::Detached))
-            }
-            other => (lease.clone(), Liveness::Gone(other)),
-        }))
-    }
-
     /// Begins a task; `None` if room for the tokens of this boot has to be made first.
     pub(super) fn start(
         &mut self,
@@ -140,7 +93,14 @@ impl Write<'_> {
         // Whoever waits for one key holds nothing up for those who wait for the other.
         if runner.patience == Patience::Queue {
             for other in &needed {
+                let here =
+                    |ticket: Ticket| {
+                        other.view.queue.iter().any(|waiter| {
+                            waiter.ticket == ticket && waiter.presence == Presence::Here
+                        })
+                    };
                 if let (Seat::Own(ticket), _) = decide::place(self.now(), &other.view, &other.claim)
+                    && here(ticket)
                 {
                     let key = other.claim.key.clone();
                     self.step_aside(&key, ticket, |write| write.park_ticket(ticket))?;
@@ -204,18 +164,6 @@ impl Write<'_> {
             reason,
             section: leases.pop().map(|(lease, _)| lease),
         })
-    }
-
-    /// Moves the end of a lease that is shared, but never back. Tied to two different processes, or
-    /// to one and to none, it is tied to none.
-    fn prolong(&mut self, lease: &Lease, claim: &Claim) -> Result<Lease, Failure> {
-        let left = lease.expires.remaining(self.now());
-        let ttl = left.map_or(claim.ttl, |left| left.max(claim.ttl));
-        let mut holder = lease.holder.clone();
-        if holder.binding != claim.holder.binding {
-            holder.binding = Binding::Detached;
-        }
-        self.extend(lease, &holder, ttl)
     }
 
     /// Gives up the places that a runner took in other queues for tasks and sections: the task it
@@ -376,123 +324,10 @@ impl Write<'_> {
     }
 
     /// Gives a lease back, as its holder would.
-    fn set_free(&mut self, lease: &Lease) -> Result<(), Failure> {
+    pub(super) fn set_free(&mut self, lease: &Lease) -> Result<(), Failure> {
         self.remove(&lease.key)?;
         let wall = self.now().wall;
         crate::history::released(self.reader.db, wall, lease, self.keep)?;
-        Ok(())
-    }
-
-    /// Gives the section back if its holder has no more to do in it.
-    fn leave_section(
-        &mut self,
-        task: &Task,
-        holder: &Holder,
-        change: &Change,
-    ) -> Result<Option<Key>, Failure> {
-        let same = |lease: &Lease| {
-            lease.holder.id == holder.id
-                && (lease.holder.life() == holder.life() || lease.holder.life().is_none())
-        };
-        self.leave_section_if(task, &holder.id, change, same)
-    }
-
-    /// The same for somebody whose task's lease is gone already.
-    fn leave_section_by_name(
-        &mut self,
-        task: &Task,
-        by: &HolderId,
-        change: &Change,
-    ) -> Result<Option<Key>, Failure> {
-        let same = |lease: &Lease| lease.holder.id == *by && lease.holder.life().is_none();
-        self.leave_section_if(task, by, change, same)
-    }
-
-    fn leave_section_if(
-        &mut self,
-        task: &Task,
-        by: &HolderId,
-        change: &Change,
-        is_theirs: impl Fn(&Lease) -> bool,
-    ) -> Result<Option<Key>, Failure> {
-        let Some(section) = &task.section else {
-            return Ok(None);
-        };
-        // A task that is put back is no work of its runner any more.
-        let done_here =
-            if change.status() == Status::Pending && !matches!(change, Change::Retry { .. }) {
-                !self.works_in(section, by)?
-            } else {
-                !self.has_open(section)?
-            };
-        if !done_here {
-            return Ok(None);
-        }
-        let key = section_key(section)?;
-        let view = self.read(&key, None)?;
-        match view.lease {
-            Some((lease, _)) if is_theirs(&lease) => {
-                self.set_free(&lease)?;
-                self.ring_next(&view.queue);
-                Ok(Some(key))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Whether anything is left to be done in a section.
-    fn has_open(&self, section: &Section) -> Result<bool, Failure> {
-        let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
-        Ok(self.reader.db.prepare_cached(sql)?.exists([&section.id])?)
-    }
-
-    /// Whether somebody holds a task of this section that is in progress.
-    fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, Failure> {
-        let sql = "SELECT 1 FROM tasks t JOIN leases l ON l.key = 'task:' || t.id AND l.holder = ?2
-                   WHERE t.section_id = ?1 AND t.status = 'in_progress' LIMIT 1";
-        Ok(self
-            .reader
-            .db
-            .prepare_cached(sql)?
-            .exists([section.id.as_str(), runner.as_str()])?)
-    }
-
-    /// Gives a task's lease back without a word on its status, and the sections that are idle then.
-    pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), Failure> {
-        let view = self.read(&lease.key, None)?;
-        if decide::release(&view, &lease.grant()) {
-            self.set_free(lease)?;
-            self.ring_next(&view.queue);
-        }
-        self.leave_idle_sections(&lease.holder)
-    }
-
-    /// Gives back every section that a holder has without working in it: it went on elsewhere, or
-    /// found nothing, and would only keep others out.
-    pub(super) fn leave_idle_sections(&mut self, holder: &Holder) -> Result<(), Failure> {
-        let keys = self
-            .reader
-            .db
-            .prepare_cached(
-                "SELECT key FROM leases WHERE key >= 'section:' AND key < 'section;' AND holder = ?1",
-            )?
-            .query_map([holder.id.as_str()], |row| row.get::<_, String>(0))?
-            .collect::<Result<Vec<_>, _>>()?;
-        for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
-            let section = Section {
-                id: key.id().to_owned(),
-                name: String::new(),
-            };
-            let view = self.read(&key, None)?;
-            if let Some((lease, _)) = view.lease
-                && lease.holder.id == holder.id
-                && lease.holder.life() == holder.life()
-                && !self.works_in(&section, &holder.id)?
-            {
-                self.set_free(&lease)?;
-                self.ring_next(&view.queue);
-            }
-        }
         Ok(())
     }
 
