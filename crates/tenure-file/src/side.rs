@@ -1,0 +1,345 @@
+//! The folder beside the lock: what tenure knows beyond the protocol.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `guard` | locked with `flock` by whoever works here |
+//! | `state` | JSON, replaced whole: the grant, the queue, the newest token, a step that is under way |
+//! | `ceiling` | a number that no token given so far exceeds; on disk before it is used |
+//! | `history` | one event a line |
+//! | `next`, `aside` | a lock on its way to or from its place |
+//! | `live/` | one named pipe for each process that holds or waits |
+//! | `.gitignore` | nothing here is ever committed |
+//!
+//! # Tokens (G2)
+//!
+//! `state` is not synced: a power cut may bring back an old one, or leave none. So it counts only in
+//! the boot in which it was written; after that, and when it can't be read, tokens go on above the
+//! ceiling. Nothing but the order of the queue, and a note in the history, is lost with it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tenure_core::{
+    BootId, ErrorKind, Evidence, Holder, Key, Lease, Presence, Priority, Reason, StoreError,
+    Ticket, Token, Waiter,
+};
+use tenure_host::LifeFolder;
+
+use crate::atomic::{self, Sync};
+use crate::fault::explain;
+use crate::slot::Mark;
+
+/// By how much the ceiling is raised at a time: raising it takes two syncs.
+const BLOCK: u64 = 1 << 16;
+
+/// The format of `state`.
+const FORMAT: u32 = 1;
+
+/// A lease that never runs out by itself.
+pub const NEVER: Timestamp = Timestamp::MAX;
+
+/// The side folder.
+#[derive(Debug, Clone)]
+pub struct Side(PathBuf);
+
+impl Side {
+    /// The folder at this path. It is made when something is first written.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the folder, if it is not there.
+    pub fn make(&self) -> Result<(), StoreError> {
+        let ignore = self.0.join(".gitignore");
+        if ignore.exists() {
+            return Ok(());
+        }
+        let make = || {
+            fs::create_dir_all(&self.0)?;
+            atomic::replace(&ignore, &self.0.join(".gitignore.new"), b"*\n", Sync::Later)
+        };
+        match make() {
+            // Another one made it at the same time.
+            Err(_) if ignore.exists() => Ok(()),
+            made => made.map_err(|error| explain("written", &self.0, error)),
+        }
+    }
+
+    /// The file that the guard locks.
+    pub fn guard(&self) -> PathBuf {
+        self.0.join("guard")
+    }
+
+    /// A lock on its way to its place, or swapped out of it.
+    pub fn next(&self) -> PathBuf {
+        self.0.join("next")
+    }
+
+    /// A lock that was taken from its place.
+    pub fn aside(&self) -> PathBuf {
+        self.0.join("aside")
+    }
+
+    /// The lives of those who hold and wait.
+    pub fn lives(&self) -> LifeFolder {
+        LifeFolder::new(self.0.join("live"))
+    }
+
+    pub(crate) fn history(&self) -> PathBuf {
+        self.0.join("history")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    fn ceiling(&self) -> PathBuf {
+        self.0.join("ceiling")
+    }
+
+    /// Reads the state.
+    pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
+        let path = self.state();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A new folder, or one whose state was lost.
+                let new = !self.ceiling().exists();
+                let state = State::default();
+                return Ok(if new {
+                    Loaded::Known(state)
+                } else {
+                    Loaded::Lost(state, "it is not there".into())
+                });
+            }
+            Err(error) => return Err(explain("read", &path, error)),
+        };
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        match serde_json::from_slice::<Format>(&bytes) {
+            Ok(Format { format }) if format > FORMAT => {
+                return Err(StoreError::new(
+                    ErrorKind::TooNew,
+                    format!("{} was written by a newer tenure", path.display()),
+                )
+                .fix("update this tenure"));
+            }
+            _ => {}
+        }
+        Ok(match serde_json::from_slice(&bytes) {
+            Ok(state) => Loaded::Known(state),
+            Err(error) => Loaded::Lost(State::default(), error.to_string()),
+        })
+    }
+
+    /// Which state is on record, without the guard: it is replaced whole.
+    pub(crate) fn revision(&self) -> u64 {
+        match self.load() {
+            Ok(Loaded::Known(state)) => state.revision,
+            Ok(Loaded::Lost(..)) | Err(_) => 0,
+        }
+    }
+
+    /// Replaces the state.
+    pub(crate) fn save(&self, state: &mut State) -> Result<(), StoreError> {
+        state.format = FORMAT;
+        state.revision = state.revision.wrapping_add(1);
+        let path = self.state();
+        let save = || {
+            let bytes = serde_json::to_vec(state).map_err(io::Error::other)?;
+            atomic::replace(&path, &self.0.join("state.new"), &bytes, Sync::Later)
+        };
+        save().map_err(|error| explain("written", &path, error))
+    }
+
+    /// The number that no token given so far exceeds; `None` if it is not known.
+    pub(crate) fn read_ceiling(&self) -> Option<Token> {
+        let text = fs::read_to_string(self.ceiling()).ok()?;
+        text.trim().parse().ok().map(Token)
+    }
+
+    /// Makes sure that `token` may be given: that whoever loses the state goes on above it.
+    pub(crate) fn make_room(&self, token: Token) -> Result<(), StoreError> {
+        if self.read_ceiling().is_some_and(|ceiling| token <= ceiling) {
+            return Ok(());
+        }
+        let path = self.ceiling();
+        let raised = format!("{}\n", token.0.saturating_add(BLOCK));
+        let temp = self.0.join("ceiling.new");
+        atomic::replace(&path, &temp, raised.as_bytes(), Sync::ToDisk)
+            .map_err(|error| explain("written", &path, error))
+    }
+}
+
+/// The state as it was found.
+pub(crate) enum Loaded {
+    Known(State),
+    /// It can't be understood; why.
+    Lost(State, String),
+}
+
+/// What tenure knows beyond the protocol.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct State {
+    pub(crate) format: u32,
+    /// Grows with every change.
+    pub(crate) revision: u64,
+    /// The boot in which `newest` was last raised.
+    pub(crate) boot: Option<BootId>,
+    /// At least every token ever given.
+    pub(crate) newest: u64,
+    pub(crate) last_ticket: u64,
+    /// The newest event in the history, and how long that is.
+    pub(crate) last_event: u64,
+    pub(crate) history_bytes: u64,
+    /// The lease that we granted and nobody ended.
+    pub(crate) grant: Option<Kept>,
+    pub(crate) tickets: Vec<Queued>,
+    /// What is about to happen.
+    pub(crate) pending: Option<Pending>,
+}
+
+/// A lease of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) token: Token,
+    pub(crate) holder: Holder,
+    pub(crate) acquired_at: Timestamp,
+    pub(crate) heartbeat_at: Timestamp,
+    pub(crate) ttl: Duration,
+}
+
+impl From<&Lease> for Kept {
+    fn from(lease: &Lease) -> Self {
+        Self {
+            token: lease.token,
+            holder: lease.holder.clone(),
+            acquired_at: lease.acquired_at,
+            heartbeat_at: lease.heartbeat_at,
+            ttl: lease.ttl,
+        }
+    }
+}
+
+impl Kept {
+    /// The lease itself, which never runs out.
+    pub(crate) fn lease(&self, key: &Key) -> Lease {
+        Lease {
+            key: key.clone(),
+            holder: self.holder.clone(),
+            token: self.token,
+            acquired_at: self.acquired_at,
+            expires: never(),
+            heartbeat_at: self.heartbeat_at,
+            ttl: self.ttl,
+        }
+    }
+}
+
+/// The end of a lease that has none: a boot that is never ours leaves the wall clock to judge.
+pub(crate) fn never() -> tenure_core::Deadline {
+    tenure_core::Deadline {
+        wall: NEVER,
+        since_boot: Duration::ZERO,
+        boot: BootId::unknown(),
+    }
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    Released,
+    Proven(Evidence),
+}
+
+/// What is about to happen, all of it or nothing.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pending {
+    /// The lease that ends, and how.
+    pub(crate) ended: Option<(Kept, Ending)>,
+    /// The lease that begins, and why.
+    pub(crate) granted: Option<(Kept, Reason)>,
+    /// The lease that goes on, as it will be.
+    pub(crate) renewed: Option<Kept>,
+    /// The lock that was judged: it is swapped out or removed. The place is free without it, or is
+    /// not touched.
+    pub(crate) judged: Option<Mark>,
+    /// The ticket that is used up.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// A ticket.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Queued {
+    pub(crate) ticket: Ticket,
+    pub(crate) holder: Holder,
+    pub(crate) named: bool,
+    pub(crate) priority: Priority,
+    pub(crate) arrived: Duration,
+    pub(crate) seen: Duration,
+    pub(crate) boot: BootId,
+    /// It stepped aside, and keeps its place.
+    pub(crate) parked: bool,
+}
+
+impl Queued {
+    /// One that stepped aside is away; of the others it is for the reader to find out.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter {
+            ticket: self.ticket,
+            holder: self.holder.clone(),
+            named: self.named,
+            priority: self.priority,
+            arrived: self.arrived,
+            seen: self.seen,
+            boot: self.boot.clone(),
+            presence: if self.parked {
+                Presence::Away
+            } else {
+                Presence::Here
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_room_only_below_the_ceiling() {
+        let dir = tempfile::tempdir().unwrap();
+        let side = Side::new(dir.path().join("side"));
+        side.make().unwrap();
+        assert_eq!(side.read_ceiling(), None);
+        side.make_room(Token(1)).unwrap();
+        assert_eq!(side.read_ceiling(), Some(Token(BLOCK + 1)));
+        side.make_room(Token(BLOCK + 1)).unwrap();
+        assert_eq!(side.read_ceiling(), Some(Token(BLOCK + 1)));
+        side.make_room(Token(BLOCK + 2)).unwrap();
+        assert_eq!(side.read_ceiling(), Some(Token(2 * BLOCK + 2)));
+    }
+
+    #[test]
+    fn a_state_of_a_newer_tenure_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let side = Side::new(dir.path());
+        fs::write(side.state(), r#"{"format": 2, "tickets": "elsewhere"}"#).unwrap();
+        let error = side.load().err().unwrap();
+        assert_eq!(error.kind, ErrorKind::TooNew);
+    }
+}
