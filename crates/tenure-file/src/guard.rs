@@ -32,12 +32,13 @@ impl Guard {
     pub fn take(path: &Path, patience: Duration) -> Result<Self, StoreError> {
         let mut waited = Duration::ZERO;
         let mut pause = Duration::from_micros(50);
+        let again = || open(path).map_err(|error| explain("opened", path, error));
+        let mut file = again()?;
         loop {
-            let file = open(path).map_err(|error| explain("opened", path, error))?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, path) => return Ok(Self(file)),
                 // Somebody removed the file: those who come now would lock another one.
-                Ok(()) => {}
+                Ok(()) => file = again()?,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(explain("locked", path, error)),
             }

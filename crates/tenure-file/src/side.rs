@@ -3,21 +3,28 @@
 //! | name | what it is |
 //! |---|---|
 //! | `guard` | locked with `flock` by whoever works here |
-//! | `state` | JSON, replaced whole: the grant, the queue, the newest token, a step that is under way |
+//! | `state.a`, `state.b` | the grant, the queue, the newest token, a step that is under way |
 //! | `ceiling` | a number that no token given so far exceeds; on disk before it is used |
 //! | `history` | one event a line |
 //! | `next`, `aside` | a lock on its way to or from its place |
 //! | `live/` | one named pipe for each process that holds or waits |
 //! | `.gitignore` | nothing here is ever committed |
 //!
+//! # The state
+//!
+//! It is written into the older of two files, in place: a line with its revision, digest and length,
+//! then JSON. Whoever reads takes the newer one that is whole, so a writer that is killed halfway has
+//! changed nothing. (Replacing one file by rename was measured to take 3 ms on ext4, which then
+//! begins to write the new one to disk at once.)
+//!
 //! # Tokens (G2)
 //!
-//! `state` is not synced: a power cut may bring back an old one, or leave none. So it counts only in
+//! The state is not synced: a power cut may bring back an old one, or leave none. So it counts only in
 //! the boot in which it was written; after that, and when it can't be read, tokens go on above the
 //! ceiling. Nothing but the order of the queue, and a note in the history, is lost with it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +38,7 @@ use tenure_host::LifeFolder;
 
 use crate::atomic::{self, Sync};
 use crate::fault::explain;
-use crate::slot::Mark;
+use crate::slot::{Mark, digest};
 
 /// By how much the ceiling is raised at a time: raising it takes two syncs.
 const BLOCK: u64 = 1 << 16;
@@ -98,8 +105,8 @@ impl Side {
         self.0.join("history")
     }
 
-    fn state(&self) -> PathBuf {
-        self.0.join("state")
+    fn halves(&self) -> [PathBuf; 2] {
+        ["state.a", "state.b"].map(|name| self.0.join(name))
     }
 
     fn ceiling(&self) -> PathBuf {
@@ -108,59 +115,92 @@ impl Side {
 
     /// Reads the state.
     pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
-        let path = self.state();
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A new folder, or one whose state was lost.
-                let new = !self.ceiling().exists();
-                let state = State::default();
-                return Ok(if new {
-                    Loaded::Known(state)
-                } else {
-                    Loaded::Lost(state, "it is not there".into())
-                });
+        let mut newest: Option<(u64, usize, Vec<u8>)> = None;
+        let mut flaw = None;
+        for (half, path) in self.halves().iter().enumerate() {
+            match fs::read(path) {
+                Ok(bytes) => match whole(&bytes) {
+                    Some((revision, json)) => {
+                        if newest.as_ref().is_none_or(|(than, ..)| revision > *than) {
+                            newest = Some((revision, half, json.to_vec()));
+                        }
+                    }
+                    None => flaw = Some(format!("{} is not whole", path.display())),
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(explain("read", path, error)),
             }
-            Err(error) => return Err(explain("read", &path, error)),
+        }
+        let Some((revision, half, json)) = newest else {
+            // A new folder, or one whose state was lost. Torn at the very first: nothing is known yet.
+            return Ok(if self.ceiling().exists() {
+                let why = flaw.unwrap_or_else(|| "it is not there".into());
+                Loaded::Lost(State::default(), why)
+            } else {
+                Loaded::Known(State::default())
+            });
         };
         #[derive(Deserialize)]
         struct Format {
             format: u32,
         }
-        match serde_json::from_slice::<Format>(&bytes) {
+        match serde_json::from_slice::<Format>(&json) {
             Ok(Format { format }) if format > FORMAT => {
                 return Err(StoreError::new(
                     ErrorKind::TooNew,
-                    format!("{} was written by a newer tenure", path.display()),
+                    format!("{} was written by a newer tenure", self.0.display()),
                 )
                 .fix("update this tenure"));
             }
             _ => {}
         }
-        Ok(match serde_json::from_slice(&bytes) {
-            Ok(state) => Loaded::Known(state),
-            Err(error) => Loaded::Lost(State::default(), error.to_string()),
+        Ok(match serde_json::from_slice::<State>(&json) {
+            Ok(mut state) => {
+                state.revision = revision;
+                state.half = half;
+                Loaded::Known(state)
+            }
+            Err(error) => {
+                let lost = State {
+                    revision,
+                    half,
+                    ..State::default()
+                };
+                Loaded::Lost(lost, error.to_string())
+            }
         })
     }
 
-    /// Which state is on record, without the guard: it is replaced whole.
+    /// Which state is on record, without the guard.
     pub(crate) fn revision(&self) -> u64 {
         match self.load() {
-            Ok(Loaded::Known(state)) => state.revision,
-            Ok(Loaded::Lost(..)) | Err(_) => 0,
+            Ok(Loaded::Known(state) | Loaded::Lost(state, _)) => state.revision,
+            Err(_) => 0,
         }
     }
 
-    /// Replaces the state.
+    /// Writes the state into the older half.
     pub(crate) fn save(&self, state: &mut State) -> Result<(), StoreError> {
         state.format = FORMAT;
         state.revision = state.revision.wrapping_add(1);
-        let path = self.state();
+        let [a, b] = self.halves();
+        let (half, path) = if state.half == 0 { (1, b) } else { (0, a) };
         let save = || {
-            let bytes = serde_json::to_vec(state).map_err(io::Error::other)?;
-            atomic::replace(&path, &self.0.join("state.new"), &bytes, Sync::Later)
+            let json = serde_json::to_vec(state).map_err(io::Error::other)?;
+            let (length, digest) = (json.len(), digest(&json));
+            let mut bytes = format!("{} {digest:016x} {length}\n", state.revision).into_bytes();
+            bytes.extend(json);
+            let mut file = fs::File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)?;
+            file.write_all(&bytes)?;
+            file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
         };
-        save().map_err(|error| explain("written", &path, error))
+        save().map_err(|error| explain("written", &path, error))?;
+        state.half = half;
+        Ok(())
     }
 
     /// The number that no token given so far exceeds; `None` if it is not known.
@@ -182,6 +222,18 @@ impl Side {
     }
 }
 
+/// The revision and the JSON of one half, if it is whole.
+fn whole(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    let mut fields = std::str::from_utf8(line).ok()?.split(' ');
+    let revision = fields.next()?.parse().ok()?;
+    let written = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let length = fields.next()?.parse().ok()?;
+    let json = rest.get(1..)?.get(..length)?;
+    (digest(json) == written).then_some((revision, json))
+}
+
 /// The state as it was found.
 pub(crate) enum Loaded {
     Known(State),
@@ -195,7 +247,11 @@ pub(crate) enum Loaded {
 pub(crate) struct State {
     pub(crate) format: u32,
     /// Grows with every change.
+    #[serde(skip)]
     pub(crate) revision: u64,
+    /// In which half it is.
+    #[serde(skip)]
+    pub(crate) half: usize,
     /// The boot in which `newest` was last raised.
     pub(crate) boot: Option<BootId>,
     /// At least every token ever given.
@@ -338,8 +394,34 @@ mod tests {
     fn a_state_of_a_newer_tenure_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let side = Side::new(dir.path());
-        fs::write(side.state(), r#"{"format": 2, "tickets": "elsewhere"}"#).unwrap();
+        let json = r#"{"format": 2, "tickets": "elsewhere"}"#;
+        let head = format!("1 {:016x} {}\n", digest(json.as_bytes()), json.len());
+        fs::write(dir.path().join("state.a"), head + json).unwrap();
         let error = side.load().err().unwrap();
         assert_eq!(error.kind, ErrorKind::TooNew);
+    }
+
+    #[test]
+    fn a_half_that_was_torn_anywhere_leaves_the_state_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let side = Side::new(dir.path());
+        let mut state = State::default();
+        for newest in 1..=3 {
+            state.newest = newest;
+            side.save(&mut state).unwrap();
+        }
+        let path = &side.halves()[state.half];
+        let good = fs::read(path).unwrap();
+        for cut in 0..good.len() {
+            let torn = [&good[..cut], &vec![b'0'; good.len() - cut]].concat();
+            for bytes in [&good[..cut], &torn[..]] {
+                fs::write(path, bytes).unwrap();
+                let Ok(Loaded::Known(found)) = side.load() else {
+                    panic!("cut at {cut}");
+                };
+                let whole = if bytes == good { 3 } else { 2 };
+                assert_eq!(found.newest, whole, "cut at {cut}");
+            }
+        }
     }
 }

@@ -484,11 +484,15 @@ impl<'a, S: Slot> Step<'a, S> {
         }
     }
 
-    /// Drops places that were kept long enough.
+    /// Drops places that were kept long enough, and those that nobody can come back to: of the
+    /// dead whose name was made up.
     pub(crate) fn drop_forgotten(&mut self, queue: &[Waiter]) {
         let grace = self.store.options.queue_grace;
         for waiter in queue {
-            if waiter.forgotten(&self.now, grace) {
+            let never_again = waiter.presence == Presence::Away
+                && !waiter.named
+                && !self.reader().lives(&waiter.holder);
+            if never_again || waiter.forgotten(&self.now, grace) {
                 self.drop_ticket(Some(waiter.ticket));
             }
         }

@@ -28,8 +28,13 @@ fn sound(place: &Path) -> Result<(), String> {
             return Err(format!("{left} was left behind"));
         }
     }
-    let state = std::fs::read_to_string(side.join("state")).unwrap();
-    let state: serde_json::Value = serde_json::from_str(&state).map_err(|e| e.to_string())?;
+    // Each half is a line about it, and JSON; the newer one counts.
+    let halves = ["state.a", "state.b"].map(|name| std::fs::read_to_string(side.join(name)));
+    let revision = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+    let newer = halves.into_iter().flatten().max_by_key(|text| revision(text));
+    let newer = newer.ok_or("there is no state")?;
+    let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
+    let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
     if !state["pending"].is_null() {
         return Err(format!("a step is under way: {}", state["pending"]));
     }
@@ -39,9 +44,9 @@ fn sound(place: &Path) -> Result<(), String> {
         "guard",
         "history",
         "live",
-        "state",
+        "state.a",
+        "state.b",
         // Written before they get their name; the next one to write clears them.
-        "state.new",
         "ceiling.new",
         "history.new",
         ".gitignore.new",
