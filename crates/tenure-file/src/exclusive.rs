@@ -76,6 +76,15 @@ pub struct Exclusive {
 impl ExclusiveStore {
     /// Opens the lock of this folder, which must be there.
     pub fn open(dir: &Path, options: Options) -> Result<Self, StoreError> {
+        let slot = Exclusive::of(dir, &options)?;
+        let side = slot.place.with_file_name(SIDE);
+        Ok(Self::new(slot, side, options))
+    }
+}
+
+impl Exclusive {
+    /// The lock file of this folder, which must be there.
+    pub fn of(dir: &Path, options: &Options) -> Result<Self, StoreError> {
         let no_folder = |why: &str| {
             let what = format!("{} is no folder: {why}", dir.display());
             StoreError::new(ErrorKind::NotAStore, what)
@@ -87,17 +96,15 @@ impl ExclusiveStore {
             Ok(_) => return Err(no_folder("it is a file")),
             Err(error) => return Err(no_folder(&error.to_string())),
         };
-        let key = Key::parse(KEY).map_err(|error| no_folder(&error.to_string()))?;
-        let slot = Exclusive {
-            key,
+        Ok(Self {
+            key: Key::parse(KEY).map_err(|error| no_folder(&error.to_string()))?,
             place: real.join(FILE),
             version: options.version.clone(),
             sync: match options.disk {
                 Disk::PowerCut => Sync::ToDisk,
                 Disk::Crash => Sync::Later,
             },
-        };
-        Ok(Self::new(slot, real.join(SIDE), options))
+        })
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
+use tenure_file::ExclusiveStore;
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
@@ -19,12 +20,15 @@ use crate::tasks::AnyTask;
 /// ```
 /// use tenure::StoreUrl;
 /// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
+/// assert!(StoreUrl::parse("exclusive:.beads").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// A database file.
     Sqlite(PathBuf),
+    /// The exclusive lock of a database's folder.
+    Exclusive(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -32,12 +36,15 @@ pub enum StoreUrl {
 pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(
-        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db"
+        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, or exclusive:DIR"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
     #[error("{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db")]
     NoPlace(String),
+    /// The same where the place is a folder.
+    #[error("{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads")]
+    NoFolder(String),
 }
 
 impl StoreUrl {
@@ -46,6 +53,8 @@ impl StoreUrl {
         match text.split_once(':') {
             Some(("sqlite", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            Some(("exclusive", "")) => Err(BadUrl::NoFolder(text.to_owned())),
+            Some(("exclusive", dir)) => Ok(Self::Exclusive(PathBuf::from(dir))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -55,6 +64,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
         }
     }
 }
@@ -73,6 +83,13 @@ pub struct Tenure {
 impl Tenure {
     /// Opens a store.
     pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+        match url {
+            StoreUrl::Sqlite(path) => Self::open_sqlite(path, config),
+            StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
+        }
+    }
+
+    fn open_sqlite(path: &Path, config: Config) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = Options {
             clock: Arc::clone(&clock),
@@ -80,21 +97,38 @@ impl Tenure {
             history_events: config.history.max_events,
             queue_grace: config.locking.queue_grace,
         };
-        let store = match url {
-            StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, options)?),
-        };
-        let identity = match url {
-            StoreUrl::Sqlite(path) => match path.metadata() {
-                Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
-                Err(_) => String::new(),
-            },
-        };
+        let store = Arc::new(SqliteStore::open(path, options)?);
         Ok(Self {
             store: Arc::<SqliteStore>::clone(&store),
             tasks: Some(store),
             clock,
             config,
-            identity,
+            identity: identity(path),
+        })
+    }
+
+    /// Opens the exclusive lock of a folder, which must be there. `version` is that of the holder, as
+    /// the lock file names it.
+    pub fn open_exclusive(
+        dir: &Path,
+        version: Option<&str>,
+        config: Config,
+    ) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = tenure_file::Options {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+            version: version.map(str::to_owned),
+            ..tenure_file::Options::default()
+        };
+        Ok(Self {
+            store: Arc::new(ExclusiveStore::open(dir, options)?),
+            tasks: None,
+            clock,
+            config,
+            identity: identity(dir),
         })
     }
 
@@ -136,5 +170,13 @@ impl Tenure {
     /// Begins to ask for a key.
     pub fn ask(&self, key: &str) -> Result<Ask<'_>, Error> {
         Ok(Ask::new(self, Key::parse(key)?))
+    }
+}
+
+/// Which file or folder it is: its device and inode.
+fn identity(path: &Path) -> String {
+    match path.metadata() {
+        Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
+        Err(_) => String::new(),
     }
 }
