@@ -13,11 +13,10 @@ pub(crate) fn explain(what: &str, path: &Path, error: io::Error) -> StoreError {
             StoreError::new(ErrorKind::Full, format!("no space left for {place}"))
                 .fix("free some space and try again")
         }
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreError::new(
-            ErrorKind::ReadOnly,
-            format!("{place} may not be {what}"),
-        )
-        .fix("check the permissions of the file and its folder, and how it is mounted"),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be {what}"))
+                .fix("check the permissions of the file and its folder, and how it is mounted")
+        }
         _ => StoreError::new(ErrorKind::Io, format!("{place} can't be {what}")),
     };
     fault.because(error)

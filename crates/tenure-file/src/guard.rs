@@ -51,7 +51,9 @@ impl Guard {
                         patience.as_secs()
                     ),
                 )
-                .fix("see who has it open (fuser or lsof tell) and try again; nothing was changed"));
+                .fix(
+                    "see who has it open (fuser or lsof tell) and try again; nothing was changed",
+                ));
             }
             std::thread::sleep(pause);
             waited = waited.saturating_add(pause);

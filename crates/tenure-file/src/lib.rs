@@ -8,6 +8,7 @@
 //! | [`store`] | [`FileStore`]: one lock at one place as a [`tenure_core::Store`] |
 //! | `verbs` | its verbs, each one step under the guard |
 //! | `step` | such a step under way: load, finish what was cut off, look, act, save |
+//! | `places` | places in the queue, inside a step |
 //! | `view` | what the lock and the side folder say together |
 //! | [`slot`] | [`Slot`]: what a protocol has to tell of its lock |
 //! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
@@ -50,6 +51,7 @@ pub mod exclusive;
 mod fault;
 pub mod guard;
 mod history;
+mod places;
 pub mod side;
 pub mod slot;
 mod step;

@@ -67,18 +67,12 @@ impl Side {
     /// Makes the folder, if it is not there.
     pub fn make(&self) -> Result<(), StoreError> {
         let ignore = self.0.join(".gitignore");
-        if ignore.exists() {
+        if ignore.metadata().is_ok_and(|there| there.len() > 0) {
             return Ok(());
         }
-        let make = || {
-            fs::create_dir_all(&self.0)?;
-            atomic::replace(&ignore, &self.0.join(".gitignore.new"), b"*\n", Sync::Later)
-        };
-        match make() {
-            // Another one made it at the same time.
-            Err(_) if ignore.exists() => Ok(()),
-            made => made.map_err(|error| explain("written", &self.0, error)),
-        }
+        fs::create_dir_all(&self.0)
+            .and_then(|()| fs::write(&ignore, "*\n"))
+            .map_err(|error| explain("written", &self.0, error))
     }
 
     /// The file that the guard locks.
@@ -132,18 +126,14 @@ impl Side {
             }
         }
         let Some((revision, half, json)) = newest else {
-            // A new folder, or one whose state was lost. Torn at the very first: nothing is known yet.
-            return Ok(if self.ceiling().exists() {
+            // A new folder (also if its very first state was torn), or one whose state was lost.
+            return Ok(if self.ceiling().exists() || self.history().exists() {
                 let why = flaw.unwrap_or_else(|| "it is not there".into());
                 Loaded::Lost(State::default(), why)
             } else {
                 Loaded::Known(State::default())
             });
         };
-        #[derive(Deserialize)]
-        struct Format {
-            format: u32,
-        }
         match serde_json::from_slice::<Format>(&json) {
             Ok(Format { format }) if format > FORMAT => {
                 return Err(StoreError::new(
@@ -220,6 +210,12 @@ impl Side {
         atomic::replace(&path, &temp, raised.as_bytes(), Sync::ToDisk)
             .map_err(|error| explain("written", &path, error))
     }
+}
+
+/// What every format begins with.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
 }
 
 /// The revision and the JSON of one half, if it is whole.

@@ -110,6 +110,7 @@ impl PlaceWatch {
             } else if flags.intersects(gone) {
                 changes.push(Change::FolderGone);
             } else if !ours {
+                // Something else in the same folder.
             } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
                 changes.push(Change::Appeared);
             } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
@@ -141,8 +142,11 @@ impl Listener {
         std::thread::Builder::new()
             .name("listen".into())
             .stack_size(STACK)
-            .spawn(move || while hear(&watch, &ended).is_ok_and(|go_on| go_on) { heard() })?;
-        // Something may have happened before the watch was there.
+            .spawn(move || {
+                while hear(&watch, &ended).is_ok_and(|go_on| go_on) {
+                    heard();
+                }
+            })?;
         Ok(Self { _until: until })
     }
 }

@@ -31,7 +31,10 @@ fn sound(place: &Path) -> Result<(), String> {
     // Each half is a line about it, and JSON; the newer one counts.
     let halves = ["state.a", "state.b"].map(|name| std::fs::read_to_string(side.join(name)));
     let revision = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-    let newer = halves.into_iter().flatten().max_by_key(|text| revision(text));
+    let newer = halves
+        .into_iter()
+        .flatten()
+        .max_by_key(|text| revision(text));
     let newer = newer.ok_or("there is no state")?;
     let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
     let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
@@ -49,7 +52,6 @@ fn sound(place: &Path) -> Result<(), String> {
         // Written before they get their name; the next one to write clears them.
         "ceiling.new",
         "history.new",
-        ".gitignore.new",
     ];
     for entry in std::fs::read_dir(&side).unwrap() {
         let name = entry.unwrap().file_name();

@@ -49,7 +49,10 @@ pub(crate) fn measure() -> Vec<Line> {
         ),
         ("tasks update by id: 1M tasks / 10k", start_and_complete),
         ("tasks list --status pending --limit 50", list),
-        ("tasks next beside a locked section of 25,000 / 500", next_beside),
+        (
+            "tasks next beside a locked section of 25,000 / 500",
+            next_beside,
+        ),
     ] {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

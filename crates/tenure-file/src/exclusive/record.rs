@@ -266,8 +266,7 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
         }
         None => rest,
     };
-    let has_offset =
-        offset == b"Z" || fits(b"+00:00", offset) || fits(b"-00:00", offset);
+    let has_offset = offset == b"Z" || fits(b"+00:00", offset) || fits(b"-00:00", offset);
     if !fits(SHAPE, date) || !has_offset {
         return None;
     }
@@ -302,7 +301,10 @@ mod tests {
     fn values_are_checked_in_the_order_of_the_real_tool() {
         for (json, words) in [
             ("{}", "invalid lock file: holder is required"),
-            (r#"{"holder":null}"#, "invalid lock file: holder is required"),
+            (
+                r#"{"holder":null}"#,
+                "invalid lock file: holder is required",
+            ),
             (
                 r#"{"holder":"x"}"#,
                 "invalid lock file: pid must be positive (got 0)",
@@ -348,7 +350,10 @@ mod tests {
             &GOOD.replace("2025", "yesterday"),
         ] {
             let words = flaw(json);
-            assert!(words.starts_with("malformed lock file: "), "{json}: {words}");
+            assert!(
+                words.starts_with("malformed lock file: "),
+                "{json}: {words}"
+            );
         }
         let binary = [b"{\"holder\":\"".as_slice(), &[0xff, 0xfe], b"\"}"].concat();
         assert!(ExclusiveLock::parse(&binary).is_err());
