@@ -38,8 +38,8 @@ fn sound(place: &Path) -> Result<(), String> {
     let newer = newer.ok_or("there is no state")?;
     let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
     let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
-    if !state["pending"].is_null() {
-        return Err(format!("a step is under way: {}", state["pending"]));
+    if let Some(pending) = state.get("pending").filter(|pending| !pending.is_null()) {
+        return Err(format!("a step is under way: {pending}"));
     }
     let known = [
         ".gitignore",
