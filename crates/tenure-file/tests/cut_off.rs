@@ -2,6 +2,7 @@
 //! program puts a live lock in the place at every point, and both.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "test code fails by panicking"
 )]
@@ -54,19 +55,19 @@ fn put(dir: &Path, text: &str) {
 /// A pid that no process has.
 const NOBODY: u32 = i32::MAX as u32;
 
-/// What happens at which touch.
+/// At which touch what happens; 0 is never.
 #[derive(Debug, Clone, Copy)]
 struct Fate {
-    dies_at: usize,
-    intruder_at: usize,
+    dies: usize,
+    intruder: usize,
     /// When another intruder replaces the first.
-    second_at: usize,
+    second: usize,
 }
 
 const UNTOUCHED: Fate = Fate {
-    dies_at: 0,
-    intruder_at: 0,
-    second_at: 0,
+    dies: 0,
+    intruder: 0,
+    second: 0,
 };
 
 /// A lock that counts how often it is touched, and does as fate wants.
@@ -80,13 +81,13 @@ struct Fated {
 impl Fated {
     fn touch(&self) {
         let touch = self.touched.fetch_add(1, Ordering::SeqCst) + 1;
-        if touch == self.fate.intruder_at {
+        if touch == self.fate.intruder {
             put(&self.dir, &foreign("intruder", std::process::id()));
         }
-        if touch == self.fate.second_at {
+        if touch == self.fate.second {
             put(&self.dir, &foreign("second", std::process::id()));
         }
-        if touch == self.fate.dies_at {
+        if touch == self.fate.dies {
             // Nothing is cleaned up by this but the guard, and that the kernel would do as well.
             std::panic::resume_unwind(Box::new("killed"));
         }
@@ -102,7 +103,10 @@ impl Slot for Fated {
     }
     fn read(&self, path: &Path) -> Option<Found> {
         self.touch();
-        self.lock.read(path)
+        let found = self.lock.read(path);
+        // Between the look and the deed.
+        self.touch();
+        found
     }
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
         self.touch();
@@ -195,9 +199,9 @@ fn play(before: Before, deed: Deed, fate: Fate) -> bool {
         }
     }));
     let touches = touched.load(Ordering::SeqCst);
-    let struck = touches >= fate.dies_at.max(fate.intruder_at).max(fate.second_at);
+    let struck = touches >= fate.dies.max(fate.intruder).max(fate.second);
     let came = |at: usize, name: &'static str| (at > 0 && touches >= at).then_some(name);
-    let intruder = came(fate.second_at, "second").or(came(fate.intruder_at, "intruder"));
+    let intruder = came(fate.second, "second").or(came(fate.intruder, "intruder"));
     let told = format!("{before:?}, {deed:?}, {fate:?}, {done:?}");
     // Every process of ours is gone: their lives are left behind, and nobody locks them.
     let lives = fs::read_dir(dir.join(SIDE).join("live"));
@@ -276,12 +280,9 @@ fn scenes() -> Vec<(Before, Deed)> {
 fn a_step_that_is_cut_off_at_any_touch_is_finished_or_dropped() {
     let mut played = 0;
     for (before, deed) in scenes() {
-        for dies_at in 1.. {
+        for dies in 1.. {
             played += 1;
-            let fate = Fate {
-                dies_at,
-                ..UNTOUCHED
-            };
+            let fate = Fate { dies, ..UNTOUCHED };
             if !play(before, deed, fate) {
                 break;
             }
@@ -298,24 +299,24 @@ fn a_live_lock_that_appears_at_any_touch_is_left_alone_whoever_is_cut_off_then()
         if deed == Deed::Force {
             continue;
         }
-        for intruder_at in 1.. {
+        for intruder in 1.. {
             let alone = Fate {
-                intruder_at,
+                intruder,
                 ..UNTOUCHED
             };
             if !play(before, deed, alone) {
                 break;
             }
-            for dies_at in intruder_at.. {
+            for dies in intruder.. {
                 played += 1;
-                let fate = Fate { dies_at, ..alone };
+                let fate = Fate { dies, ..alone };
                 if !play(before, deed, fate) {
                     break;
                 }
             }
-            for second_at in intruder_at + 1.. {
+            for second in intruder + 1.. {
                 played += 1;
-                let fate = Fate { second_at, ..alone };
+                let fate = Fate { second, ..alone };
                 if !play(before, deed, fate) {
                     break;
                 }
