@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, Key,
-    Reap, Reason, Released, Renewed, Store, Token, Waited,
+    Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_file::{Check, Disk, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
@@ -319,15 +319,36 @@ fn claim_for(store: &ExclusiveStore, name: &str, pid: u32) -> Claim {
     }
 }
 
-fn sleeper() -> std::process::Child {
-    Command::new("sleep").arg("600").spawn().unwrap()
+/// A process that does nothing. It ends with the test, however that ends.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sleeper() -> Sleeper {
+    Sleeper(Command::new("sleep").arg("600").spawn().unwrap())
 }
 
 #[test]
 fn a_script_that_removes_its_lock_file_has_released_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut script = sleeper();
+    let script = sleeper();
     let claim = claim_for(&store, "script", script.id());
     let Acquired::Granted { lease, .. } = store.acquire(&claim).unwrap() else {
         panic!("it is free");
@@ -345,15 +366,30 @@ fn a_script_that_removes_its_lock_file_has_released_it() {
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     let wanted = [EventKind::Granted, EventKind::Released, EventKind::Granted];
     assert_eq!(kinds, wanted);
-    script.kill().unwrap();
-    script.wait().unwrap();
+}
+
+#[test]
+fn a_lock_that_was_truncated_before_its_holder_died_is_never_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut script = sleeper();
+    let claim = claim_for(&store, "script", script.id());
+    let asked = store.acquire(&claim).unwrap();
+    assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
+    fs::write(place(dir.path()), "").unwrap();
+    script.end();
+    let Acquired::Busy(busy) = Ask::new(&key(), "other").once(&store) else {
+        panic!("nobody knows who writes it");
+    };
+    assert_eq!(busy.lease.unwrap().1, Verdict::Malformed);
+    assert!(store.reap(Reap::Free).unwrap().is_empty());
 }
 
 #[test]
 fn a_lock_that_the_same_script_wrote_itself_is_adopted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut script = sleeper();
+    let script = sleeper();
     replace(dir.path(), &foreign("script", script.id()));
     let asked = store
         .acquire(&claim_for(&store, "script", script.id()))
@@ -377,15 +413,13 @@ fn a_lock_that_the_same_script_wrote_itself_is_adopted() {
         .acquire(&claim_for(&store, "other", script.id()))
         .unwrap();
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    script.kill().unwrap();
-    script.wait().unwrap();
 }
 
 #[test]
 fn a_waiter_is_woken_when_another_tool_removes_its_lock() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut tool = sleeper();
+    let tool = sleeper();
     replace(dir.path(), &foreign("tool", tool.id()));
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
@@ -395,8 +429,6 @@ fn a_waiter_is_woken_when_another_tool_removes_its_lock() {
     });
     let (_, reason) = Ask::new(&key(), "waiter").granted_for(&store);
     assert_eq!(reason, Reason::AcquiredNew);
-    tool.kill().unwrap();
-    tool.wait().unwrap();
 }
 
 #[test]
@@ -408,8 +440,7 @@ fn a_waiter_is_woken_when_another_tool_dies_and_takes_its_lock_over() {
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
-        tool.kill().unwrap();
-        tool.wait().unwrap();
+        tool.end();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
     let (_, reason) = Ask::new(&key(), "waiter").granted_for(&store);
