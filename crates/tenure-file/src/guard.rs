@@ -124,4 +124,25 @@ mod tests {
         assert!(!is_at(&old.0, &path));
         assert!(is_at(&new.0, &path));
     }
+
+    #[test]
+    fn whoever_waited_at_a_file_that_was_removed_meanwhile_waits_at_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("guard");
+        let old = Guard::take(&path, SHORT).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _guard = Guard::take(&path, PATIENCE).unwrap();
+                tell.send(()).unwrap();
+            });
+            std::thread::sleep(SHORT);
+            std::fs::remove_file(&path).unwrap();
+            let new = Guard::take(&path, SHORT).unwrap();
+            drop(old);
+            assert!(told.recv_timeout(SHORT * 5).is_err(), "two have the guard");
+            drop(new);
+            told.recv_timeout(PATIENCE).unwrap();
+        });
+    }
 }

@@ -62,7 +62,8 @@ mod view;
 pub mod watch;
 
 pub use exclusive::{
-    Check, ExclusiveLock, ExclusiveStore, LockFlaw, check, is_process_alive, should_skip_database,
+    Check, ExclusiveLock, ExclusiveStore, LockError, LockFlaw, check, is_process_alive,
+    should_skip_database,
 };
 pub use slot::Slot;
 pub use store::{Disk, FileStore, Options};

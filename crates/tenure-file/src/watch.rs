@@ -3,7 +3,8 @@
 //! It is inotify on the folder, for one name in it. A store listens only to what other programs do:
 //! tenure's own processes ring the one that can go on, and all the others may sleep. What tenure
 //! does can be told apart: it links a new lock (never writes into it), and renames an old one away
-//! (never unlinks it).
+//! (never unlinks it). A program that renames the lock away, too, is heard only by those who listen to
+//! everything; the others find out when they look again.
 
 use std::ffi::OsString;
 use std::io;
