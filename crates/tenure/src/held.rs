@@ -258,7 +258,15 @@ impl Keeper {
                                 )
                                 .err()
                         }
-                        other => return Some(Loss::Taken(other.map(|(lease, _)| lease))),
+                        // It may only be out of its place: a store that can puts it back.
+                        _ => match self.store.renew(&self.grant, self.ttl) {
+                            Ok(Renewed::Extended(_)) => {
+                                *lock(&self.shared.trusted_until) = trust(&now, self.ttl);
+                                None
+                            }
+                            Ok(Renewed::Lost(by)) => return Some(Loss::Taken(by)),
+                            Err(error) => Some(error),
+                        },
                     },
                     Err(error) => Some(error),
                 }

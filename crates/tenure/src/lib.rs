@@ -58,6 +58,7 @@ pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
 pub use tasks::{AnyTask, InHand, TaskOutcome};
 pub use tenure_core as core;
+pub use tenure_file as file;
 pub use tenure_host as host;
 pub use tenure_sqlite::{Imported, SqliteStore};
 

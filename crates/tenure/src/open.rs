@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
+use tenure_file::ExclusiveStore;
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
@@ -20,6 +21,7 @@ use crate::tasks::AnyTask;
 /// use tenure::StoreUrl;
 /// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
 /// assert!(StoreUrl::parse("steroids:.steroids/steroids.db").is_ok());
+/// assert!(StoreUrl::parse("exclusive:.beads").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// A live database of another program, whose two lock tables are shared.
     Steroids(PathBuf),
+    /// The exclusive lock of a database's folder.
+    Exclusive(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -36,7 +40,7 @@ pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(
         "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
-         or steroids:PATH, for example steroids:.steroids/steroids.db"
+         steroids:PATH, for example steroids:.steroids/steroids.db, or exclusive:DIR, for example exclusive:.beads"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
@@ -45,6 +49,9 @@ pub enum BadUrl {
          or steroids:PATH, for example steroids:.steroids/steroids.db"
     )]
     NoPlace(String),
+    /// The same where the place is a folder.
+    #[error("{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads")]
+    NoFolder(String),
 }
 
 impl StoreUrl {
@@ -54,6 +61,8 @@ impl StoreUrl {
             Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
             Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
+            Some(("exclusive", "")) => Err(BadUrl::NoFolder(text.to_owned())),
+            Some(("exclusive", dir)) => Ok(Self::Exclusive(PathBuf::from(dir))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -64,6 +73,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
+            Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
         }
     }
 }
@@ -82,6 +92,22 @@ pub struct Tenure {
 impl Tenure {
     /// Opens a store.
     pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+        match url {
+            StoreUrl::Sqlite(path) => Self::open_sqlite(path, config, SqliteStore::open),
+            // Its tasks are its own business.
+            StoreUrl::Steroids(path) => Ok(Self {
+                tasks: None,
+                ..Self::open_sqlite(path, config, SqliteStore::open_foreign)?
+            }),
+            StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
+        }
+    }
+
+    fn open_sqlite(
+        path: &Path,
+        config: Config,
+        open: fn(&Path, Options) -> Result<SqliteStore, StoreError>,
+    ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = Options {
             clock: Arc::clone(&clock),
@@ -89,23 +115,38 @@ impl Tenure {
             history_events: config.history.max_events,
             queue_grace: config.locking.queue_grace,
         };
-        let store = match url {
-            StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, options)?),
-            StoreUrl::Steroids(path) => Arc::new(SqliteStore::open_foreign(path, options)?),
-        };
-        let identity = match url {
-            StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => match path.metadata() {
-                Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
-                Err(_) => String::new(),
-            },
-        };
+        let store = Arc::new(open(path, options)?);
         Ok(Self {
             store: Arc::<SqliteStore>::clone(&store),
-            // Those of another program are its own business.
-            tasks: matches!(url, StoreUrl::Sqlite(_)).then_some(store),
+            tasks: Some(store),
             clock,
             config,
-            identity,
+            identity: identity(path),
+        })
+    }
+
+    /// Opens the exclusive lock of a folder, which must be there. `version` is that of the holder, as
+    /// the lock file names it.
+    pub fn open_exclusive(
+        dir: &Path,
+        version: Option<&str>,
+        config: Config,
+    ) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = tenure_file::Options {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+            version: version.map(str::to_owned),
+            ..tenure_file::Options::default()
+        };
+        Ok(Self {
+            store: Arc::new(ExclusiveStore::open(dir, options)?),
+            tasks: None,
+            clock,
+            config,
+            identity: identity(dir),
         })
     }
 
@@ -147,5 +188,13 @@ impl Tenure {
     /// Begins to ask for a key.
     pub fn ask(&self, key: &str) -> Result<Ask<'_>, Error> {
         Ok(Ask::new(self, Key::parse(key)?))
+    }
+}
+
+/// Which file or folder it is: its device and inode.
+fn identity(path: &Path) -> String {
+    match path.metadata() {
+        Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
+        Err(_) => String::new(),
     }
 }

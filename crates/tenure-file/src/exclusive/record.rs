@@ -1,0 +1,378 @@
+//! The format of the lock file: [`ExclusiveLock`].
+//!
+//! JSON with the keys `holder`, `pid`, `hostname`, `started_at` and, if there is one, `version`; two
+//! spaces of indent, no newline at the end. What tenure adds is under the one key `tenure`, which
+//! other readers ignore: it tells the process from every other that ever had its pid.
+//!
+//! Read as the real tool reads it: key names in any letter case, the last of several counts, keys
+//! that are not known are passed over, `null` is as if the key were not there.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize as Readable, Serialize};
+use tenure_core::{Binding, BootId, Clock, Lease, LifeId, Process, Token};
+use tenure_host::{HostClock, identity};
+
+/// The first second of the year 2: what is before is Go's zero time, and means "not given".
+const YEAR_TWO: i64 = -62_104_060_800;
+
+/// What the lock file says.
+///
+/// ```
+/// use tenure_file::ExclusiveLock;
+///
+/// let lock = ExclusiveLock::for_this_process("my-tool", Some("1.0.0")).unwrap();
+/// assert_eq!(lock.pid, i64::from(std::process::id()));
+/// assert!(lock.validate().is_ok());
+/// assert!(lock.to_json().starts_with("{\n  \"holder\": \"my-tool\",\n  \"pid\": "));
+///
+/// let read = ExclusiveLock::parse(lock.to_json().as_bytes()).unwrap();
+/// assert_eq!(read, lock);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExclusiveLock {
+    /// The name of the tool that holds it.
+    pub holder: String,
+    /// Its process.
+    pub pid: i64,
+    /// Where that runs.
+    pub hostname: String,
+    /// Since when; `None` if it is missing, or the year is 1.
+    pub started_at: Option<Timestamp>,
+    /// The version of the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What tenure adds.
+    #[serde(rename = "tenure", skip_serializing_if = "Option::is_none")]
+    pub extra: Option<Extra>,
+}
+
+/// What tenure adds: which process it is, whoever has its pid by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Readable)]
+pub struct Extra {
+    /// The fencing number, if a store granted it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub token: Option<Token>,
+    /// When the process started, in ticks since boot.
+    pub started: u64,
+    /// The boot it runs in.
+    pub boot: BootId,
+    /// Its pid namespace.
+    pub namespace: String,
+    /// Its life lock, in `live/` of the side folder.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub life: Option<LifeId>,
+}
+
+/// A value that a lock can't have, in the order in which they are looked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LockFlaw {
+    /// No name.
+    #[error("holder is required")]
+    Holder,
+    /// No process.
+    #[error("pid must be positive (got {0})")]
+    Pid(i64),
+    /// No machine.
+    #[error("hostname is required")]
+    Hostname,
+    /// No time.
+    #[error("started_at is required")]
+    StartedAt,
+}
+
+/// Why a lock file says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// It can't be read.
+    #[error("failed to read lock file: {0}")]
+    Unreadable(String),
+    /// It is not what a lock file is.
+    #[error("malformed lock file: {0}")]
+    Malformed(String),
+    /// It has a value that it can't have.
+    #[error("invalid lock file: {0}")]
+    Invalid(#[from] LockFlaw),
+}
+
+impl ExclusiveLock {
+    /// A lock for this very process, from now on. It is only a text yet: to take the lock so that no
+    /// two have it, open an [`crate::ExclusiveStore`].
+    pub fn for_this_process(holder: &str, version: Option<&str>) -> Result<Self, LockFlaw> {
+        let process = identity::this_process();
+        let lock = Self {
+            holder: holder.to_owned(),
+            pid: i64::from(process.pid),
+            hostname: process.host,
+            started_at: Some(HostClock::new().now().wall),
+            version: version.map(str::to_owned),
+            extra: Some(Extra {
+                token: None,
+                started: process.started,
+                boot: process.boot,
+                namespace: process.namespace,
+                life: None,
+            }),
+        };
+        lock.validate()?;
+        Ok(lock)
+    }
+
+    /// The lock of a lease; `None` if that is tied to no process.
+    pub(crate) fn of(lease: &Lease, version: Option<&str>) -> Option<Self> {
+        let process = lease.holder.process()?;
+        Some(Self {
+            holder: lease.holder.id.to_string(),
+            pid: i64::from(process.pid),
+            hostname: process.host.clone(),
+            started_at: Some(lease.acquired_at),
+            version: version.map(str::to_owned),
+            extra: Some(Extra {
+                token: Some(lease.token),
+                started: process.started,
+                boot: process.boot.clone(),
+                namespace: process.namespace.clone(),
+                life: lease.holder.life().cloned(),
+            }),
+        })
+    }
+
+    /// Checks that every value is one that a lock can have.
+    pub fn validate(&self) -> Result<(), LockFlaw> {
+        if self.holder.is_empty() {
+            return Err(LockFlaw::Holder);
+        }
+        if self.pid <= 0 {
+            return Err(LockFlaw::Pid(self.pid));
+        }
+        if self.hostname.is_empty() {
+            return Err(LockFlaw::Hostname);
+        }
+        if self.started_at.is_none() {
+            return Err(LockFlaw::StartedAt);
+        }
+        Ok(())
+    }
+
+    /// Reads what a lock file holds, and checks it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, LockError> {
+        let lock = Self::parse_unchecked(bytes)?;
+        lock.validate()?;
+        Ok(lock)
+    }
+
+    pub(crate) fn parse_unchecked(bytes: &[u8]) -> Result<Self, LockError> {
+        serde_json::from_slice(bytes).map_err(|error| LockError::Malformed(error.to_string()))
+    }
+
+    /// The bytes of the lock file.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// What the lease is tied to, if tenure wrote it.
+    pub(crate) fn binding(&self) -> Option<Binding> {
+        let extra = self.extra.clone()?;
+        let process = Process {
+            pid: u32::try_from(self.pid).ok()?,
+            started: extra.started,
+            boot: extra.boot,
+            namespace: extra.namespace,
+            host: self.hostname.clone(),
+        };
+        Some(match extra.life {
+            Some(life) => Binding::Life { life, process },
+            None => Binding::Process { process },
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for ExclusiveLock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = ExclusiveLock;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with holder, pid, hostname and started_at")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ExclusiveLock, M::Error> {
+        let mut lock = ExclusiveLock {
+            holder: String::new(),
+            pid: 0,
+            hostname: String::new(),
+            started_at: None,
+            version: None,
+            extra: None,
+        };
+        while let Some(key) = map.next_key::<String>()? {
+            match key.to_lowercase().as_str() {
+                "holder" => set(&mut lock.holder, map.next_value()?),
+                "pid" => set(&mut lock.pid, map.next_value()?),
+                "hostname" => set(&mut lock.hostname, map.next_value()?),
+                "started_at" => {
+                    if let Some(text) = map.next_value::<Option<String>>()? {
+                        let at = rfc3339(&text).ok_or_else(|| {
+                            M::Error::custom(format!("started_at {text:?} is no RFC 3339 time"))
+                        })?;
+                        lock.started_at = (at.as_second() >= YEAR_TWO).then_some(at);
+                    }
+                }
+                "version" => set(&mut lock.version, map.next_value::<Option<_>>()?.map(Some)),
+                "tenure" => {
+                    // What a later tenure may write there is no reason to refuse the lock.
+                    let value: serde_json::Value = map.next_value()?;
+                    lock.extra = serde_json::from_value(value).ok();
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(lock)
+    }
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// A time as RFC 3339 has it, and nothing looser: with seconds and with an offset.
+fn rfc3339(text: &str) -> Option<Timestamp> {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
+    let fits = |shape: &[u8], text: &[u8]| {
+        shape.len() == text.len()
+            && shape.iter().zip(text).all(|(shape, byte)| match shape {
+                b'0' => byte.is_ascii_digit(),
+                other => other == byte,
+            })
+    };
+    let (date, rest) = text.as_bytes().split_at_checked(SHAPE.len())?;
+    let offset = match rest.strip_prefix(b".") {
+        Some(fraction) => {
+            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
+            let (digits, offset) = fraction.split_at_checked(digits.count())?;
+            (!digits.is_empty()).then_some(offset)?
+        }
+        None => rest,
+    };
+    let has_offset = offset == b"Z" || fits(b"+00:00", offset) || fits(b"-00:00", offset);
+    if !fits(SHAPE, date) || !has_offset {
+        return None;
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flaw(json: &str) -> String {
+        ExclusiveLock::parse(json.as_bytes())
+            .unwrap_err()
+            .to_string()
+    }
+
+    const GOOD: &str =
+        r#"{"holder":"x","pid":1,"hostname":"h","started_at":"2025-10-25T12:00:00Z"}"#;
+
+    #[test]
+    fn the_bytes_are_those_of_the_real_writer() {
+        let mut lock = ExclusiveLock::parse(GOOD.as_bytes()).unwrap();
+        assert_eq!(
+            lock.to_json(),
+            "{\n  \"holder\": \"x\",\n  \"pid\": 1,\n  \"hostname\": \"h\",\n  \"started_at\": \"2025-10-25T12:00:00Z\"\n}"
+        );
+        lock.version = Some("1.0.0".into());
+        assert!(lock.to_json().ends_with("  \"version\": \"1.0.0\"\n}"));
+    }
+
+    #[test]
+    fn values_are_checked_in_the_order_of_the_real_tool() {
+        for (json, words) in [
+            ("{}", "invalid lock file: holder is required"),
+            (
+                r#"{"holder":null}"#,
+                "invalid lock file: holder is required",
+            ),
+            (
+                r#"{"holder":"x"}"#,
+                "invalid lock file: pid must be positive (got 0)",
+            ),
+            (
+                r#"{"holder":"x","pid":-5}"#,
+                "invalid lock file: pid must be positive (got -5)",
+            ),
+            (
+                r#"{"holder":"x","pid":5}"#,
+                "invalid lock file: hostname is required",
+            ),
+            (
+                r#"{"holder":"x","pid":5,"hostname":"h"}"#,
+                "invalid lock file: started_at is required",
+            ),
+            (
+                r#"{"holder":"x","pid":5,"hostname":"h","started_at":"0001-01-01T00:00:00Z"}"#,
+                "invalid lock file: started_at is required",
+            ),
+        ] {
+            assert_eq!(flaw(json), words, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_lock_is_malformed() {
+        for json in [
+            "",
+            "{",
+            "[]",
+            "7",
+            r#"{"holder":7}"#,
+            r#"{"pid":"1"}"#,
+            r#"{"pid":1.5}"#,
+            &format!("{GOOD} x"),
+            &format!("{GOOD}{{}}"),
+            &GOOD.replace("12:00:00Z", "12:00:00"),
+            &GOOD.replace("12:00:00Z", "12:00Z"),
+            &GOOD.replace("12:00:00Z", "12:00:00+02"),
+            &GOOD.replace("12:00:00Z", "12:00:00.Z"),
+            &GOOD.replace("T12", " 12"),
+            &GOOD.replace("2025", "yesterday"),
+        ] {
+            let words = flaw(json);
+            assert!(
+                words.starts_with("malformed lock file: "),
+                "{json}: {words}"
+            );
+        }
+        let binary = [b"{\"holder\":\"".as_slice(), &[0xff, 0xfe], b"\"}"].concat();
+        assert!(ExclusiveLock::parse(&binary).is_err());
+    }
+
+    #[test]
+    fn what_the_real_tool_reads_is_read() {
+        for json in [
+            GOOD.to_owned(),
+            format!("\n {GOOD}\n\n"),
+            GOOD.replace("holder", "HOLDER").replace("pid", "Pid"),
+            GOOD.replace("started_at", "Started_At"),
+            GOOD.replace("12:00:00Z", "12:00:00.123456789-07:00"),
+            GOOD.replace("{\"holder", "{\"extra\":{\"a\":[1,null]},\"holder"),
+            GOOD.replace("{\"holder", "{\"tenure\":7,\"holder"),
+            GOOD.replace("{\"holder", "{\"holder\":\"first\",\"Holder"),
+        ] {
+            let lock = ExclusiveLock::parse(json.as_bytes()).unwrap();
+            assert_eq!((lock.holder.as_str(), lock.extra), ("x", None), "{json}");
+        }
+    }
+}

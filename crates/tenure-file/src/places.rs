@@ -1,0 +1,153 @@
+//! Places in the queue, inside a step: taking one, keeping it, giving it up.
+
+use std::time::Duration;
+
+use tenure_core::decide::{self, Seat, View};
+use tenure_core::queue::Rank;
+use tenure_core::{Busy, Claim, Holder, Place, Presence, Revision, Ticket, Waiter};
+
+use crate::side::Queued;
+use crate::slot::Slot;
+use crate::step::Step;
+
+/// How often a waiting process renews its ticket, at most.
+const TICKET_HEARTBEAT: Duration = Duration::from_secs(1);
+
+impl<S: Slot> Step<'_, S> {
+    pub(crate) fn drop_ticket(&mut self, ticket: Option<Ticket>) {
+        let before = self.state.tickets.len();
+        self.state
+            .tickets
+            .retain(|mine| Some(mine.ticket) != ticket);
+        self.dirty |= self.state.tickets.len() != before;
+    }
+
+    /// Changes one ticket.
+    fn change_ticket(&mut self, ticket: Ticket, change: impl FnOnce(&mut Queued)) {
+        let mut all = self.state.tickets.iter_mut();
+        if let Some(mine) = all.find(|mine| mine.ticket == ticket) {
+            change(mine);
+            self.dirty = true;
+        }
+    }
+
+    /// Makes a waiter one that is away: its turn passes, its place stays.
+    pub(crate) fn park_ticket(&mut self, ticket: Ticket) {
+        let seen = self.now.since_boot;
+        self.change_ticket(ticket, |mine| {
+            mine.parked = true;
+            mine.seen = seen;
+        });
+    }
+
+    /// Does `act` to a ticket that is given up or parked, and wakes whoever stood behind it: it
+    /// has to look anew whom to watch, or may be the first now.
+    pub(crate) fn step_aside(&mut self, ticket: Ticket, act: impl FnOnce(&mut Self)) {
+        let queue = self.reader().queue(&self.state, None);
+        if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
+            act(self);
+            self.ring_next(queue.get(index + 1..).unwrap_or_default());
+        }
+    }
+
+    /// Takes a place for a claim that has to wait. Whoever stands behind a place that was empty
+    /// until now has to look anew whom to watch.
+    pub(crate) fn sit_down(&mut self, claim: &Claim, view: &View, seat: Seat) -> (Ticket, Rank) {
+        let rank = decide::rank(&self.now, view, claim, seat);
+        let ticket = self.take_ticket(claim, view, seat);
+        let was_here =
+            |waiter: &Waiter| waiter.ticket == ticket && waiter.presence == Presence::Here;
+        if !view.queue.iter().any(was_here) {
+            let first_behind = view.queue.partition_point(|waiter| waiter.rank() <= rank);
+            self.ring_next(view.queue.get(first_behind..).unwrap_or_default());
+        }
+        (ticket, rank)
+    }
+
+    /// Writes or renews the ticket of a claim that has to wait.
+    fn take_ticket(&mut self, claim: &Claim, view: &View, seat: Seat) -> Ticket {
+        let seen = self.now.since_boot;
+        let waiting = Holder {
+            binding: claim.asker.clone(),
+            ..claim.holder.clone()
+        };
+        match seat {
+            Seat::Own(ticket) => {
+                let mine = view.queue.iter().find(|waiter| waiter.ticket == ticket);
+                let due = |mine: &Waiter| {
+                    mine.presence == Presence::Away
+                        || seen.saturating_sub(mine.seen) >= TICKET_HEARTBEAT
+                };
+                if mine.is_some_and(due) {
+                    self.change_ticket(ticket, |mine| {
+                        mine.seen = seen;
+                        mine.parked = false;
+                    });
+                }
+                ticket
+            }
+            Seat::Resumed(ticket) => {
+                self.change_ticket(ticket, |mine| {
+                    mine.holder = waiting;
+                    mine.priority = claim.priority;
+                    mine.seen = seen;
+                    mine.parked = false;
+                });
+                ticket
+            }
+            Seat::New => {
+                self.drop_forgotten(&view.queue);
+                self.state.last_ticket = self.state.last_ticket.saturating_add(1);
+                let ticket = Ticket(self.state.last_ticket);
+                self.state.tickets.push(Queued {
+                    ticket,
+                    holder: waiting,
+                    named: claim.named,
+                    priority: claim.priority,
+                    arrived: decide::arrival(&self.now, &view.queue),
+                    seen,
+                    boot: self.now.boot.clone(),
+                    parked: false,
+                });
+                self.dirty = true;
+                ticket
+            }
+        }
+    }
+
+    /// Drops places that were kept long enough, and those that nobody can come back to: of the
+    /// dead whose name was made up.
+    pub(crate) fn drop_forgotten(&mut self, queue: &[Waiter]) {
+        let grace = self.store.options.queue_grace;
+        for waiter in queue {
+            let never_again = waiter.presence == Presence::Away
+                && !waiter.named
+                && !self.reader().lives(&waiter.holder);
+            if never_again || waiter.forgotten(&self.now, grace) {
+                self.drop_ticket(Some(waiter.ticket));
+            }
+        }
+    }
+
+    /// The answer to a claim that was not granted. Its revision is filled in at the end.
+    pub(crate) fn busy(&self, view: &View, place: Option<Place>, rank: Option<Rank>) -> Busy {
+        let own = place.map(|place| place.ticket);
+        let here = || {
+            view.queue
+                .iter()
+                .filter(|w| w.presence == Presence::Here && Some(w.ticket) != own)
+        };
+        let before = |waiter: &&Waiter| rank.is_none_or(|rank| waiter.rank() < rank);
+        Busy {
+            lease: view.lease.clone().map(|lease| self.reader().verdict(lease)),
+            // Watching a dead one would wake us again and again.
+            behind: here()
+                .filter(before)
+                .rfind(|waiter| self.reader().lives(&waiter.holder))
+                .map(|waiter| waiter.holder.clone()),
+            place,
+            waiting: here().count(),
+            revision: Revision(0),
+        }
+    }
+}

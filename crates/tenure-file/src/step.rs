@@ -1,0 +1,382 @@
+//! A step under way, under the guard: load, finish what was cut off, look, act, save.
+//!
+//! ```text
+//!   begin     load the state; a step that was cut off: did it happen?  finish it, or drop it
+//!   look      the place and the state together; what somebody ended without asking is recorded
+//!   act       prepare `next`; write down what is about to happen (`pending`); touch the place
+//!   complete  the events; the state without `pending`
+//! ```
+
+use std::path::Path;
+
+use tenure_core::decide::{Seat, View};
+use tenure_core::{
+    Claim, EventKind, Evidence, Holder, Lease, LifeId, Moment, Presence, Reason, StoreError, Token,
+    Waiter,
+};
+use tenure_host::Life;
+
+use crate::atomic::Put;
+use crate::fault::{explain, unsettled};
+use crate::history::{self, Again, Keep, Line};
+use crate::side::{Ending, Kept, Loaded, Pending, State, never};
+use crate::slot::Slot;
+use crate::store::FileStore;
+use crate::takeover::{self, Taken};
+use crate::view::{Reader, Seen, Standing};
+
+/// More than can be lost with the state when the ceiling is not known.
+const JUMP: u64 = 1 << 20;
+
+/// A step under way.
+pub(crate) struct Step<'a, S> {
+    pub(crate) store: &'a FileStore<S>,
+    pub(crate) now: Moment,
+    pub(crate) state: State,
+    /// Whether the state has to be saved yet.
+    pub(crate) dirty: bool,
+    pub(crate) seen: Seen,
+    /// Whom to wake once it is over.
+    pub(crate) rings: Vec<LifeId>,
+}
+
+impl<'a, S: Slot> Step<'a, S> {
+    pub(crate) fn new(store: &'a FileStore<S>, now: Moment) -> Self {
+        Self {
+            store,
+            now,
+            state: State::default(),
+            dirty: false,
+            seen: Seen::default(),
+            rings: Vec::new(),
+        }
+    }
+
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader {
+            lives: &self.store.lives,
+            now: &self.now,
+            us: self.store.life.get().map(Life::id),
+        }
+    }
+
+    /// Where the lock is.
+    pub(crate) fn place(&self) -> &Path {
+        self.store.slot.place()
+    }
+
+    fn keep(&self) -> Keep {
+        Keep {
+            age: self.store.options.history_age,
+            events: self.store.options.history_events,
+        }
+    }
+
+    /// Loads the state, finishes what was cut off, and looks.
+    pub(crate) fn begin(&mut self) -> Result<(), StoreError> {
+        let side = &self.store.side;
+        match side.load()? {
+            Loaded::Known(state) => self.state = state,
+            Loaded::Lost(state, why) => {
+                self.state = state;
+                self.go_on_without_state(&why)?;
+            }
+        }
+        if let Some(boot) = &self.state.boot
+            && boot.differs(&self.now.boot)
+        {
+            // A power cut may have brought back an older state.
+            let newest = Token(self.state.newest);
+            let ceiling = side.read_ceiling();
+            let jump = || Token(newest.0.saturating_add(JUMP));
+            self.state.newest = ceiling.unwrap_or_else(jump).max(newest).0;
+            self.state.boot = Some(self.now.boot.clone());
+            self.dirty = true;
+        }
+        if let Some(pending) = self.state.pending.clone() {
+            self.finish(pending)?;
+        }
+        self.look()
+    }
+
+    /// The state is lost: tokens go on above the ceiling, the queue begins anew, and whoever stands
+    /// at the place is judged by what is written there.
+    fn go_on_without_state(&mut self, why: &str) -> Result<(), StoreError> {
+        let side = &self.store.side;
+        let (token, event) = history::newest(side);
+        let there = self.store.found().map(|found| found.lease.token);
+        let known = token.max(there.unwrap_or(Token::NONE));
+        let beyond = || Token(known.0.saturating_add(JUMP));
+        self.state.newest = side.read_ceiling().unwrap_or_else(beyond).max(known).0;
+        self.state.last_event = event;
+        let words = format!("the state could not be read ({why}): the queue begins anew");
+        history::note(side, self.now.wall, &words)?;
+        self.state.boot = Some(self.now.boot.clone());
+        self.dirty = true;
+        // A lock that was on its way out may be a live one.
+        let aside = side.aside();
+        if self.store.slot.read(&aside).is_some() {
+            let (Put::Done | Put::Occupied) = self.act(&aside, |slot| slot.put(&aside))?;
+            self.act(&aside, |slot| slot.discard(&aside))?;
+        }
+        self.flush()
+    }
+
+    fn act<T>(
+        &self,
+        path: &Path,
+        act: impl FnOnce(&S) -> std::io::Result<T>,
+    ) -> Result<T, StoreError> {
+        act(&self.store.slot).map_err(|error| explain("changed", path, error))
+    }
+
+    /// Brings to an end what somebody else began.
+    fn finish(&mut self, pending: Pending) -> Result<(), StoreError> {
+        let (next, aside) = (self.store.side.next(), self.store.side.aside());
+        let judged = pending.judged.as_ref();
+        let happened = match (&pending.granted, judged) {
+            (None, None) => true,
+            (None, Some(judged)) => self.act(&aside, |slot| {
+                takeover::removal_happened(slot, &aside, judged)
+            })?,
+            (Some((kept, _)), judged) => {
+                let lease = kept.lease(self.store.key());
+                self.act(&next, |slot| {
+                    takeover::grant_happened(slot, &next, &lease, judged)
+                })?
+            }
+        };
+        if happened {
+            self.complete(pending, Again::Perhaps)
+        } else {
+            self.state.pending = None;
+            self.save()
+        }
+    }
+
+    /// Looks at the place, and records what somebody ended without asking. A lock of our own that
+    /// somebody removed is put back.
+    pub(crate) fn look(&mut self) -> Result<(), StoreError> {
+        self.seen = self
+            .reader()
+            .see(self.store.key(), &self.state, self.store.found());
+        if let Some((kept, ending)) = self.seen.over.take() {
+            self.ring(&kept.holder);
+            let pending = Pending {
+                ended: Some((kept, ending)),
+                ..Pending::default()
+            };
+            self.announce(&pending)?;
+            self.complete(pending, Again::No)?;
+            let queue = self.reader().queue(&self.state, None);
+            self.ring_next(&queue);
+        }
+        if self.seen.needs_mending(&self.reader()) && !self.put_back()? {
+            return self.look();
+        }
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<(), StoreError> {
+        self.store.side.save(&mut self.state)?;
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// Saves the state if there is something to save.
+    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
+        if self.dirty { self.save() } else { Ok(()) }
+    }
+
+    /// Writes down what is about to happen.
+    fn announce(&mut self, pending: &Pending) -> Result<(), StoreError> {
+        self.state.pending = Some(pending.clone());
+        self.save()
+    }
+
+    /// It did not happen.
+    fn call_off(&mut self) -> Result<(), StoreError> {
+        self.state.pending = None;
+        self.save()
+    }
+
+    /// It happened: the events, and the state as it is now.
+    fn complete(&mut self, pending: Pending, again: Again) -> Result<(), StoreError> {
+        let key = self.store.key();
+        let line =
+            |kept: &Kept, kind| Line::new(self.now.wall, key, kind, kept.token, &kept.holder.id);
+        let ended = pending.ended.as_ref().map(|(kept, ending)| match ending {
+            Ending::Released => line(kept, EventKind::Released),
+            Ending::Proven(evidence) => Line {
+                evidence: Some(evidence.clone()),
+                ..line(kept, EventKind::of(evidence))
+            },
+        });
+        let granted = pending.granted.as_ref().map(|(kept, reason)| Line {
+            reason: Some(reason.word().into()),
+            ..line(kept, EventKind::Granted)
+        });
+        let renewed = pending.renewed.as_ref();
+        let renewed = renewed.map(|kept| line(kept, EventKind::Renewed));
+        let lines = ended.into_iter().chain(granted).chain(renewed).collect();
+        let keep = self.keep();
+        history::append(&self.store.side, &mut self.state, lines, again, keep)?;
+        self.state.grant = pending.granted.map(|(kept, _)| kept).or(pending.renewed);
+        self.drop_ticket(pending.ticket);
+        self.state.pending = None;
+        self.save()
+    }
+
+    /// All that a claim is decided on.
+    pub(crate) fn view(&self, claim: Option<&Claim>) -> View {
+        let asker = claim.map(|claim| &claim.holder.id);
+        let queue = self.reader().queue(&self.state, asker);
+        self.seen.view(&self.state, queue)
+    }
+
+    /// Grants the key; `None` if something else stands there by now.
+    pub(crate) fn grant(
+        &mut self,
+        claim: &Claim,
+        token: Token,
+        reason: Reason,
+        ended: Option<(Lease, Evidence)>,
+        seat: Seat,
+    ) -> Result<Option<Lease>, StoreError> {
+        let lease = Lease {
+            key: claim.key.clone(),
+            holder: claim.holder.clone(),
+            token,
+            acquired_at: self.now.wall,
+            expires: never(),
+            heartbeat_at: self.now.wall,
+            ttl: claim.ttl,
+        };
+        self.store.side.make_room(token)?;
+        let next = self.store.side.next();
+        self.act(&next, |slot| slot.prepare(&lease, &next))?;
+        let standing = self.seen.current.as_ref().map(|current| &current.standing);
+        let judged = match standing {
+            Some(Standing::Lock(mark)) => Some(mark.clone()),
+            None | Some(Standing::Missing | Standing::Hidden(_)) => None,
+        };
+        let over = ended.as_ref().map(|(lease, _)| lease.holder.clone());
+        let pending = Pending {
+            ended: ended.map(|(lease, proof)| (Kept::from(&lease), Ending::Proven(proof))),
+            granted: Some((Kept::from(&lease), reason)),
+            judged,
+            ticket: seat.ticket(),
+            ..Pending::default()
+        };
+        self.state.newest = token.0;
+        self.state.boot = Some(self.now.boot.clone());
+        self.announce(&pending)?;
+        let taken = self
+            .act(self.store.slot.place(), |slot| match &pending.judged {
+                Some(judged) => takeover::swap(slot, &next, judged),
+                None => slot.put(&next).map(|put| match put {
+                    Put::Done => Taken::Done,
+                    Put::Occupied => Taken::Different,
+                }),
+            })
+            .map_err(unsettled)?;
+        if taken != Taken::Done {
+            self.act(&next, |slot| slot.discard(&next))?;
+            self.call_off()?;
+            return Ok(None);
+        }
+        self.complete(pending, Again::No).map_err(unsettled)?;
+        // What is left of it is cleared by the next one to come.
+        let _ = self.store.slot.discard(&next);
+        if let Some(over) = over {
+            self.ring(&over);
+        }
+        Ok(Some(lease))
+    }
+
+    /// Puts the lock of the grant on record back in its place; `false` if that is taken.
+    pub(crate) fn put_back(&mut self) -> Result<bool, StoreError> {
+        let Some(kept) = self.state.grant.clone() else {
+            return Ok(false);
+        };
+        let next = self.store.side.next();
+        let lease = kept.lease(self.store.key());
+        self.act(&next, |slot| slot.prepare(&lease, &next))?;
+        let put = self.act(&next, |slot| slot.put(&next))?;
+        let _ = self.store.slot.discard(&next);
+        if put == Put::Occupied {
+            return Ok(false);
+        }
+        self.renew(Kept {
+            heartbeat_at: self.now.wall,
+            ..kept
+        })?;
+        self.look()?;
+        Ok(true)
+    }
+
+    /// Records that a lease goes on.
+    pub(crate) fn renew(&mut self, renewed: Kept) -> Result<(), StoreError> {
+        let pending = Pending {
+            renewed: Some(renewed),
+            ..Pending::default()
+        };
+        self.announce(&pending)?;
+        self.complete(pending, Again::No)
+    }
+
+    /// Ends the lease that counts; `false` if something else stands there by now.
+    pub(crate) fn end(&mut self, ending: Ending) -> Result<bool, StoreError> {
+        let Some(current) = self.seen.current.clone() else {
+            return Ok(false);
+        };
+        let forced = matches!(ending, Ending::Proven(Evidence::Forced { .. }));
+        let judged = match current.standing {
+            Standing::Lock(mark) => Some(mark),
+            // Whoever uses force means whatever is there.
+            Standing::Hidden(mark) if forced => Some(mark),
+            Standing::Missing | Standing::Hidden(_) => None,
+        };
+        let released = ending == Ending::Released;
+        let pending = Pending {
+            ended: Some((Kept::from(&current.lease), ending)),
+            judged,
+            ..Pending::default()
+        };
+        self.announce(&pending)?;
+        if let Some(judged) = &pending.judged {
+            let aside = self.store.side.aside();
+            let taken = self
+                .act(self.store.slot.place(), |slot| {
+                    takeover::remove(slot, &aside, judged)
+                })
+                .map_err(unsettled)?;
+            if taken == Taken::Different {
+                self.call_off()?;
+                return Ok(false);
+            }
+        }
+        self.complete(pending, Again::No).map_err(unsettled)?;
+        self.seen.current = None;
+        if !released {
+            self.ring(&current.lease.holder);
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn ring(&mut self, holder: &Holder) {
+        if let Some(life) = holder.life() {
+            self.rings.push(life.clone());
+        }
+    }
+
+    /// Wakes the first of these that can hear it.
+    pub(crate) fn ring_next(&mut self, queue: &[Waiter]) {
+        let next = queue.iter().find(|waiter| {
+            waiter.presence == Presence::Here && self.reader().lives(&waiter.holder)
+        });
+        if let Some(next) = next {
+            self.ring(&next.holder.clone());
+        }
+    }
+}

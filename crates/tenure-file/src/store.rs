@@ -1,0 +1,231 @@
+//! [`FileStore`]: one lock at one place as a store, and its steps under the guard.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tenure_core::{Clock, ErrorKind, Key, Revision, StoreError};
+use tenure_host::watch::Watches;
+use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
+
+use crate::fault::explain;
+use crate::guard::{Guard, PATIENCE};
+use crate::side::{Loaded, Side, State};
+use crate::slot::{Found, Slot};
+use crate::step::Step;
+use crate::view::{Reader, Seen};
+use crate::watch::Listener;
+
+/// What a lock has to survive besides the end of every process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// A power cut, too: the lock is on disk before it is put in its place, so that no torn one is
+    /// found there. Costs a sync for each grant.
+    PowerCut,
+    /// Nothing more. Tokens survive a power cut even so.
+    Crash,
+}
+
+/// How a store is set up.
+#[derive(Clone)]
+pub struct Options {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How long events are kept.
+    pub history_age: Duration,
+    /// How many events are kept.
+    pub history_events: u64,
+    /// How long the place of a waiter that was cut off is kept.
+    pub queue_grace: Duration,
+    /// The version of the holder, for protocols that write one down.
+    pub version: Option<String>,
+    /// What the lock has to survive.
+    pub disk: Disk,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(HostClock::new()),
+            history_age: Duration::from_secs(90 * 24 * 3600),
+            history_events: 200_000,
+            queue_grace: Duration::from_secs(600),
+            version: None,
+            disk: Disk::PowerCut,
+        }
+    }
+}
+
+/// One lock at one place, with a queue, tokens and history in a folder beside it.
+pub struct FileStore<S> {
+    pub(crate) slot: S,
+    pub(crate) side: Side,
+    pub(crate) lives: LifeFolder,
+    /// Ours. Begun when a lease or a ticket first needs it.
+    pub(crate) life: OnceLock<Life>,
+    beginning: Mutex<()>,
+    /// One step of this object at a time.
+    stepping: Mutex<()>,
+    pub(crate) watches: Watches,
+    pub(crate) bell: Bell,
+    /// Hears what other programs do to the lock. `None` if the kernel can't tell.
+    listener: OnceLock<Option<Listener>>,
+    pub(crate) options: Options,
+}
+
+impl<S: Slot> FileStore<S> {
+    /// A store of this lock, with this folder beside it. Nothing is written yet.
+    pub fn new(slot: S, side: impl Into<PathBuf>, options: Options) -> Self {
+        let side = Side::new(side);
+        Self {
+            slot,
+            lives: side.lives(),
+            side,
+            life: OnceLock::new(),
+            beginning: Mutex::new(()),
+            stepping: Mutex::new(()),
+            watches: Watches::default(),
+            bell: Bell::default(),
+            listener: OnceLock::new(),
+            options,
+        }
+    }
+
+    /// The one key.
+    pub fn key(&self) -> &Key {
+        self.slot.key()
+    }
+
+    /// The lock itself.
+    pub fn slot(&self) -> &S {
+        &self.slot
+    }
+
+    /// The folder beside it.
+    pub fn side(&self) -> &Side {
+        &self.side
+    }
+
+    /// What stands at the place right now, whatever tenure knows beyond it.
+    pub fn found(&self) -> Option<Found> {
+        self.slot.read(self.slot.place())
+    }
+
+    pub(crate) fn life(&self) -> Result<&Life, StoreError> {
+        if let Some(life) = self.life.get() {
+            return Ok(life);
+        }
+        let _one_at_a_time = lock(&self.beginning);
+        if let Some(life) = self.life.get() {
+            return Ok(life);
+        }
+        self.side.make()?;
+        let life = Life::begin(&self.lives)
+            .map_err(|error| explain("written", self.lives.path(), error))?;
+        Ok(self.life.get_or_init(|| life))
+    }
+
+    /// Begins to hear what other programs do to the lock: whatever they do rings our bell.
+    pub(crate) fn listen(&self, life: &Life) {
+        self.listener.get_or_init(|| {
+            let (lives, life) = (self.lives.clone(), life.id().clone());
+            Listener::start(self.slot.place(), move || bell::ring(&lives, &life)).ok()
+        });
+    }
+
+    /// Refuses every key but the one.
+    pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
+        if key == self.slot.key() {
+            return Ok(());
+        }
+        let place = self.slot.place().display();
+        Err(StoreError::new(
+            ErrorKind::Unsupported,
+            format!("{place} is the lock of {} alone, not of {key}", self.key()),
+        )
+        .fix(format!("ask for {}, or name another store", self.key())))
+    }
+
+    /// Changes whenever anybody has changed anything, or the bell was rung.
+    pub(crate) fn revision(&self, state: u64) -> Revision {
+        let mut hasher = DefaultHasher::new();
+        let place = self.slot.place().symlink_metadata().ok();
+        let place = place.map(|at| {
+            let times = (at.mtime(), at.mtime_nsec(), at.ctime(), at.ctime_nsec());
+            (at.dev(), at.ino(), at.size(), times)
+        });
+        (state, place, self.bell.generation()).hash(&mut hasher);
+        Revision(hasher.finish())
+    }
+
+    fn guard(&self) -> Result<(MutexGuard<'_, ()>, Guard), StoreError> {
+        let one = lock(&self.stepping);
+        let guard = Guard::take(&self.side.guard(), PATIENCE)?;
+        Ok((one, guard))
+    }
+
+    /// One step that may change something. Bells are rung after it.
+    pub(crate) fn write<T>(
+        &self,
+        verb: impl FnOnce(&mut Step<'_, S>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.side.make()?;
+        let guard = self.guard()?;
+        // Under the guard: time spent waiting for it must not count against anyone.
+        let mut step = Step::new(self, self.options.clock.now());
+        let answer = step
+            .begin()
+            .and_then(|()| verb(&mut step))
+            .and_then(|answer| step.flush().map(|()| answer));
+        let revision = self.revision(step.state.revision);
+        let rings = std::mem::take(&mut step.rings);
+        drop(guard);
+        for life in rings {
+            bell::ring(&self.lives, &life);
+        }
+        Ok((answer?, revision))
+    }
+
+    /// A consistent picture. It changes nothing, unless something has to be put right first.
+    pub(crate) fn read<T>(
+        &self,
+        look: impl Fn(&Reader<'_>, &State, &Seen) -> T,
+    ) -> Result<(T, Revision), StoreError> {
+        // Nobody has ever used this lock through tenure.
+        let guard = if self.side.path().is_dir() {
+            Some(self.guard()?)
+        } else {
+            None
+        };
+        let now = self.options.clock.now();
+        let reader = Reader {
+            lives: &self.lives,
+            now: &now,
+            us: self.life.get().map(Life::id),
+        };
+        let (state, lost) = match self.side.load()? {
+            Loaded::Known(state) => (state, false),
+            Loaded::Lost(state, _) => (state, true),
+        };
+        let seen = reader.see(self.key(), &state, self.found());
+        if !lost && state.pending.is_none() && !seen.needs_mending(&reader) {
+            let answer = look(&reader, &state, &seen);
+            return Ok((answer, self.revision(state.revision)));
+        }
+        drop(guard);
+        let mended = self.write(|step| Ok(look(&step.reader(), &step.state, &step.seen)));
+        match mended {
+            // Whoever may not write sees it as it is.
+            Err(error) if error.kind == ErrorKind::ReadOnly => {
+                Ok((look(&reader, &state, &seen), self.revision(state.revision)))
+            }
+            mended => mended,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,98 @@
+//! The exclusive lock, held by a process that keeps it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tenure::{Config, Held, Loss, Outcome, StoreUrl, Tenure};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn open(dir: &Path) -> Tenure {
+    let url = StoreUrl::parse(&format!("exclusive:{}", dir.display())).unwrap();
+    Tenure::open(&url, Config::default()).unwrap()
+}
+
+fn granted(tenure: &Tenure) -> Held {
+    match tenure.ask("database").unwrap().acquire().unwrap() {
+        Outcome::Granted(held) => held,
+        _ => panic!("it is free"),
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: not in a minute");
+}
+
+#[test]
+fn a_lock_file_that_somebody_removes_is_put_back_while_it_is_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join(".exclusive-lock");
+    let tenure = open(dir.path());
+    let mut held = granted(&tenure);
+    let (tell, told) = mpsc::channel();
+    held.keep_alive(move || tell.send(()).unwrap());
+    let text = fs::read(&place).unwrap();
+    for _ in 0..5 {
+        fs::remove_file(&place).unwrap();
+        wait_until("the lock to be put back", || {
+            fs::read(&place).is_ok_and(|found| found == text)
+        });
+    }
+    assert!(held.check().unwrap());
+    assert!(told.try_recv().is_err(), "it was never lost");
+    let _ = held.release().unwrap();
+    assert!(!place.exists());
+}
+
+#[test]
+fn a_lock_file_that_somebody_overwrites_is_lost_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join(".exclusive-lock");
+    let tenure = open(dir.path());
+    let mut held = granted(&tenure);
+    let (tell, told) = mpsc::channel();
+    held.keep_alive(move || tell.send(()).unwrap());
+    let theirs =
+        r#"{"holder":"rude","pid":1,"hostname":"elsewhere","started_at":"2025-10-25T12:00:00Z"}"#;
+    fs::write(&place, theirs).unwrap();
+    told.recv_timeout(LONG).unwrap();
+    let loss = held.take_loss();
+    assert!(
+        matches!(&loss, Some(Loss::Taken(Some(by))) if by.holder.id.as_str() == "rude"),
+        "{loss:?}"
+    );
+    drop(held);
+    assert_eq!(
+        fs::read_to_string(&place).unwrap(),
+        theirs,
+        "not ours to remove"
+    );
+}
+
+#[test]
+fn a_store_of_locks_only_has_no_tasks_and_a_folder_must_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    assert!(tenure.tasks().is_err());
+    assert!(!tenure.identity().is_empty());
+    let nowhere = StoreUrl::Exclusive(dir.path().join("nowhere"));
+    assert!(Tenure::open(&nowhere, Config::default()).is_err());
+    assert!(StoreUrl::parse("exclusive:").is_err());
+    assert_eq!(
+        StoreUrl::parse("exclusive:a/b").unwrap().to_string(),
+        "exclusive:a/b"
+    );
+}
