@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod exclusive;
 pub(crate) mod tasks;
 
 use std::ffi::OsString;
@@ -106,6 +107,9 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// Parts of the project that one runner works on at a time
     #[command(subcommand)]
     Sections(tasks::Sections),
+    /// The lock file that makes a background process stand aside
+    #[command(subcommand)]
+    Exclusive(exclusive::Exclusive),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -140,6 +144,7 @@ impl Command {
             Self::Locks(locks) => ("locks", Some(locks.name())),
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
+            Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

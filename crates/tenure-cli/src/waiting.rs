@@ -183,6 +183,14 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     })
 }
 
+/// How to look at a key.
+fn look(tenure: &Tenure, key: &str) -> String {
+    if tenure.store().capabilities().any_key || key.contains(':') {
+        return format!("tenure locks show {}", words::quoted(key));
+    }
+    "tenure exclusive status".to_owned()
+}
+
 fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
     let (mut message, details) = words::busy(&tenure.clock().now(), key, busy);
     match busy.place {
@@ -195,8 +203,8 @@ fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
         }
         None => {
             message = format!(
-                "{message}\n  to wait for it: --wait 10m; to look: tenure locks show {}",
-                words::quoted(key)
+                "{message}\n  to wait for it: --wait 10m; to look: {}",
+                look(tenure, key)
             );
         }
     }

@@ -10,6 +10,9 @@ use tenure::duration;
 use crate::answer::Failure;
 use crate::exit::Exit;
 
+/// Longer than any lease lasts.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
     format!("{at:.3}")
@@ -70,6 +73,7 @@ pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
         Verdict::Alive | Verdict::Unknown(_) => match lease.expires.remaining(now) {
+            Some(left) if left >= FOR_EVER => "until it ends".into(),
             Some(left) => duration::format(whole(left)),
             None => "its command still runs".into(),
         },
@@ -90,10 +94,17 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
             } else {
                 ""
             };
-            lines.push(format!(
-                "  Lock expires at: {}{renewed}",
-                time(lease.expires.shown(now))
-            ));
+            // A lock without an end has none to tell.
+            if lease
+                .expires
+                .remaining(now)
+                .is_none_or(|left| left < FOR_EVER)
+            {
+                lines.push(format!(
+                    "  Lock expires at: {}{renewed}",
+                    time(lease.expires.shown(now))
+                ));
+            }
         }
         _ => {
             let next = busy

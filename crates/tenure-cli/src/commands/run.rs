@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use tenure::core::Released;
 use tenure::host::Tied;
-use tenure::{Held, Loss, Tenure};
+use tenure::{Ask, Held, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
 use crate::args::{Global, Run};
@@ -23,12 +23,24 @@ use crate::words;
 pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     let program = Program::find(&run.command, "tenure run build -- make all")?;
     let tenure = context::open(global)?;
-    let ask = waiting::prepare(global, &tenure, &run.key, &run.asking)?.command(program.shown());
+    let ask = waiting::prepare(global, &tenure, &run.key, &run.asking)?;
+    run_holding(global, &tenure, &run.key, ask, &program)
+}
+
+/// Runs a program while holding what is asked for.
+pub(crate) fn run_holding(
+    global: &Global,
+    tenure: &Tenure,
+    key: &str,
+    ask: Ask<'_>,
+    program: &Program<'_>,
+) -> Result<Answer, Failure> {
+    let ask = ask.command(program.shown());
     let mut signals = Signals::catch().map_err(broken)?;
-    let mut held = waiting::acquire(global, &tenure, &run.key, ask, &mut signals)?;
+    let mut held = waiting::acquire(global, tenure, key, ask, &mut signals)?;
 
     let mut command = program.command();
-    command.envs(context::environment(global, &tenure, held.lease(), &[]));
+    command.envs(context::environment(global, tenure, held.lease(), &[]));
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
@@ -56,7 +68,7 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     let ended =
         supervise(&tied, &mut signals, terminal, &lost, grace, keep_alive).map_err(broken)?;
     tied.untie();
-    let exit = finish(&tenure, held, ended)?;
+    let exit = finish(tenure, held, ended)?;
     if ended.had_terminal {
         like_the_terminal(ended);
     }

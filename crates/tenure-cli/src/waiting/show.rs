@@ -30,7 +30,7 @@ pub(crate) trait Story {
 
     /// Behind the bar.
     fn briefly(&self, progress: &Progress<'_>) -> String {
-        briefly(progress)
+        format!("{}{}", place(progress), held(progress))
     }
 }
 
@@ -64,18 +64,22 @@ impl Story for KeyStory<'_> {
     }
 
     fn briefly(&self, progress: &Progress<'_>) -> String {
-        format!("{} (Ctrl+C to cancel)", briefly(progress))
+        format!("{} (Ctrl+C to cancel){}", place(progress), held(progress))
     }
 }
 
-/// The place in the queue and the holder, for a bar that has to fit a line.
-fn briefly(progress: &Progress<'_>) -> String {
-    let lease = progress.busy.lease.as_ref();
-    let holder = lease.map_or_else(String::new, |(lease, _)| {
-        format!(", held by {}", lease.holder.id)
-    });
+/// The place in the queue, for a bar that has to fit a line.
+fn place(progress: &Progress<'_>) -> String {
     let place = progress.busy.place.map_or(0, |place| place.ahead) + 1;
-    format!("{} in the queue{holder}", words::ordinal(place))
+    format!("{} in the queue", words::ordinal(place))
+}
+
+/// The same for the holder, which comes last: it is what is cut off.
+fn held(progress: &Progress<'_>) -> String {
+    let lease = progress.busy.lease.as_ref();
+    lease.map_or_else(String::new, |(lease, _)| {
+        format!(", held by {}", lease.holder.id)
+    })
 }
 
 /// Who has it and how many go first.

@@ -242,6 +242,6 @@ impl Story for NextStory<'_> {
     }
 
     fn briefly(&self, progress: &Progress<'_>) -> String {
-        format!("{} (Ctrl+C to cancel)", self.why(progress))
+        format!("Ctrl+C to cancel: {}", self.why(progress))
     }
 }

@@ -1,0 +1,224 @@
+//! `tenure exclusive`: the lock file that makes a background process stand aside.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tenure::core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
+use tenure::file::exclusive::{Check, should_skip_database};
+use tenure::project::FOLDER;
+use tenure::{Ask, Project, Tenure, Tie};
+
+use crate::answer::{Answer, Failure, remark};
+use crate::args::Global;
+use crate::args::exclusive::{Acquire, Exclusive, Place, Run, Who};
+use crate::commands::release::{lost, not_held};
+use crate::commands::run;
+use crate::context;
+use crate::exit::Exit;
+use crate::program::{Program, broken};
+use crate::signals::Signals;
+use crate::waiting;
+use crate::words;
+
+/// The one key.
+const KEY: &str = "database";
+
+pub(crate) fn exclusive(global: &Global, exclusive: Exclusive) -> Result<Answer, Failure> {
+    match exclusive {
+        Exclusive::Acquire(asked) => acquire(global, &asked),
+        Exclusive::Release { holder, place } => release(global, holder, &place),
+        Exclusive::Status { place } => status(&open(global, &place, None)?, &folder(&place)?),
+        Exclusive::Run(asked) => run_under(global, &asked),
+    }
+}
+
+/// The folder of the lock: the one that is named, the project's `.tenure`, or a `.beads` where only
+/// that exists.
+fn folder(place: &Place) -> Result<PathBuf, Failure> {
+    let start = context::start()?;
+    if let Some(dir) = &place.folder {
+        return Ok(start.join(dir));
+    }
+    if let Some(project) = Project::find(&start, context::home().as_deref()) {
+        return Ok(project.folder());
+    }
+    let beads = |root: &Path| root.join(".beads");
+    let found = start.ancestors().map(beads).find(|beads| beads.is_dir());
+    found.ok_or_else(|| {
+        Failure::new(
+            Exit::NotInitialised,
+            "NOT_INITIALISED",
+            format!(
+                "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
+                start.display()
+            ),
+        )
+    })
+}
+
+fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure, Failure> {
+    if global.store.is_some() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "USAGE",
+            "tenure exclusive has its own store: name its folder with --dir",
+        ));
+    }
+    let start = context::start()?;
+    let project = Project::find(&start, context::home().as_deref());
+    let config = context::config(project.as_ref())?;
+    Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)
+}
+
+/// The process that called this: the one that goes on when this is done.
+fn caller() -> u32 {
+    let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
+    u32::try_from(parent).unwrap_or(1)
+}
+
+fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
+    let ask = tenure
+        .ask(KEY)?
+        .named(&who.holder)?
+        .within(context::within(tenure));
+    Ok(match who.wait {
+        Some(limit) if !limit.is_zero() => waiting::wait_for(ask, limit),
+        _ => ask,
+    })
+}
+
+fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
+    let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
+    let pid = asked.pid.unwrap_or_else(caller);
+    let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
+    let mut signals = Signals::catch().map_err(broken)?;
+    let held = waiting::acquire(global, &tenure, KEY, ask, &mut signals)?;
+    let lease = held.lease().clone();
+    held.leave_standing();
+    remark(
+        global,
+        &format!(
+            "{} holds the exclusive lock until it ends or says: tenure exclusive release",
+            lease.holder
+        ),
+    );
+    let data = json!({
+        "holder": lease.holder.id,
+        "pid": pid,
+        "hostname": lease.holder.host,
+        "token": lease.token,
+        "startedAt": words::time(lease.acquired_at),
+    });
+    let text = if global.quiet {
+        String::new()
+    } else {
+        lease.token.to_string()
+    };
+    Ok(Answer::new(data, text))
+}
+
+fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Answer, Failure> {
+    let tenure = open(global, place, None)?;
+    let key = Key::parse(KEY)?;
+    let Some((lease, _)) = tenure.store().inspect(&key)?.lease else {
+        return Err(not_held(&key));
+    };
+    let holder = holder.or(global.holder.clone());
+    let named = holder.map(HolderId::parse).transpose()?;
+    let pid = lease.holder.process().map(|process| process.pid);
+    let theirs = match &named {
+        Some(named) => *named == lease.holder.id,
+        None => pid == Some(caller()),
+    };
+    if !theirs {
+        return Err(not_yours(&tenure, &lease));
+    }
+    if lease.token == Token::NONE {
+        // Written by another tool: no grant of ours, but its own process or name asks.
+        let by = named.unwrap_or_else(|| lease.holder.id.clone());
+        let _freed = tenure
+            .store()
+            .force(&key, &by, Some("its own holder asked"))?;
+        return Ok(freed(global, &lease));
+    }
+    let grant: Grant = lease.grant();
+    match tenure.store().release(&grant)? {
+        Released::Freed(lease) => Ok(freed(global, &lease)),
+        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.as_ref())),
+    }
+}
+
+fn freed(global: &Global, lease: &Lease) -> Answer {
+    let text = if global.quiet {
+        ""
+    } else {
+        "The exclusive lock is free."
+    };
+    Answer::new(json!({ "holder": lease.holder.id, "released": true }), text)
+}
+
+fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
+    let now = tenure.clock().now();
+    Failure::new(
+        Exit::NotAllowed,
+        "PERMISSION_DENIED",
+        format!(
+            "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
+            words::held(&now, lease)
+        ),
+    )
+    .details(json!({ "lockedBy": lease.holder.id }))
+}
+
+fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
+    let now = tenure.clock().now();
+    let snapshot = tenure.store().inspect(&Key::parse(KEY)?)?;
+    let Some((lease, verdict)) = &snapshot.lease else {
+        return Ok(Answer::new(
+            json!({ "verdict": "free" }),
+            "Free: nobody holds the exclusive lock.",
+        ));
+    };
+    let data = words::snapshot_json(&now, &snapshot);
+    match verdict {
+        Verdict::Dead(_) | Verdict::Expired(_) => Ok(Answer::new(
+            data,
+            format!("Stale: {} is {verdict}.", lease.holder),
+        )),
+        Verdict::Malformed => {
+            let why = match should_skip_database(dir) {
+                Check::CheckFailed { reason } => reason,
+                _ => "it has just changed".to_owned(),
+            };
+            let message = format!(
+                "the lock can't be understood, so everybody stands aside: {why}\n  correct or remove {}",
+                dir.join(".exclusive-lock").display()
+            );
+            Err(Failure::new(Exit::Runtime, "LOCK_MALFORMED", message).details(data))
+        }
+        Verdict::Alive | Verdict::Unknown(_) => Err(Failure::new(
+            Exit::Locked,
+            "LOCKED",
+            format!(
+                "the exclusive lock is held by {} ({verdict})",
+                words::held(&now, lease)
+            ),
+        )
+        .details(data)),
+    }
+}
+
+fn run_under(global: &Global, asked: &Run) -> Result<Answer, Failure> {
+    let program = Program::find(
+        &asked.command,
+        "tenure exclusive run --holder me -- ./import.sh",
+    )?;
+    let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
+    let ask = ask(&tenure, &asked.who)?;
+    // The name that was given is the holder's; commands inside may share it.
+    let global = Global {
+        holder: Some(asked.who.holder.clone()),
+        ..global.clone()
+    };
+    run::run_holding(&global, &tenure, KEY, ask, &program)
+}

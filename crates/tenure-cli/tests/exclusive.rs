@@ -1,0 +1,180 @@
+//! `tenure exclusive`: the lock file that makes a background process stand aside.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+mod project;
+
+use project::Project;
+use serde_json::Value;
+
+/// A project of another tool.
+fn beads() -> Project {
+    let project = Project::uninitialised();
+    std::fs::create_dir(project.path(".beads")).unwrap();
+    project
+}
+
+fn lock(project: &Project) -> Value {
+    serde_json::from_str(&project.read(".beads/.exclusive-lock")).unwrap()
+}
+
+fn host() -> String {
+    let name = std::process::Command::new("hostname").output().unwrap();
+    String::from_utf8(name.stdout).unwrap().trim().to_owned()
+}
+
+fn foreign(project: &Project, holder: &str, pid: u32, host: &str) {
+    let text = format!(
+        "{{\"holder\":\"{holder}\",\"pid\":{pid},\"hostname\":\"{host}\",\"started_at\":\"2025-10-25T12:00:00Z\"}}"
+    );
+    project.write(".beads/.exclusive-lock", &text);
+}
+
+#[test]
+fn a_script_takes_the_lock_for_itself_and_gives_it_back() {
+    let project = beads();
+    let script = "$TENURE exclusive acquire --holder my-tool --version 1.0.0 >&2 || exit 9
+        echo $$; cat .beads/.exclusive-lock; $TENURE exclusive release >&2";
+    let said = project.shell(script).end().exits(0);
+    let (pid, text) = said.out.split_once('\n').unwrap();
+    let lock: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(lock["holder"], "my-tool");
+    assert_eq!(lock["pid"].to_string(), pid, "of the process that goes on");
+    assert_eq!(lock["version"], "1.0.0");
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+}
+
+#[test]
+fn a_lock_whose_script_has_ended_is_stale_and_taken_over() {
+    let project = beads();
+    let script = "$TENURE exclusive acquire --holder first";
+    project.shell(script).end().exits(0);
+    let status = project.tenure("exclusive status").exits(0);
+    assert!(status.out.starts_with("Stale: first"), "{status:?}");
+    let run = project.call("exclusive run --holder second -- cat .beads/.exclusive-lock");
+    let text = run.end().exits(0).out;
+    let lock: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(lock["holder"], "second");
+}
+
+#[test]
+fn a_lock_that_is_held_is_refused_with_its_holder() {
+    let project = beads();
+    foreign(&project, "vc-executor", 1, &host());
+    project
+        .tenure("exclusive status")
+        .fails(6, &["vc-executor", "pid 1", "alive"]);
+    project
+        .tenure("exclusive acquire --holder me")
+        .fails(6, &["vc-executor", "exclusive status"]);
+    let ran = project.call("exclusive run --holder me -- touch ran");
+    ran.end().fails(6, &["vc-executor"]);
+    assert!(!project.path("ran").exists());
+    project
+        .tenure("exclusive release")
+        .fails(5, &["vc-executor"]);
+    assert_eq!(lock(&project)["holder"], "vc-executor");
+}
+
+#[test]
+fn each_verdict_has_its_code() {
+    let project = beads();
+    project.tenure("exclusive status").exits(0);
+    foreign(&project, "gone", 4_000_000, &host());
+    let said = project.tenure("exclusive status --json").exits(0).json();
+    assert_eq!(said["data"]["verdict"], "dead");
+    foreign(&project, "far", 4_000_000, "another-host");
+    project
+        .tenure("exclusive status")
+        .fails(6, &["far", "another machine"]);
+    for (text, words) in [
+        ("", "malformed lock file"),
+        ("{", "malformed lock file"),
+        ("{\"holder\":\"x\"}", "pid must be positive"),
+    ] {
+        project.write(".beads/.exclusive-lock", text);
+        project.tenure("exclusive status").fails(1, &[words]);
+        project.tenure("exclusive acquire --holder me").exits(6);
+        assert_eq!(project.read(".beads/.exclusive-lock"), text);
+    }
+}
+
+#[test]
+fn a_lock_file_that_a_mistaken_checker_removes_is_put_back() {
+    let project = beads();
+    let script = "rm .beads/.exclusive-lock
+        until [ -e .beads/.exclusive-lock ]; do sleep 0.02; done; echo back";
+    let run = project
+        .call("exclusive run --holder me -- sh -c")
+        .arg(script);
+    assert_eq!(run.end().exits(0).out, "back\n");
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+}
+
+#[test]
+fn a_lock_file_that_another_tool_replaces_is_lost() {
+    let project = beads();
+    let mine = format!(
+        "printf '{{\"holder\":\"thief\",\"pid\":1,\"hostname\":\"{}\",\"started_at\":\"2025-10-25T12:00:00Z\"}}' > .beads/new
+        mv .beads/new .beads/.exclusive-lock; sleep 300",
+        host()
+    );
+    let run = project.call("exclusive run --holder me -- sh -c").arg(mine);
+    run.end().fails(7, &["was lost", "thief"]);
+    assert_eq!(lock(&project)["holder"], "thief");
+}
+
+#[test]
+fn of_many_that_ask_at_once_one_gets_it() {
+    let project = beads();
+    let asking: Vec<_> = (0..8)
+        .map(|n| {
+            let call = format!("exclusive run --holder tool-{n} -- sh -c");
+            // Taken by two, the second could not make it.
+            let script = "mkdir inside || echo crowded >> crowded; sleep 0.3; rmdir inside";
+            project.call(&call).arg(script).start()
+        })
+        .collect();
+    let codes: Vec<i32> = asking.into_iter().map(|run| run.ended().code).collect();
+    assert!(codes.contains(&0), "{codes:?}");
+    assert!(codes.iter().all(|code| [0, 6].contains(code)), "{codes:?}");
+    assert!(!project.path("crowded").exists());
+}
+
+#[test]
+fn those_who_wait_get_it_one_after_another() {
+    let project = beads();
+    let asking: Vec<_> = (0..6)
+        .map(|n| {
+            let call = format!("exclusive run --holder tool-{n} --wait 1m -- sh -c");
+            let script = "mkdir inside || echo crowded >> crowded; sleep 0.02; rmdir inside";
+            project.call(&call).arg(script).start()
+        })
+        .collect();
+    for run in asking {
+        run.ended().exits(0);
+    }
+    assert!(!project.path("crowded").exists());
+}
+
+#[test]
+fn the_folder_is_the_projects_or_the_one_that_is_named() {
+    let project = Project::new();
+    std::fs::create_dir(project.path(".beads")).unwrap();
+    let run = project.call("exclusive run --holder me -- ls -A .tenure .beads");
+    let said = run.end().exits(0);
+    let (beads, tenure) = said.out.split_once(".tenure:").unwrap();
+    assert!(tenure.contains(".exclusive-lock"), "{said:?}");
+    assert!(!beads.contains(".exclusive-lock"), "{said:?}");
+    let run = project.call("exclusive run --holder me --dir .beads -- ls -A .beads");
+    assert!(run.end().exits(0).out.contains(".exclusive-lock"));
+
+    let nowhere = Project::uninitialised();
+    nowhere
+        .tenure("exclusive status")
+        .fails(3, &["no .beads", "--dir"]);
+}
