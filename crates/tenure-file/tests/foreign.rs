@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, Key,
-    Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
+    Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, HolderId,
+    Key, Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_file::{Check, Disk, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
@@ -255,9 +255,27 @@ fn a_lock_that_was_removed_under_a_running_holder_still_counts_and_is_put_back()
             .is(&lease.grant())
     );
     assert_eq!(fs::read(place(dir.path())).unwrap(), text);
+    // Whoever can prove the grant may, from anywhere.
+    fs::remove_file(place(dir.path())).unwrap();
+    let renewed = other.renew(&lease.grant(), TTL).unwrap();
+    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+    assert_eq!(fs::read(place(dir.path())).unwrap(), text);
     let released = other.release(&lease.grant()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(!place(dir.path()).exists());
+}
+
+#[test]
+fn force_takes_a_lock_away_whatever_somebody_wrote_into_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let lease = Ask::new(&key(), "us").granted(&store);
+    fs::write(place(dir.path()), "{").unwrap();
+    let admin = HolderId::parse("admin").unwrap();
+    let _ = store.force(&key(), &admin, None).unwrap();
+    assert!(!place(dir.path()).exists());
+    let next = Ask::new(&key(), "next").granted(&store);
+    assert!(next.token > lease.token);
 }
 
 #[test]
