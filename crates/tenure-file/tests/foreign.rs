@@ -65,6 +65,15 @@ fn queued(store: &ExclusiveStore, name: &str) -> Box<Busy> {
     }
 }
 
+/// Ends what goes on in another thread, also when this one fails.
+struct Until<'a>(&'a AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Trap (a): between a checker's look and its removal a tool replaces the stale lock with a live one.
 /// `busy` is what goes on meanwhile, again and again.
 fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
@@ -81,6 +90,7 @@ fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
                 busy(dir);
             }
         });
+        let until = Until(&enough);
         for round in 0..rounds {
             replace(dir, &stale);
             // The checker sees it at a moment that is never the same.
@@ -95,7 +105,7 @@ fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
                 break;
             }
         }
-        enough.store(true, Ordering::SeqCst);
+        drop(until);
         checker.join().unwrap();
     });
     assert!(
@@ -169,6 +179,7 @@ fn our_lock_is_never_seen_half_written() {
             }
             seen
         });
+        let until = Until(&enough);
         for _ in 0..400 {
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
@@ -176,7 +187,7 @@ fn our_lock_is_never_seen_half_written() {
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
         }
-        enough.store(true, Ordering::SeqCst);
+        drop(until);
         assert!(reader.join().unwrap() > 0);
     });
 }
@@ -441,7 +452,7 @@ fn a_waiter_is_woken_when_another_tool_removes_its_lock() {
     replace(dir.path(), &foreign("tool", tool.id()));
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
         fs::remove_file(place(dir.path())).unwrap();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
@@ -457,7 +468,7 @@ fn a_waiter_is_woken_when_another_tool_dies_and_takes_its_lock_over() {
     replace(dir.path(), &foreign("tool", tool.id()));
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
         tool.end();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
