@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, Key,
-    Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
+    Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, HolderId,
+    Key, Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_file::{Check, Disk, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
@@ -65,6 +65,15 @@ fn queued(store: &ExclusiveStore, name: &str) -> Box<Busy> {
     }
 }
 
+/// Ends what goes on in another thread, also when this one fails.
+struct Until<'a>(&'a AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Trap (a): between a checker's look and its removal a tool replaces the stale lock with a live one.
 /// `busy` is what goes on meanwhile, again and again.
 fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
@@ -81,6 +90,7 @@ fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
                 busy(dir);
             }
         });
+        let until = Until(&enough);
         for round in 0..rounds {
             replace(dir, &stale);
             // The checker sees it at a moment that is never the same.
@@ -95,7 +105,7 @@ fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
                 break;
             }
         }
-        enough.store(true, Ordering::SeqCst);
+        drop(until);
         checker.join().unwrap();
     });
     assert!(
@@ -169,6 +179,7 @@ fn our_lock_is_never_seen_half_written() {
             }
             seen
         });
+        let until = Until(&enough);
         for _ in 0..400 {
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
@@ -176,7 +187,7 @@ fn our_lock_is_never_seen_half_written() {
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
         }
-        enough.store(true, Ordering::SeqCst);
+        drop(until);
         assert!(reader.join().unwrap() > 0);
     });
 }
@@ -255,9 +266,27 @@ fn a_lock_that_was_removed_under_a_running_holder_still_counts_and_is_put_back()
             .is(&lease.grant())
     );
     assert_eq!(fs::read(place(dir.path())).unwrap(), text);
+    // Whoever can prove the grant may, from anywhere.
+    fs::remove_file(place(dir.path())).unwrap();
+    let renewed = other.renew(&lease.grant(), TTL).unwrap();
+    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+    assert_eq!(fs::read(place(dir.path())).unwrap(), text);
     let released = other.release(&lease.grant()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(!place(dir.path()).exists());
+}
+
+#[test]
+fn force_takes_a_lock_away_whatever_somebody_wrote_into_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let lease = Ask::new(&key(), "us").granted(&store);
+    fs::write(place(dir.path()), "{").unwrap();
+    let admin = HolderId::parse("admin").unwrap();
+    let _ = store.force(&key(), &admin, None).unwrap();
+    assert!(!place(dir.path()).exists());
+    let next = Ask::new(&key(), "next").granted(&store);
+    assert!(next.token > lease.token);
 }
 
 #[test]
@@ -423,7 +452,7 @@ fn a_waiter_is_woken_when_another_tool_removes_its_lock() {
     replace(dir.path(), &foreign("tool", tool.id()));
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
         fs::remove_file(place(dir.path())).unwrap();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
@@ -439,7 +468,7 @@ fn a_waiter_is_woken_when_another_tool_dies_and_takes_its_lock_over() {
     replace(dir.path(), &foreign("tool", tool.id()));
     let busy = queued(&store, "waiter");
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
         tool.end();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
