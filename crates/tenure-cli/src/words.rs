@@ -80,6 +80,14 @@ pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
     }
 }
 
+/// When a lease ends.
+pub(crate) fn end(now: &Moment, lease: &Lease) -> String {
+    match lease.expires.remaining(now) {
+        Some(left) if left >= FOR_EVER => "its process ends".to_owned(),
+        _ => time(lease.expires.shown(now)),
+    }
+}
+
 /// The message and details of a busy key.
 pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
     let mut lines = Vec::new();

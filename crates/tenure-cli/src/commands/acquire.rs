@@ -42,7 +42,7 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
             "{} holds {} until {}; give it back with: tenure release {} {name}",
             lease.holder.id,
             lease.key,
-            words::time(lease.expires.shown(&now)),
+            words::end(&now, &lease),
             words::quoted(lease.key.as_str())
         ),
     );

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::made_up_name;
 use tenure::core::task::{Change, Changed};
 use tenure::core::{Holder, Status, Task, Token};
@@ -52,10 +52,7 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
         done: Tally::default(),
     };
     let ended = runner.work();
-    // Whatever it still has, it has no more use for.
-    if let (Some(holder), Ok(tasks)) = (&runner.holder, tenure.tasks()) {
-        let _ = tasks.leave_idle_sections(holder);
-    }
+    runner.leave_sections();
     ended
 }
 
@@ -117,6 +114,13 @@ impl<'a> Runner<'a> {
                     return Err(failure.details(self.tally()));
                 }
             }
+        }
+    }
+
+    /// Gives back the sections it still has: it has no more use for them.
+    fn leave_sections(&self) {
+        if let (Some(holder), Ok(tasks)) = (&self.holder, self.tenure.tasks()) {
+            let _ = tasks.leave_idle_sections(holder);
         }
     }
 
@@ -235,10 +239,11 @@ impl<'a> Runner<'a> {
         last_line: Option<String>,
     ) -> Result<Then, Failure> {
         let mut then = Then::Next;
-        let interrupted = ended.told.or_else(|| {
-            let signal = ended.status.signal();
-            signal.filter(|_| ended.had_terminal && !ended.lost)
+        // What is typed at a terminal reaches the command alone.
+        let typed = ended.status.signal().filter(|signal| {
+            ended.had_terminal && !ended.lost && [SIGINT, SIGQUIT].contains(signal)
         });
+        let interrupted = ended.told.or(typed);
         let error = words_of(ended.status, last_line);
         let change = if ended.status.success() && !ended.lost {
             Change::To(Status::Completed)
@@ -279,7 +284,10 @@ impl<'a> Runner<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if ended.had_terminal {
+        if typed.is_some() {
+            // This may be the end of us.
+            self.leave_sections();
+            self.tell();
             like_the_terminal(ended);
         }
         Ok(match interrupted {
@@ -308,10 +316,10 @@ impl<'a> Runner<'a> {
                 let at = task.not_before.map_or_else(String::new, words::time);
                 format!("failed ({error}), to be tried again at {at}")
             }
-            Change::GiveBack => "gave back".to_owned(),
+            Change::GiveBack => "was given back".to_owned(),
             Change::To(status) => {
                 self.done.other += 1;
-                format!("left as {status}:")
+                format!("was left as {status}")
             }
         };
         remark(self.global, &format!("\"{}\" {what}", task.title));
