@@ -161,8 +161,9 @@ fn eight_runners_do_200_tasks_although_two_are_killed() {
             .filter(|(kind, _, _)| kind == "dead")
             .map(|(_, _, event)| event)
             .collect();
-        assert_eq!(dead.len(), 1, "{history:?}");
-        assert_eq!(dead[0]["holder"], format!("runner-{n}"));
+        // The other one may have been killed in the same task.
+        let own = |event: &&&Value| event["holder"] == format!("runner-{n}");
+        assert_eq!(dead.iter().filter(own).count(), 1, "{history:?}");
     }
 }
 

@@ -102,15 +102,21 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
 }
 
 /// Called by SQLite when somebody else is writing, with the number of calls so far. The pauses
-/// add up to [`PATIENCE`].
+/// add up to [`PATIENCE`], and a little more.
+///
+/// SQLite keeps no queue of writers: whoever looks most often gets the turn. So whoever has waited
+/// long looks more often again, or the newcomers of a large crowd would always be faster.
 fn pause(calls: i32) -> bool {
-    let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-    let short = Duration::from_micros(50).saturating_mul(calls.saturating_add(1));
-    // 100 pauses that grow to 5 ms take a quarter of a second; the rest are of 5 ms each.
-    let all = 100 + u32::try_from(PATIENCE.as_millis() / LONGEST_PAUSE.as_millis()).unwrap_or(0);
-    if calls >= all {
-        return false;
-    }
-    std::thread::sleep(short.min(LONGEST_PAUSE));
+    let calls = u64::try_from(calls).unwrap_or(u64::MAX);
+    let pause = match calls {
+        // They grow to 5 ms and take a quarter of a second, then up to one.
+        0..250 => Duration::from_micros(50 * (calls + 1)).min(LONGEST_PAUSE),
+        // Up to three seconds.
+        250..1250 => Duration::from_millis(2),
+        // Up to ten.
+        1250..8250 => Duration::from_millis(1),
+        _ => return false,
+    };
+    std::thread::sleep(pause);
     true
 }

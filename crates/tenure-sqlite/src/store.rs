@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::watch::Watches;
 use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
@@ -17,6 +17,9 @@ use crate::schema;
 use crate::seed_tables::Seed;
 use crate::view::Reader;
 use crate::write::{Failure, Write};
+
+/// How often a crowd of writers is waited for, each time for as long as a single one.
+const CROWDED: usize = 6;
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -235,9 +238,8 @@ impl SqliteStore {
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
-        let tx = db
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
+        let tx = self
+            .begin(&db.connection)
             .map_err(|error| explain(&self.path, error))?;
         // After the transaction has begun: time spent waiting for it must not count against anyone.
         let now = self.options.clock.now();
@@ -274,6 +276,28 @@ impl SqliteStore {
             bell::ring(&self.lives, &life);
         }
         Ok((answer, self.revision(seen, db.commits)))
+    }
+
+    /// Begins to write. In a large crowd on a busy machine somebody may be out of luck for longer
+    /// than one is patient with a single writer; as long as others get on, so shall we.
+    fn begin<'a>(&self, db: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
+        let mut seen = self.others(db)?;
+        let mut tries = 1;
+        loop {
+            match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
+                Err(rusqlite::Error::SqliteFailure(failure, words))
+                    if failure.code == ErrorCode::DatabaseBusy =>
+                {
+                    let now = self.others(db)?;
+                    if now == seen || tries == CROWDED {
+                        return Err(rusqlite::Error::SqliteFailure(failure, words));
+                    }
+                    seen = now;
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Makes room for the tokens of a new boot, on disk, before the first of them is given.
