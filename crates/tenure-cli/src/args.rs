@@ -56,7 +56,7 @@ pub(crate) struct Global {
     /// Answer in JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say nothing but errors
+    /// Say no more than a script needs: ids, tokens, errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// No colour (NO_COLOR does the same)

@@ -157,8 +157,13 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
-    let shell = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    Ok(made_up_name(u32::try_from(shell).unwrap_or(0)))
+    Ok(made_up_name(shell()))
+}
+
+/// The process that called this, most often a shell: the one that goes on when this is done.
+pub(crate) fn shell() -> u32 {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    u32::try_from(parent).unwrap_or(0)
 }
 
 /// The name of a runner: the given one, or one made up from the shell it was typed in that no other
@@ -167,8 +172,7 @@ pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
-    let shell = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let shell = u32::try_from(shell).unwrap_or(0);
+    let shell = shell();
     let name = made_up_name(shell);
     let tag = identity::process(shell)
         .ok()

@@ -70,12 +70,6 @@ fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure,
     Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)
 }
 
-/// The process that called this: the one that goes on when this is done.
-fn caller() -> u32 {
-    let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
-    u32::try_from(parent).unwrap_or(1)
-}
-
 fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
     let ask = tenure
         .ask(KEY)?
@@ -89,7 +83,7 @@ fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
 
 fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
-    let pid = asked.pid.unwrap_or_else(caller);
+    let pid = asked.pid.unwrap_or_else(context::shell);
     let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
     let mut signals = Signals::catch().map_err(broken)?;
     let held = waiting::acquire(global, &tenure, KEY, ask, &mut signals)?;
@@ -128,7 +122,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     let pid = lease.holder.process().map(|process| process.pid);
     let theirs = match &named {
         Some(named) => *named == lease.holder.id,
-        None => pid == Some(caller()),
+        None => pid == Some(context::shell()),
     };
     if !theirs {
         return Err(not_yours(&tenure, &lease));

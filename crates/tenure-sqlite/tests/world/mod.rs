@@ -1,0 +1,238 @@
+//! A database with its own time, and runners who share its tasks.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file is a crate of its own and uses its own part of this"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use tenure_core::task::{Change, NewTask, Proof, Runner, Sought, Started, Starting};
+use tenure_core::{Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError};
+use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::FakeClock;
+
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// A database with its own time, and another program's connection to it.
+pub struct World {
+    pub dir: TempDir,
+    pub clock: Arc<FakeClock>,
+    pub store: SqliteStore,
+    pub foreign: Connection,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(FakeClock::booted("first boot"));
+        let path = dir.path().join("tenure.db");
+        let options = Options {
+            clock: clock.clone(),
+            ..Options::default()
+        };
+        Self {
+            store: SqliteStore::open(&path, options).unwrap(),
+            foreign: Connection::open(&path).unwrap(),
+            clock,
+            dir,
+        }
+    }
+
+    /// Another process's view of the same database: dropped, that process is dead.
+    pub fn other(&self) -> SqliteStore {
+        let options = Options {
+            clock: self.clock.clone(),
+            ..Options::default()
+        };
+        SqliteStore::open(&self.dir.path().join("tenure.db"), options).unwrap()
+    }
+
+    pub fn sql(&self, text: &str) {
+        self.foreign.execute_batch(text).unwrap();
+    }
+
+    pub fn ask<T: rusqlite::types::FromSql>(&self, text: &str) -> T {
+        self.foreign.query_row(text, [], |row| row.get(0)).unwrap()
+    }
+
+    pub fn section(&self, name: &str) -> String {
+        self.store.add_section(name).unwrap().id
+    }
+
+    /// Adds a task, a millisecond after the one before.
+    pub fn task(&self, title: &str, section: Option<&str>, depends_on: &[&str]) -> String {
+        self.clock.pass(Duration::from_millis(1));
+        let task = NewTask {
+            title: title.into(),
+            description: None,
+            section: section.map(str::to_owned),
+            priority: Priority::default(),
+            depends_on: depends_on.iter().map(|&id| id.to_owned()).collect(),
+        };
+        self.store.add_task(&task).unwrap().id
+    }
+
+    pub fn status(&self, id: &str) -> Status {
+        self.store.find_task(id).unwrap().status
+    }
+
+    /// Who holds a key, if somebody does.
+    pub fn holder(&self, key: &str) -> Option<String> {
+        let found = self.store.inspect(&Key::parse(key).unwrap()).unwrap();
+        let (lease, verdict) = found.lease?;
+        verdict
+            .over()
+            .is_none()
+            .then(|| lease.holder.id.to_string())
+    }
+
+    pub fn holds_section(&self, id: &str) -> Option<String> {
+        self.holder(&format!("section:{id}"))
+    }
+
+    pub fn holds_task(&self, id: &str) -> Option<String> {
+        self.holder(&format!("task:{id}"))
+    }
+
+    pub fn force(&self, key: &str) {
+        let admin = HolderId::parse("admin").unwrap();
+        let key = Key::parse(key).unwrap();
+        let _ = self.store.force(&key, &admin, None).unwrap();
+    }
+
+    /// All that a refusal must leave as it is.
+    pub fn picture(&self) -> String {
+        self.ask(
+            "SELECT (SELECT group_concat(concat_ws('|', id, status, section_id, blockers, not_before, attempts,
+             last_error, runner, token, lost, updated_at), char(10)) FROM tasks) || (SELECT coalesce(group_concat(
+             concat_ws('|', key, token, holder, expires_at), char(10)), '') FROM leases) || (SELECT count(*) FROM history)",
+        )
+    }
+}
+
+/// Ends the process that has this store open, as far as others can tell: its life stopped.
+pub fn die(world: &World, store: SqliteStore) {
+    let life = store.this_process().unwrap().life().unwrap().0.clone();
+    drop(store);
+    let left = world.dir.path().join("tenure.db-live").join(life);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        left,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+}
+
+pub fn name(text: &str) -> Proof {
+    Proof::Name(HolderId::parse(text).unwrap())
+}
+
+/// A runner with a name of its own and leases that live by themselves.
+pub fn detached(name: &str) -> Runner {
+    Runner {
+        holder: Holder {
+            id: HolderId::parse(name).unwrap(),
+            host: "here".into(),
+            command: None,
+            binding: Binding::Detached,
+        },
+        asker: Binding::Detached,
+        named: true,
+        task_ttl: HOUR,
+        section_ttl: 2 * HOUR,
+        priority: Priority::default(),
+        patience: Patience::Try,
+        within: vec![],
+        leaves: Vec::new(),
+    }
+}
+
+/// A runner that lives with the process which has this store open.
+pub fn living(store: &SqliteStore, name: &str) -> Runner {
+    let binding = store.this_process().unwrap();
+    let mut runner = detached(name);
+    runner.holder.binding = binding.clone();
+    runner.asker = binding;
+    runner
+}
+
+/// The same, in the queue.
+pub fn waiting(store: &SqliteStore, mut runner: Runner) -> Runner {
+    runner.asker = store.this_process().unwrap();
+    runner.patience = Patience::Queue;
+    runner
+}
+
+pub fn started(answer: Starting) -> Box<Started> {
+    match answer {
+        Starting::Started(started) => started,
+        other => panic!("it should be started: {other:?}"),
+    }
+}
+
+pub fn begin(world: &World, id: &str, runner: &Runner) -> Box<Started> {
+    started(world.store.start(id, runner).unwrap())
+}
+
+/// Which key a start is refused for.
+pub fn busy(answer: Starting) -> String {
+    match answer {
+        Starting::Busy { key, .. } => key.as_str().to_owned(),
+        other => panic!("it should be busy: {other:?}"),
+    }
+}
+
+pub fn found(answer: Sought) -> Option<String> {
+    match answer {
+        Sought::Found(started) => Some(started.task.id.clone()),
+        Sought::None(_) | Sought::Deadlock(_) => None,
+    }
+}
+
+pub fn next(world: &World, runner: &Runner) -> Option<String> {
+    found(world.store.next(runner).unwrap())
+}
+
+pub fn finish(world: &World, id: &str, by: &str) {
+    world
+        .store
+        .change(id, &name(by), &Change::To(Status::Completed))
+        .unwrap();
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum Refusal {
+    None,
+    Locked,
+    Superseded,
+}
+
+/// Tries a change, and sees to it that a refused one leaves everything as it was.
+pub fn attempt(world: &World, id: &str, proof: &Proof, change: &Change) -> Refusal {
+    let before = world.picture();
+    match world.store.change(id, proof, change) {
+        Ok(_) => Refusal::None,
+        Err(error) => {
+            assert_eq!(world.picture(), before, "{error}");
+            match error {
+                TaskError::Locked { .. } => Refusal::Locked,
+                TaskError::Superseded { .. } => Refusal::Superseded,
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+pub const RECOUNT: &str = "SELECT count(*) FROM tasks t WHERE blockers != (SELECT count(*) FROM task_dependencies d
+    JOIN tasks o ON o.id = d.depends_on WHERE d.task_id = t.id AND o.status NOT IN ('completed', 'skipped'))";
