@@ -12,6 +12,7 @@
 //! | `file` | reading one configuration file, if there is one |
 //! | `yaml` | what a file's YAML says; `yaml::tree` parses it, and limits how deep it nests |
 //! | `environment` | what the environment variables say |
+//! | `size` | sizes as people write them: `512KB` |
 //! | `unknown`, `closest` | keys nobody knows, answered with what was probably meant |
 //! | `error` | [`ConfigError`]: the place and the problem, in words |
 //!
@@ -33,6 +34,7 @@ mod environment;
 mod error;
 mod file;
 mod settings;
+mod size;
 mod unknown;
 mod yaml;
 
@@ -53,6 +55,10 @@ pub struct Config {
     pub history: History,
     /// How `tenure run` treats its command.
     pub run: Run,
+    /// How the daemon works.
+    pub daemon: Daemon,
+    /// How tasks are shared.
+    pub sync: Sync,
     settings: Vec<Setting>,
 }
 
@@ -87,6 +93,24 @@ pub struct History {
 pub struct Run {
     /// How long the command has between TERM and KILL when its lease is lost.
     pub kill_grace: Duration,
+}
+
+/// How the daemon works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Daemon {
+    /// How long it rests between two cycles when nothing wakes it.
+    pub interval: Duration,
+    /// How large its log may become before a new one is begun, in bytes.
+    pub log_max_size: u64,
+    /// Whether commands that change tasks start it if none runs.
+    pub autostart: bool,
+}
+
+/// How tasks are shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sync {
+    /// Whether the daemon shares them through git.
+    pub enabled: bool,
 }
 
 /// One setting as it is in effect.
@@ -215,6 +239,12 @@ impl Default for Config {
             run: Run {
                 kill_grace: Duration::ZERO,
             },
+            daemon: Daemon {
+                interval: Duration::ZERO,
+                log_max_size: 0,
+                autostart: false,
+            },
+            sync: Sync { enabled: false },
             settings: DEFINITIONS.iter().map(Setting::unset).collect(),
         };
         for definition in DEFINITIONS {

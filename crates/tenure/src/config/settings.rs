@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::Config;
+use super::{Config, size};
 use crate::duration;
 
 /// One row of the table.
@@ -30,6 +30,16 @@ enum Kind {
         least: u64,
         most: u64,
         field: fn(&mut Config) -> &mut u64,
+    },
+    Size {
+        default: u64,
+        least: u64,
+        most: u64,
+        field: fn(&mut Config) -> &mut u64,
+    },
+    Flag {
+        default: bool,
+        field: fn(&mut Config) -> &mut bool,
     },
 }
 
@@ -133,6 +143,46 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             field: |config| &mut config.run.kill_grace,
         },
     },
+    Definition {
+        key: "daemon.interval",
+        description: "How long the daemon rests between two cycles when nothing wakes it",
+        default: "1m",
+        kind: Kind::Time {
+            default: minutes(1),
+            least: Duration::from_secs(1),
+            most: days(1),
+            field: |config| &mut config.daemon.interval,
+        },
+    },
+    Definition {
+        key: "daemon.logMaxSize",
+        description: "How large the daemon's log may become before a new one is begun",
+        default: "1MB",
+        kind: Kind::Size {
+            default: size::MB,
+            least: size::KB,
+            most: size::GB,
+            field: |config| &mut config.daemon.log_max_size,
+        },
+    },
+    Definition {
+        key: "daemon.autostart",
+        description: "Whether commands that change tasks start the daemon if none runs",
+        default: "false",
+        kind: Kind::Flag {
+            default: false,
+            field: |config| &mut config.daemon.autostart,
+        },
+    },
+    Definition {
+        key: "sync.enabled",
+        description: "Whether the daemon shares the project's tasks through git",
+        default: "true",
+        kind: Kind::Flag {
+            default: true,
+            field: |config| &mut config.sync.enabled,
+        },
+    },
 ];
 
 // Shorter, and a lease could run out between its grant and the first renewal on a busy machine.
@@ -183,13 +233,22 @@ impl Definition {
                 duration::format(*most)
             ),
             Kind::Count { least, most, .. } => format!("a whole number from {least} to {most}"),
+            Kind::Size { least, most, .. } => format!(
+                "a size from {} to {}",
+                size::format(*least),
+                size::format(*most)
+            ),
+            Kind::Flag { .. } => "true or false".to_owned(),
         }
     }
 
     pub(super) fn store_default(&self, config: &mut Config) {
         match &self.kind {
             Kind::Time { default, field, .. } => *field(config) = *default,
-            Kind::Count { default, field, .. } => *field(config) = *default,
+            Kind::Count { default, field, .. } | Kind::Size { default, field, .. } => {
+                *field(config) = *default;
+            }
+            Kind::Flag { default, field } => *field(config) = *default,
         }
     }
 
@@ -209,6 +268,13 @@ impl Definition {
                 let value = whole_number(text).map_err(refuse)?;
                 *field(config) = within(value, *least, *most, text).map_err(refuse)?;
             }
+            Kind::Size {
+                least, most, field, ..
+            } => {
+                let value = size::parse(text).map_err(refuse)?;
+                *field(config) = within(value, *least, *most, text).map_err(refuse)?;
+            }
+            Kind::Flag { field, .. } => *field(config) = flag(text).map_err(refuse)?,
         }
         Ok(())
     }
@@ -232,6 +298,14 @@ fn whole_number(text: &str) -> Result<u64, String> {
             format!("{text:?} is not a whole number")
         }
     })
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
 }
 
 /// What the variables of a section begin with: `TENURE_LOCKING_`.
@@ -279,9 +353,13 @@ mod tests {
                         vec![below.unwrap_or("-1ms".to_owned()), exact(*most + tick)],
                     )
                 }
-                Kind::Count { least, most, .. } => (
+                Kind::Count { least, most, .. } | Kind::Size { least, most, .. } => (
                     vec![least.to_string(), most.to_string()],
                     vec![(least - 1).to_string(), (most + 1).to_string()],
+                ),
+                Kind::Flag { .. } => (
+                    vec!["true".to_owned(), "false".to_owned()],
+                    vec!["maybe".to_owned(), "2".to_owned()],
                 ),
             };
             for text in inside {
@@ -307,7 +385,10 @@ mod tests {
             .iter()
             .map(|definition| match &definition.kind {
                 Kind::Time { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
-                Kind::Count { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
+                Kind::Count { field, .. } | Kind::Size { field, .. } => {
+                    std::ptr::from_mut(field(&mut config)).addr()
+                }
+                Kind::Flag { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
             })
             .collect();
         fields.sort_unstable();
@@ -330,6 +411,10 @@ mod tests {
                 "TENURE_HISTORY_MAX_AGE",
                 "TENURE_HISTORY_MAX_EVENTS",
                 "TENURE_RUN_KILL_GRACE",
+                "TENURE_DAEMON_INTERVAL",
+                "TENURE_DAEMON_LOG_MAX_SIZE",
+                "TENURE_DAEMON_AUTOSTART",
+                "TENURE_SYNC_ENABLED",
             ]
         );
     }
@@ -349,12 +434,29 @@ mod tests {
                 "a duration from 1h to 3650d",
                 "a whole number from 100 to 100000000",
                 "a duration from 0s to 1h",
+                "a duration from 1s to 1d",
+                "a size from 1KB to 1GB",
+                "true or false",
+                "true or false",
             ]
         );
     }
 
     #[test]
+    fn a_flag_is_read_as_people_write_it() {
+        for text in ["true", "TRUE", "yes", "on", "1"] {
+            assert_eq!(flag(text), Ok(true), "{text}");
+        }
+        for text in ["false", "No", "off", "0"] {
+            assert_eq!(flag(text), Ok(false), "{text}");
+        }
+        for text in ["", "maybe", "truely", "10"] {
+            assert!(flag(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_section_is_listed_once() {
-        assert_eq!(sections(), ["locking", "history", "run"]);
+        assert_eq!(sections(), ["locking", "history", "run", "daemon", "sync"]);
     }
 }

@@ -58,8 +58,14 @@ fn setting<'a>(config: &'a Config, key: &str) -> &'a Setting {
     config.settings().iter().find(|s| s.key == key).unwrap()
 }
 
-fn fields(config: &Config) -> (&Locking, &History, &Run) {
-    (&config.locking, &config.history, &config.run)
+fn fields(config: &Config) -> (&Locking, &History, &Run, &Daemon, &Sync) {
+    (
+        &config.locking,
+        &config.history,
+        &config.run,
+        &config.daemon,
+        &config.sync,
+    )
 }
 
 #[test]
@@ -80,6 +86,15 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!(config.history.max_age, minutes(90 * 24 * 60));
     assert_eq!(config.history.max_events, 200_000);
     assert_eq!(config.run.kill_grace, Duration::from_secs(10));
+    assert_eq!(
+        config.daemon,
+        Daemon {
+            interval: minutes(1),
+            log_max_size: 1_000_000,
+            autostart: false,
+        }
+    );
+    assert_eq!(config.sync, Sync { enabled: true });
 }
 
 #[test]
@@ -158,6 +173,9 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
         let value = match defined.key {
             "history.maxEvents" => "101",
             "history.maxAge" => "2h",
+            "daemon.logMaxSize" => "512KB",
+            "daemon.autostart" => "true",
+            "sync.enabled" => "false",
             _ => "59m 59s",
         };
         let layers = Layers::new(None, Some(&format!("{section}:\n  {name}: {value}\n")));
@@ -243,6 +261,27 @@ fn a_count_is_a_whole_number_in_either_form() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_flag_and_a_size_are_refused_with_what_is_accepted() {
+    let layers = Layers::new(None, Some("sync:\n  enabled: sometimes\n"));
+    let error = layers.load(&[]).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "sync.enabled: \"sometimes\" is neither true nor false; accepted is true or false"
+        ),
+        "{error}"
+    );
+    let error = from_env(&[("TENURE_DAEMON_LOG_MAX_SIZE", "1 furlong")]).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.ends_with(
+            "daemon.logMaxSize: \"1 furlong\" is not a size: write a number of bytes, or one with a \
+             unit, for example 512KB or 1MB; accepted is a size from 1KB to 1GB"
+        ),
+        "{error}"
+    );
 }
 
 #[test]
