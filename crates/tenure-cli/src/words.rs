@@ -219,6 +219,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
         "lastError": task.last_error,
         "notBefore": task.not_before.map(time),
         "runner": task.runner,
+        "elsewhere": task.elsewhere,
         "createdAt": time(task.created_at),
         "updatedAt": time(task.updated_at),
     })

@@ -9,10 +9,12 @@
 //! | [`rules`] | who may change a task, which one is next, when to try again |
 //! | [`work`] | who asks for a task, and what the answers are |
 //! | [`check`] | which texts and ids can be used |
+//! | [`replica`] | what several clones share, and how two of them become one |
 //! | [`error`] | [`TaskError`]: why something could not be done |
 
 pub mod check;
 pub mod error;
+pub mod replica;
 pub mod rules;
 pub mod work;
 
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::check::{check_description, check_id, check_title, tidy};
 pub use self::error::{BadLine, TaskError};
+pub use self::replica::{Progress, Replica, SectionCopy, Stamped, TaskCopy};
 pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, may_change,
 };
@@ -155,6 +158,35 @@ pub struct Task {
     pub runner: Option<HolderId>,
     /// With which token; [`Token::NONE`] if nobody ever was.
     pub token: Token,
+    /// Whether somebody works on it in another clone, as far as is known here.
+    pub elsewhere: bool,
+}
+
+/// A value that a field of a task had, or that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// Which field.
+    pub field: String,
+    /// What it was; empty for none.
+    pub value: String,
+    /// When it was set.
+    pub at: Timestamp,
+    /// When the value that took its place was set.
+    pub until: Timestamp,
+    /// How it came to that.
+    pub cause: Cause,
+}
+
+/// How a value came to be in the past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Somebody changed it here.
+    Changed,
+    /// A change in another clone took its place.
+    Merged,
+    /// It came from another clone, and a later change stood against it.
+    Overruled,
 }
 
 impl Task {

@@ -48,4 +48,4 @@ mod write;
 
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use store::{Options, SqliteStore};
-pub use tasks::{Imported, Places};
+pub use tasks::{Imported, Merged, Places};

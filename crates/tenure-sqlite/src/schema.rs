@@ -12,14 +12,17 @@ use crate::fault::explain;
 use crate::foreign;
 
 /// The version this code reads and writes.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
 /// What turns version `n` into `n + 1`, by index.
-const MIGRATIONS: [&str; VERSION as usize] =
-    [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const MIGRATIONS: [&str; VERSION as usize] = [
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+];
 
 /// What a database says of itself.
 #[derive(Debug, PartialEq, Eq)]

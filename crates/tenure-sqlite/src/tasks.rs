@@ -9,6 +9,7 @@
 //! | `sections` | keeping a section between two tasks |
 //! | `next` | the best task that is ready |
 //! | `exchange` | import and export, a line each |
+//! | `share` | what is shared with other clones, and merged with what they have |
 //! | `circle` | tasks that wait for themselves |
 //!
 //! # Invariants
@@ -27,12 +28,14 @@ mod flow;
 mod next;
 mod rows;
 mod sections;
+mod share;
 
 pub use exchange::Imported;
 pub(crate) use rows::{granted, superseded};
+pub use share::Merged;
 
 use tenure_core::task::{
-    Change, Changed, Edit, NewTask, Proof, Runner, Sought, Starting, TaskQuery,
+    Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Sought, Starting, TaskQuery,
 };
 use tenure_core::{Holder, Lease, Section, StoreError, Task, TaskError, Token};
 
@@ -188,6 +191,41 @@ impl SqliteStore {
     /// Hands every section and task to `line`, as the line that [`Self::import`] reads.
     pub fn export(&self, line: impl FnMut(&str)) -> Result<(), TaskError> {
         self.read(|reader| exchange::export(reader.db, line))?;
+        Ok(())
+    }
+
+    /// Deletes a task, for good and in every clone. Not while somebody works on it.
+    pub fn delete_task(&self, id: &str) -> Result<Task, TaskError> {
+        Ok(self.transact(|write| write.delete_task(id))?.0)
+    }
+
+    /// What the fields of a task were before, the newest first.
+    pub fn past(&self, id: &str) -> Result<Vec<Past>, TaskError> {
+        Ok(self.read(|reader| share::past(reader.db, id))?.0)
+    }
+
+    /// All that is shared with other clones.
+    pub fn replica(&self) -> Result<Replica, TaskError> {
+        Ok(self.read(|reader| share::replica(reader.db))?.0)
+    }
+
+    /// Takes in what others have. Hands back what everybody should have now, and what that changed
+    /// here.
+    pub fn merge(&self, other: &Replica) -> Result<(Replica, Merged), TaskError> {
+        Ok(self.transact(|write| write.merge(other))?.0)
+    }
+
+    /// A number that grows with every change of what is shared, and what [`Self::settle`] was last
+    /// told.
+    pub fn settled(&self) -> Result<(u64, String), TaskError> {
+        let (both, _) =
+            self.read(|reader| Ok((share::changes(reader.db)?, share::settled(reader.db)?)))?;
+        Ok(both)
+    }
+
+    /// Keeps a word for the next one who shares.
+    pub fn settle(&self, word: &str) -> Result<(), TaskError> {
+        self.transact(|write| write.settle(word))?;
         Ok(())
     }
 

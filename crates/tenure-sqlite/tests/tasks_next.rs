@@ -1123,8 +1123,8 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
 #[test]
 fn no_query_about_tasks_looks_at_all_of_them() {
     let world = World::new();
-    let ready = "status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL";
-    let open = "status IN ('pending', 'in_progress')";
+    let ready = "status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0";
+    let open = "status IN ('pending', 'in_progress') AND elsewhere = 0";
     let joined = "FROM tasks t LEFT JOIN sections s ON s.id = t.section_id";
     let queries = [
         format!("SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready WHERE {ready} ORDER BY priority DESC, created_at"),

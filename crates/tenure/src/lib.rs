@@ -60,7 +60,7 @@ pub use tasks::{AnyTask, InHand, TaskOutcome};
 pub use tenure_core as core;
 pub use tenure_file as file;
 pub use tenure_host as host;
-pub use tenure_sqlite::{Imported, SqliteStore};
+pub use tenure_sqlite::{Imported, Merged, SqliteStore};
 
 use tenure_core::{BadName, StoreError, TaskError};
 

@@ -15,6 +15,9 @@ const DATABASE: &str = "tenure.db";
 /// Only what people write is for the repository; the rest belongs to this machine.
 const GITIGNORE: &str = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
 
+/// Both sides of a merge of the shared tasks are kept: whoever reads the file makes one of the two.
+const GITATTRIBUTES: &str = "tasks.jsonl merge=union\n";
+
 /// A project: the folder that holds `.tenure`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
@@ -50,15 +53,13 @@ impl Project {
             }
             Err(error) => return Err(error),
         };
-        let ignore = project.folder().join(".gitignore");
-        match fs::File::options()
-            .write(true)
-            .create_new(true)
-            .open(&ignore)
-        {
-            Ok(mut file) => io::Write::write_all(&mut file, GITIGNORE.as_bytes())?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+        for (name, text) in [(".gitignore", GITIGNORE), (".gitattributes", GITATTRIBUTES)] {
+            let file = project.folder().join(name);
+            match fs::File::options().write(true).create_new(true).open(&file) {
+                Ok(mut file) => io::Write::write_all(&mut file, text.as_bytes())?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok((project, new))
     }

@@ -80,6 +80,16 @@ A command that sets the status itself (tenure tasks update $TENURE_TASK_ID --sta
 believed. tenure exits with 0 when none is left, with 1 if a task stayed failed, with 7 if one was
 taken away.")]
     Work(Work),
+    /// Delete tasks, for good: here, and in every clone that syncs
+    #[command(after_help = "Example: tenure tasks delete 'Fix bug'
+
+A task that somebody works on is not deleted (exit 6). Tasks that waited for it no longer do. To keep
+a task that is not to be done, use tenure tasks update ... --status skipped instead.")]
+    Delete {
+        /// Its id, its title, or a unique beginning of its id
+        #[arg(value_name = "ID_OR_TITLE", required = true)]
+        tasks: Vec<String>,
+    },
     /// Add or change many at once, from a file with one JSON object a line
     #[command(after_help = "Examples:
   tenure tasks import tasks.jsonl
@@ -107,6 +117,7 @@ impl Tasks {
             Self::Update(_) => "update",
             Self::Next(_) => "next",
             Self::Work(_) => "work",
+            Self::Delete { .. } => "delete",
             Self::Import { .. } => "import",
             Self::Export => "export",
         }

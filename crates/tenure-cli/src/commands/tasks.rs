@@ -1,6 +1,7 @@
 //! `tenure tasks`: what there is to do.
 
 mod next;
+mod show;
 mod update;
 mod work;
 
@@ -24,10 +25,11 @@ pub(crate) fn tasks(global: &Global, tasks: Tasks) -> Result<Answer, Failure> {
     match tasks {
         Tasks::Add(new) => add(global, new),
         Tasks::List(query) => list(global, &query),
-        Tasks::Show { task } => show(global, &task),
+        Tasks::Show { task } => show::show(global, &task),
         Tasks::Update(update) => update::update(global, &update),
         Tasks::Next(next) => next::next(global, &next),
         Tasks::Work(work) => work::work(global, &work),
+        Tasks::Delete { tasks } => delete(global, &tasks),
         Tasks::Import { file } => import(global, &file),
         Tasks::Export => export(global),
     }
@@ -116,111 +118,44 @@ fn state(now: &Moment, task: &Task) -> String {
     if task.status.is_open() && task.blockers > 0 {
         return format!("{} (waits for {})", task.status, task.blockers);
     }
+    if task.elsewhere {
+        return format!("{} (in another clone)", task.status);
+    }
     if task.not_before.is_some_and(|at| at > now.wall) {
         return format!("{} (again later)", task.status);
     }
     task.status.to_string()
 }
 
-fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
+fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
-    let task = tasks.find_task(given)?;
-    let now = tenure.clock().now();
-    let snapshot = match task.key() {
-        Ok(key) => Some(tenure.store().inspect(&key)?),
-        Err(_) => None,
-    };
-    let dependents = tasks.dependents(&task.id)?;
-    let mut before = Vec::new();
-    for id in &task.depends_on {
-        before.push(tasks.find_task(id)?);
-    }
-    let mut lines = describe(&now, &task);
-    let mut data = words::task_json(&task);
-    for (name, others) in [("Waits for", &before), ("Before", &dependents)] {
-        for (index, other) in others.iter().enumerate() {
-            let name = if index == 0 { name } else { "" };
-            lines.push(line(
-                name,
-                &format!("\"{}\" ({})", other.title, other.status),
-            ));
-        }
-    }
-    if let Some((lease, verdict)) = snapshot
-        .as_ref()
-        .and_then(|snapshot| snapshot.lease.as_ref())
-    {
-        lines.push(line("Locked by", &words::held(&now, lease)));
-        lines.push(line("Verdict", &verdict.to_string()));
-        lines.push(line("Expires", &words::time(lease.expires.shown(&now))));
-        lines.push(line("Token", &lease.token.to_string()));
-    }
-    if let Value::Object(fields) = &mut data {
-        let ids: Vec<&str> = dependents.iter().map(|task| task.id.as_str()).collect();
-        fields.insert("dependents".into(), json!(ids));
-        let lock = snapshot.filter(|snapshot| snapshot.lease.is_some());
-        let lock = lock.map(|snapshot| words::snapshot_json(&now, &snapshot));
-        fields.insert("lock".into(), lock.unwrap_or(Value::Null));
-    }
-    Ok(Answer::new(data, lines.join("\n")))
-}
-
-fn line(name: &str, value: &str) -> String {
-    if name.is_empty() {
-        return format!("{:<13}{value}", "");
-    }
-    format!("{:<13}{value}", format!("{name}:"))
-}
-
-/// A task for people.
-fn describe(now: &Moment, task: &Task) -> Vec<String> {
-    let mut lines = vec![
-        line("Task", &task.title),
-        line("Id", &task.id),
-        line("Status", &state(now, task)),
-        line("Priority", &task.priority.to_string()),
-    ];
-    if let Some(section) = &task.section {
-        lines.push(line("Section", &section.name));
-    }
-    if let Some(description) = &task.description {
-        for (index, text) in description.lines().enumerate() {
-            lines.push(line(if index == 0 { "Description" } else { "" }, text));
-        }
-    }
-    lines.push(line(
-        "Added",
-        &format!(
-            "{} ({})",
-            words::time(task.created_at),
-            words::ago(now, task.created_at)
-        ),
-    ));
-    if let Some(runner) = &task.runner {
-        lines.push(line("Runner", runner.as_str()));
-    }
-    if task.attempts > 0 {
-        lines.push(line(
-            "Failed",
-            &match task.attempts {
-                1 => "once".to_owned(),
-                count => format!("{count} times"),
-            },
+    // All of them have to be known before the first is gone.
+    let mut ids = ids(&tenure, given)?;
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.clone()));
+    let mut lines = Vec::new();
+    let mut data = Vec::new();
+    for id in ids {
+        let waited = tasks.dependents(&id)?.len();
+        let task = tasks.delete_task(&id)?;
+        let freed = match waited {
+            0 => String::new(),
+            1 => " 1 task no longer waits for it.".to_owned(),
+            many => format!(" {many} tasks no longer wait for it."),
+        };
+        lines.push(format!(
+            "Deleted task \"{}\" ({}).{freed}",
+            task.title, task.id
         ));
+        data.push(words::task_json(&task));
     }
-    for (index, text) in task
-        .last_error
-        .iter()
-        .flat_map(|text| text.lines())
-        .enumerate()
-    {
-        lines.push(line(if index == 0 { "Last error" } else { "" }, text));
-    }
-    if let Some(at) = task.not_before.filter(|at| *at > now.wall) {
-        lines.push(line("Again at", &words::time(at)));
-    }
-    lines
+    let text = if global.quiet {
+        String::new()
+    } else {
+        lines.join("\n")
+    };
+    Ok(Answer::new(json!({ "deleted": data }), text))
 }
 
 fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {

@@ -59,6 +59,31 @@ pub fn tidy(text: &str) -> String {
     text.trim().to_owned()
 }
 
+/// A title as another program wrote it, made fit to be shared.
+pub fn fit_title(title: &str) -> String {
+    let visible: String = title.chars().filter(|c| !c.is_control()).collect();
+    let fit = cut(visible.trim(), MAX_TITLE);
+    if fit.is_empty() { "?".to_owned() } else { fit }
+}
+
+/// A description as another program wrote it, made fit to be shared.
+pub fn fit_description(description: &str) -> String {
+    let visible: String = description
+        .chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t' | '\r'))
+        .collect();
+    cut(&visible, MAX_DESCRIPTION)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    let ends = text.char_indices().map(|(at, _)| at);
+    let end = ends.take_while(|at| *at <= longest).last().unwrap_or(0);
+    text.get(..end).unwrap_or_default().trim_end().to_owned()
+}
+
 /// Whether an id of a task or section can be used.
 pub fn check_id(what: &'static str, id: &str) -> Result<(), TaskError> {
     let key = Key::parse(format!("section:{id}"));

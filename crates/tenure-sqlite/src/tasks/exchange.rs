@@ -314,6 +314,7 @@ impl Write<'_> {
             not_before: None,
             runner: None,
             token: tenure_core::Token::NONE,
+            elsewhere: false,
         };
         match &before {
             Some(before) if is_same(before, &after, &depends_on) => {
@@ -331,7 +332,10 @@ impl Write<'_> {
                 }
                 import.done.changed += 1;
             }
-            None => import.done.added += 1,
+            None => {
+                self.not_deleted(&id)?;
+                import.done.added += 1;
+            }
         }
         self.put_task(&after)?;
         self.reader
@@ -414,7 +418,7 @@ impl Write<'_> {
     }
 
     /// Many tasks may have become ready: everybody looks.
-    fn ring_all_seekers(&mut self) -> Result<(), Failure> {
+    pub(super) fn ring_all_seekers(&mut self) -> Result<(), Failure> {
         let any = task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?;
         for waiter in self.reader.queue(&any, None)? {
             self.ring(&waiter.holder);
@@ -434,6 +438,7 @@ fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
         not_before: before.not_before,
         runner: before.runner.clone(),
         token: before.token,
+        elsewhere: before.elsewhere,
         ..after.clone()
     };
     *before == after && waits == depends_on

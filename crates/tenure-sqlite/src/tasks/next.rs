@@ -191,7 +191,7 @@ impl Write<'_> {
         let db = self.reader.db;
         let mut statement = db.prepare_cached(
             "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready
-             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
              ORDER BY priority DESC, created_at",
         )?;
         let mut rows = statement.query([])?;
@@ -232,17 +232,17 @@ impl Write<'_> {
     fn best_of_each_section(&self) -> Result<Vec<Candidate>, Failure> {
         let sql = "WITH RECURSIVE section(id) AS (
                 SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
-                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
                     AND section_id > '' ORDER BY section_id LIMIT 1)
                 UNION ALL
                 SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
-                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
                     AND section_id > section.id ORDER BY section_id LIMIT 1)
                 FROM section WHERE section.id IS NOT NULL
             )
             SELECT id, section_id, priority, created_at FROM tasks WHERE rowid IN (
                 SELECT (SELECT rowid FROM tasks INDEXED BY tasks_ready_in
-                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
                     AND section_id = section.id ORDER BY priority DESC, created_at LIMIT 1)
                 FROM section WHERE section.id IS NOT NULL
             )";
@@ -261,7 +261,7 @@ impl Write<'_> {
         let db = self.reader.db;
         let mut statement = db.prepare_cached(
             "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready_in
-             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL
+             WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
              AND section_id IS ?1 ORDER BY priority DESC, created_at",
         )?;
         let mut rows = statement.query([section])?;
@@ -364,7 +364,7 @@ impl Write<'_> {
         let later = later.as_deref().and_then(instant);
         let until = later
             .map(|at| Duration::try_from(at.duration_since(self.now().wall)).unwrap_or_default());
-        let open = "SELECT 1 FROM tasks WHERE status IN ('pending', 'in_progress') LIMIT 1";
+        let open = "SELECT 1 FROM tasks WHERE status IN ('pending', 'in_progress') AND elsewhere = 0 LIMIT 1";
         let shortage = match later {
             _ if search.contended => Shortage::Locked,
             Some(at) => Shortage::Later { at },

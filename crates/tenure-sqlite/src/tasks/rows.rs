@@ -13,7 +13,7 @@ macro_rules! select_task {
         concat!(
             "SELECT t.id, t.title, t.description, t.section_id, s.name, t.status, t.priority, ",
             "(SELECT json_group_array(depends_on) FROM task_dependencies d WHERE d.task_id = t.id), ",
-            "t.blockers, t.created_at, t.updated_at, t.attempts, t.last_error, t.not_before, t.runner, t.token ",
+            "t.blockers, t.created_at, t.updated_at, t.attempts, t.last_error, t.not_before, t.runner, t.token, t.elsewhere ",
             "FROM tasks t LEFT JOIN sections s ON s.id = t.section_id ",
             $rest
         )
@@ -59,6 +59,7 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
             .get::<_, Option<String>>(14)?
             .and_then(|runner| HolderId::parse(runner).ok()),
         token: Token(unsigned(row, 15)?),
+        elsewhere: row.get(16)?,
     })
 }
 

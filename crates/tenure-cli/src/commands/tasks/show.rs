@@ -1,0 +1,158 @@
+//! `tenure tasks show`: all about one task.
+
+use serde_json::{Value, json};
+use tenure::core::task::{Cause, Past};
+use tenure::core::{Moment, Task};
+
+use super::state;
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::context;
+use crate::words;
+
+/// How many values of the past are shown.
+const PAST: usize = 10;
+
+pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
+    let tenure = context::open(global)?;
+    let tasks = tenure.tasks()?;
+    let task = tasks.find_task(given)?;
+    let now = tenure.clock().now();
+    let snapshot = match task.key() {
+        Ok(key) => Some(tenure.store().inspect(&key)?),
+        Err(_) => None,
+    };
+    let dependents = tasks.dependents(&task.id)?;
+    let mut before = Vec::new();
+    for id in &task.depends_on {
+        before.push(tasks.find_task(id)?);
+    }
+    let mut lines = describe(&now, &task);
+    let mut data = words::task_json(&task);
+    for (name, others) in [("Waits for", &before), ("Before", &dependents)] {
+        for (index, other) in others.iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            lines.push(line(
+                name,
+                &format!("\"{}\" ({})", other.title, other.status),
+            ));
+        }
+    }
+    if let Some((lease, verdict)) = snapshot
+        .as_ref()
+        .and_then(|snapshot| snapshot.lease.as_ref())
+    {
+        lines.push(line("Locked by", &words::held(&now, lease)));
+        lines.push(line("Verdict", &verdict.to_string()));
+        lines.push(line("Expires", &words::time(lease.expires.shown(&now))));
+        lines.push(line("Token", &lease.token.to_string()));
+    }
+    let past = tasks.past(&task.id)?;
+    for (index, past) in past.iter().take(PAST).enumerate() {
+        let name = if index == 0 { "History" } else { "" };
+        lines.push(line(name, &was(past)));
+    }
+    if past.len() > PAST {
+        let more = format!("({} more; --json shows all)", past.len() - PAST);
+        lines.push(line("", &more));
+    }
+    if let Value::Object(fields) = &mut data {
+        let past: Vec<Value> = past.iter().map(past_json).collect();
+        fields.insert("history".into(), json!(past));
+        let ids: Vec<&str> = dependents.iter().map(|task| task.id.as_str()).collect();
+        fields.insert("dependents".into(), json!(ids));
+        let lock = snapshot.filter(|snapshot| snapshot.lease.is_some());
+        let lock = lock.map(|snapshot| words::snapshot_json(&now, &snapshot));
+        fields.insert("lock".into(), lock.unwrap_or(Value::Null));
+    }
+    Ok(Answer::new(data, lines.join("\n")))
+}
+
+fn line(name: &str, value: &str) -> String {
+    if name.is_empty() {
+        return format!("{:<13}{value}", "");
+    }
+    format!("{:<13}{value}", format!("{name}:"))
+}
+
+/// A task for people.
+fn describe(now: &Moment, task: &Task) -> Vec<String> {
+    let mut lines = vec![
+        line("Task", &task.title),
+        line("Id", &task.id),
+        line("Status", &state(now, task)),
+        line("Priority", &task.priority.to_string()),
+    ];
+    if let Some(section) = &task.section {
+        lines.push(line("Section", &section.name));
+    }
+    if let Some(description) = &task.description {
+        for (index, text) in description.lines().enumerate() {
+            lines.push(line(if index == 0 { "Description" } else { "" }, text));
+        }
+    }
+    lines.push(line(
+        "Added",
+        &format!(
+            "{} ({})",
+            words::time(task.created_at),
+            words::ago(now, task.created_at)
+        ),
+    ));
+    if let Some(runner) = &task.runner {
+        lines.push(line("Runner", runner.as_str()));
+    }
+    if task.attempts > 0 {
+        lines.push(line(
+            "Failed",
+            &match task.attempts {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
+            },
+        ));
+    }
+    for (index, text) in task
+        .last_error
+        .iter()
+        .flat_map(|text| text.lines())
+        .enumerate()
+    {
+        lines.push(line(if index == 0 { "Last error" } else { "" }, text));
+    }
+    if let Some(at) = task.not_before.filter(|at| *at > now.wall) {
+        lines.push(line("Again at", &words::time(at)));
+    }
+    lines
+}
+
+/// A value that a field had, for people.
+fn was(past: &Past) -> String {
+    let Past {
+        field, value, at, ..
+    } = past;
+    let first = value.lines().next().unwrap_or_default();
+    let value = match first.char_indices().nth(60) {
+        _ if value.is_empty() => "none".to_owned(),
+        Some((end, _)) => format!("\"{}...\"", first.get(..end).unwrap_or(first)),
+        None if first.len() < value.len() => format!("\"{first}...\""),
+        None => format!("\"{first}\""),
+    };
+    let (at, until) = (words::time(*at), words::time(past.until));
+    match past.cause {
+        Cause::Changed => format!("{field} was {value} until {until}"),
+        Cause::Merged => format!("{field} was {value} until {until} (changed in another clone)"),
+        Cause::Overruled => {
+            format!("{field} {value}, set in another clone at {at}, was overruled at {until}")
+        }
+    }
+}
+
+fn past_json(past: &Past) -> Value {
+    json!({
+        "field": past.field,
+        "value": past.value,
+        "at": words::time(past.at),
+        "until": words::time(past.until),
+        "cause": past.cause,
+    })
+}

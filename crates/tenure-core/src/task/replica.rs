@@ -1,0 +1,346 @@
+//! What several clones of a project share of its tasks, and how two of them become one.
+//!
+//! Every field carries the time of its last change. Merging takes the later of two, field by field,
+//! so it needs no common ancestor, and the order of merging does not matter.
+//!
+//! # Invariants
+//!
+//! 1. [`Replica::merge`] is commutative, associative and idempotent: whoever has seen the same
+//!    changes has the same replica, however they arrived.
+//! 2. A deletion is final: no change of a deleted task, however late, brings it back.
+//! 3. Nothing depends on itself through others, or on what is not there: [`Replica::untangle`], once
+//!    all is merged, drops the dependency that was added last, and everybody drops the same one.
+//!
+//! # Limitations
+//!
+//! "Later" is by the clocks of the machines. A change of something that was seen is later than
+//! that by rule (whoever stamps a change sees to it); of two changes made apart, the clock decides.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Status;
+
+/// A value, and when it was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamped<T> {
+    /// The value.
+    pub value: T,
+    /// When it was set.
+    pub at: Timestamp,
+}
+
+impl<T> Stamped<T> {
+    /// A value that was set then.
+    pub fn new(value: T, at: Timestamp) -> Self {
+        Self { value, at }
+    }
+}
+
+impl<T: Ord> Stamped<T> {
+    /// Whether this one stands against the other: set later, or the larger of two of one instant.
+    pub fn beats(&self, other: &Self) -> bool {
+        (self.at, &self.value) > (other.at, &other.value)
+    }
+
+    fn merge(&mut self, other: Self) {
+        if other.beats(self) {
+            *self = other;
+        }
+    }
+}
+
+/// Where a task stands, and how its attempts went: what changes together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Progress {
+    /// The word for its status, which orders two of one instant.
+    word: &'static str,
+    /// How many attempts failed.
+    pub attempts: u64,
+    /// What the last of them ended with.
+    pub last_error: Option<String>,
+}
+
+impl Progress {
+    /// How a task stands.
+    pub fn new(status: Status, attempts: u64, last_error: Option<String>) -> Self {
+        Self {
+            word: status.word(),
+            attempts,
+            last_error,
+        }
+    }
+
+    /// Its status.
+    pub fn status(&self) -> Status {
+        self.word.parse().unwrap_or(Status::Pending)
+    }
+}
+
+/// What is shared of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCopy {
+    /// When it was added.
+    pub created_at: Timestamp,
+    /// What it is, in a line.
+    pub title: Stamped<String>,
+    /// What it is, at length.
+    pub description: Stamped<Option<String>>,
+    /// The name of its section.
+    pub section: Stamped<Option<String>>,
+    /// How urgent it is, from 0 to 9.
+    pub priority: Stamped<u8>,
+    /// Where it stands.
+    pub progress: Stamped<Progress>,
+    /// Which tasks have to be done before, and which no longer have to be, by id.
+    pub depends_on: BTreeMap<String, Stamped<bool>>,
+}
+
+impl TaskCopy {
+    /// When anything of it was last changed.
+    pub fn updated_at(&self) -> Timestamp {
+        let fields = [
+            self.created_at,
+            self.title.at,
+            self.description.at,
+            self.section.at,
+            self.priority.at,
+            self.progress.at,
+        ];
+        let edges = self.depends_on.values().map(|edge| edge.at);
+        fields
+            .into_iter()
+            .chain(edges)
+            .max()
+            .unwrap_or(self.created_at)
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.created_at = self.created_at.min(other.created_at);
+        self.title.merge(other.title);
+        self.description.merge(other.description);
+        self.section.merge(other.section);
+        self.priority.merge(other.priority);
+        self.progress.merge(other.progress);
+        for (on, edge) in other.depends_on {
+            merge_edge(&mut self.depends_on, on, edge);
+        }
+    }
+}
+
+fn merge_edge(edges: &mut BTreeMap<String, Stamped<bool>>, on: String, edge: Stamped<bool>) {
+    match edges.get_mut(&on) {
+        Some(known) => known.merge(edge),
+        None => {
+            edges.insert(on, edge);
+        }
+    }
+}
+
+/// A section, which is known by its name. Of two that differ in capitals only, the older one's
+/// spelling stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SectionCopy {
+    /// When it was added.
+    pub created_at: Timestamp,
+    /// Its name.
+    pub name: String,
+}
+
+/// All that is shared of a project's tasks.
+///
+/// ```
+/// use tenure_core::task::{Progress, Replica, Stamped, Status, TaskCopy};
+///
+/// let at = |second| jiff::Timestamp::from_second(second).unwrap();
+/// let task = TaskCopy {
+///     created_at: at(0),
+///     title: Stamped::new("Fix bug".into(), at(0)),
+///     description: Stamped::new(None, at(0)),
+///     section: Stamped::new(None, at(0)),
+///     priority: Stamped::new(5, at(0)),
+///     progress: Stamped::new(Progress::new(Status::Pending, 0, None), at(0)),
+///     depends_on: Default::default(),
+/// };
+/// let mut here = Replica::default();
+/// here.tasks.insert("1".into(), task);
+/// let mut there = here.clone();
+/// here.tasks.get_mut("1").unwrap().title = Stamped::new("Fix the bug".into(), at(10));
+/// there.tasks.get_mut("1").unwrap().priority = Stamped::new(9, at(5));
+/// here.merge(there);
+/// assert_eq!(here.tasks["1"].title.value, "Fix the bug");
+/// assert_eq!(here.tasks["1"].priority.value, 9);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replica {
+    /// Sections, by their names in small letters.
+    pub sections: BTreeMap<String, SectionCopy>,
+    /// Tasks, by id.
+    pub tasks: BTreeMap<String, TaskCopy>,
+    /// When which task was deleted, by id.
+    pub deleted: BTreeMap<String, Timestamp>,
+}
+
+impl Replica {
+    /// Adds a section, or what else is known of it.
+    pub fn add_section(&mut self, section: SectionCopy) {
+        let known = section.name.to_ascii_lowercase();
+        match self.sections.get_mut(&known) {
+            Some(other) if *other <= section => {}
+            Some(other) => *other = section,
+            None => {
+                self.sections.insert(known, section);
+            }
+        }
+    }
+
+    /// Adds a task, or what else is known of it.
+    pub fn add_task(&mut self, id: String, task: TaskCopy) {
+        match self.tasks.get_mut(&id) {
+            Some(known) => known.merge(task),
+            None => {
+                self.tasks.insert(id, task);
+            }
+        }
+    }
+
+    /// Writes down that a task was deleted.
+    pub fn delete(&mut self, id: String, at: Timestamp) {
+        let first = self.deleted.entry(id).or_insert(at);
+        *first = (*first).min(at);
+    }
+
+    /// Takes in all that the other knows.
+    pub fn merge(&mut self, other: Self) {
+        for section in other.sections.into_values() {
+            self.add_section(section);
+        }
+        for (id, task) in other.tasks {
+            self.add_task(id, task);
+        }
+        for (id, at) in other.deleted {
+            self.delete(id, at);
+        }
+        self.tidy();
+    }
+
+    /// Leaves out what a deletion took with it, and spells every section in one way.
+    pub fn tidy(&mut self) {
+        let Self {
+            sections,
+            tasks,
+            deleted,
+        } = self;
+        tasks.retain(|id, _| !deleted.contains_key(id));
+        for task in tasks.values_mut() {
+            task.depends_on.retain(|on, _| !deleted.contains_key(on));
+            let Some(name) = &mut task.section.value else {
+                continue;
+            };
+            let section = sections
+                .entry(name.to_ascii_lowercase())
+                .or_insert_with(|| SectionCopy {
+                    created_at: task.created_at,
+                    name: name.clone(),
+                });
+            if *name != section.name {
+                name.clone_from(&section.name);
+            }
+        }
+    }
+
+    /// Drops dependencies on what is not there, and others until no task has to be done before
+    /// itself: of those that close a circle, the ones that were added last. Tells which those are.
+    pub fn untangle(&mut self) -> Vec<(String, String)> {
+        let ids: HashSet<String> = self.tasks.keys().cloned().collect();
+        for task in self.tasks.values_mut() {
+            task.depends_on.retain(|on, _| ids.contains(on));
+        }
+        let knot = self.knot();
+        if knot.is_empty() {
+            return Vec::new();
+        }
+        // In the order in which they were added: whatever closes a circle with those before it goes.
+        let mut edges: Vec<(Timestamp, &String, &String)> = Vec::new();
+        for (id, task) in self.tasks.iter().filter(|(id, _)| knot.contains(*id)) {
+            let present = task.depends_on.iter().filter(|(_, edge)| edge.value);
+            edges.extend(present.map(|(on, edge)| (edge.at, id, on)));
+        }
+        edges.sort();
+        let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
+        let mut dropped = Vec::new();
+        for (_, id, on) in edges {
+            if reaches(&waits, on, id) {
+                dropped.push((id.clone(), on.clone()));
+            } else {
+                waits.entry(id).or_default().push(on);
+            }
+        }
+        for (id, on) in &dropped {
+            if let Some(edge) = self
+                .tasks
+                .get_mut(id)
+                .and_then(|task| task.depends_on.get_mut(on))
+            {
+                *edge = Stamped::new(false, just_after(edge.at));
+            }
+        }
+        dropped
+    }
+
+    /// The tasks that are in a circle, or wait for one.
+    fn knot(&self) -> BTreeSet<String> {
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (id, task) in &self.tasks {
+            let edges = task.depends_on.iter().filter(|(_, edge)| edge.value);
+            for (on, _) in edges {
+                *open.entry(id).or_default() += 1;
+                waiting.entry(on).or_default().push(id);
+            }
+        }
+        let waits_for_nothing = |id: &&String| !open.contains_key(id.as_str());
+        let mut free: Vec<&str> = self
+            .tasks
+            .keys()
+            .filter(waits_for_nothing)
+            .map(String::as_str)
+            .collect();
+        while let Some(id) = free.pop() {
+            for task in waiting.remove(id).into_iter().flatten() {
+                if let Some(count) = open.get_mut(task) {
+                    *count -= 1;
+                    if *count == 0 {
+                        open.remove(task);
+                        free.push(task);
+                    }
+                }
+            }
+        }
+        open.into_keys().map(str::to_owned).collect()
+    }
+}
+
+/// Whether one task waits for another, through whatever.
+fn reaches(waits: &HashMap<&str, Vec<&str>>, from: &str, to: &str) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![from];
+    while let Some(id) = open.pop() {
+        if id == to {
+            return true;
+        }
+        if seen.insert(id) {
+            open.extend(waits.get(id).into_iter().flatten());
+        }
+    }
+    false
+}
+
+/// The next instant that can be told apart.
+fn just_after(at: Timestamp) -> Timestamp {
+    at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The repository that a project is in, and whether it may be touched just now.
+
+use std::path::{Path, PathBuf};
+
+use super::git::{Git, Oid, Trouble, words};
+use super::{Outcome, TASKS};
+
+/// What git leaves in its folder while something is under way, and what that is.
+const UNDER_WAY: [(&str, &str); 7] = [
+    ("rebase-merge", "a rebase"),
+    ("rebase-apply", "a rebase"),
+    ("MERGE_HEAD", "a merge"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ("REVERT_HEAD", "a revert"),
+    ("BISECT_LOG", "a bisect"),
+    ("sequencer", "a series of picks"),
+];
+
+/// Where a branch comes from and goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Upstream {
+    /// The remote's name.
+    pub(super) remote: String,
+    /// The branch there, in full.
+    pub(super) branch: String,
+}
+
+impl Upstream {
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.remote, short(&self.branch))
+    }
+
+    /// Where git keeps what it knows of it.
+    pub(super) fn tracking(&self) -> String {
+        format!("refs/remotes/{}", self.name())
+    }
+}
+
+/// A branch without its folder.
+pub(super) fn short(branch: &str) -> &str {
+    branch.strip_prefix("refs/heads/").unwrap_or(branch)
+}
+
+/// A repository with a branch checked out, in which nothing is under way.
+#[derive(Debug)]
+pub(super) struct Repository {
+    /// The file's path in it.
+    pub(super) path: String,
+    /// The branch that is checked out, in full.
+    pub(super) branch: String,
+    pub(super) upstream: Option<Upstream>,
+    folder: PathBuf,
+}
+
+/// What there is around a project.
+pub(super) enum Around {
+    /// A repository in which something may be done.
+    Repository(Repository),
+    /// A repository in which nothing may be done now.
+    Busy(Outcome),
+    /// None.
+    Nothing,
+}
+
+/// The other side's newest commit.
+pub(super) enum Fetched {
+    /// This one, or none if the branch is not there yet.
+    Tip(Option<Oid>),
+    /// It could not be asked.
+    Offline(String),
+}
+
+impl Repository {
+    /// The repository around a project.
+    pub(super) fn find(git: &Git<'_>) -> Result<Around, Trouble> {
+        let put_off = |why: String| Ok(Around::Busy(Outcome::PutOff(why)));
+        let asked = git.tell(&["rev-parse", "--show-prefix", "--absolute-git-dir"]);
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(Trouble::Refused { words, .. }) if words.contains("not a git repository") => {
+                return Ok(Around::Nothing);
+            }
+            Err(other) => return Err(other),
+        };
+        let (prefix, folder) = answer.split_once('\n').unwrap_or(("", &answer));
+        let folder = PathBuf::from(folder);
+        if let Some(busy) = in_the_way(&folder) {
+            return Ok(Around::Busy(busy));
+        }
+        let path = format!("{prefix}{TASKS}");
+        let Some(branch) = git.ask(&["symbolic-ref", "--quiet", "HEAD"])? else {
+            return put_off("no branch is checked out (detached HEAD): check one out".into());
+        };
+        if git
+            .ask(&["check-ignore", "--quiet", "--no-index", "--", TASKS])?
+            .is_some()
+        {
+            return put_off(format!(
+                "{TASKS} is ignored by git: take the rule out, or set sync.enabled to false"
+            ));
+        }
+        let upstream = upstream(git, &branch)?;
+        Ok(Around::Repository(Self {
+            path,
+            branch,
+            upstream,
+            folder,
+        }))
+    }
+
+    /// Whether something came up since.
+    pub(super) fn in_the_way(&self) -> Option<Outcome> {
+        in_the_way(&self.folder)
+    }
+
+    /// Gets what the others have.
+    pub(super) fn fetch(git: &Git<'_>, upstream: &Upstream) -> Result<Fetched, Trouble> {
+        let refspec = format!("+{}:{}", upstream.branch, upstream.tracking());
+        let output = git.call(&[
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--no-auto-maintenance",
+            "--end-of-options",
+            &upstream.remote,
+            &refspec,
+        ]);
+        let output = match output {
+            Ok(output) => output,
+            Err(Trouble::TimedOut) => {
+                return Ok(Fetched::Offline(Trouble::TimedOut.to_string()));
+            }
+            Err(other) => return Err(other),
+        };
+        if output.status.success() {
+            return Ok(Fetched::Tip(git.resolve(&upstream.tracking())?));
+        }
+        let said = words(&output.stderr);
+        if said.contains("couldn't find remote ref") {
+            return Ok(Fetched::Tip(None));
+        }
+        Ok(Fetched::Offline(said))
+    }
+
+    /// Makes the entry of our file in the user's index that of the branch, if it is not.
+    pub(super) fn refresh_index(&self, git: &Git<'_>, blob: &Oid) -> Result<(), Trouble> {
+        let wanted = format!("100644 {blob} 0");
+        let literal = format!(":(top,literal){}", self.path);
+        let entry = git.tell(&["ls-files", "--stage", "--", &literal])?;
+        if entry.split('\t').next() == Some(wanted.as_str()) || self.in_the_way().is_some() {
+            return Ok(());
+        }
+        let info = format!("100644,{blob},{}", self.path);
+        match git.tell(&["update-index", "--add", "--cacheinfo", &info]) {
+            // The user was faster; the next time will do.
+            Err(Trouble::Refused { words, .. }) if words.contains("index.lock") => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+fn in_the_way(folder: &Path) -> Option<Outcome> {
+    if folder.join("index.lock").exists() {
+        let lock = folder.join("index.lock");
+        return Some(Outcome::PutOff(format!(
+            "the index is locked by another git ({}); if none runs, remove that file",
+            lock.display()
+        )));
+    }
+    UNDER_WAY
+        .iter()
+        .find(|(name, _)| folder.join(name).exists())
+        .map(|(_, what)| Outcome::PutOff(format!("{what} is under way: finish or abort it")))
+}
+
+fn upstream(git: &Git<'_>, branch: &str) -> Result<Option<Upstream>, Trouble> {
+    let of = |what: &str| git.ask(&["config", &format!("branch.{}.{what}", short(branch))]);
+    let (Some(remote), Some(branch)) = (of("remote")?, of("merge")?) else {
+        return Ok(None);
+    };
+    // A branch may follow another one in the same repository, or an address without a name.
+    let named = git.tell(&["remote"])?.lines().any(|name| name == remote);
+    Ok(named.then_some(Upstream { remote, branch }))
+}

@@ -1,0 +1,379 @@
+//! Tasks shared through real git repositories: two clones and a bare one on disk.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use tenure::core::task::{Cause, Edit, NewTask, TaskQuery};
+use tenure::core::{Priority, Task};
+use tenure::{Config, Project, SqliteStore, Tenure};
+use tenure_daemon::sync::{self, Outcome};
+
+/// A bare repository and the clones of it.
+struct Hub {
+    dir: TempDir,
+}
+
+/// A clone with a project in it.
+struct Clone {
+    root: PathBuf,
+    project: Project,
+    tenure: Tenure,
+}
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=User", "-c", "user.email=user@example.org"])
+        .args(args)
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim_end()
+        .to_owned()
+}
+
+impl Hub {
+    /// With one commit of the user's in it.
+    fn new() -> Self {
+        let hub = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        git(
+            hub.dir.path(),
+            &["init", "-q", "--bare", "-b", "main", "hub.git"],
+        );
+        let first = hub.dir.path().join("first");
+        git(hub.dir.path(), &["clone", "-q", "hub.git", "first"]);
+        std::fs::write(first.join("code.txt"), "one\n").unwrap();
+        git(&first, &["add", "."]);
+        git(&first, &["commit", "-q", "-m", "Begin"]);
+        git(&first, &["push", "-q"]);
+        hub
+    }
+
+    fn clone(&self, name: &str) -> Clone {
+        git(self.dir.path(), &["clone", "-q", "hub.git", name]);
+        let root = self.dir.path().join(name);
+        for (key, value) in [("user.name", name), ("user.email", "clone@example.org")] {
+            git(&root, &["config", key, value]);
+        }
+        Clone::at(root)
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        git(&self.dir.path().join("hub.git"), args)
+    }
+}
+
+impl Clone {
+    fn at(root: PathBuf) -> Self {
+        let (project, _) = Project::init(&root).unwrap();
+        let tenure = Tenure::open(&project.store(), Config::default()).unwrap();
+        Self {
+            root,
+            project,
+            tenure,
+        }
+    }
+
+    fn tasks(&self) -> &SqliteStore {
+        self.tenure.tasks().unwrap()
+    }
+
+    fn sync(&self) -> Outcome {
+        let outcome = sync::sync(&self.project, &self.tenure, &|| false, &mut |_| {});
+        println!("{}: {outcome}", self.root.file_name().unwrap().display());
+        outcome
+    }
+
+    fn synced(&self) {
+        let outcome = self.sync();
+        assert!(
+            matches!(outcome, Outcome::Done(_) | Outcome::Nothing),
+            "{outcome:?}"
+        );
+    }
+
+    fn put_off(&self) -> String {
+        match self.sync() {
+            Outcome::PutOff(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn add(&self, title: &str) -> String {
+        let new = NewTask {
+            title: title.into(),
+            description: None,
+            section: None,
+            priority: Priority::default(),
+            depends_on: Vec::new(),
+        };
+        self.tasks().add_task(&new).unwrap().id
+    }
+
+    fn retitle(&self, id: &str, title: &str) {
+        let edit = Edit {
+            title: Some(title.into()),
+            ..Edit::default()
+        };
+        self.tasks().edit_task(id, &edit).unwrap();
+    }
+
+    fn all(&self) -> Vec<Task> {
+        let mut tasks = self.tasks().tasks(&TaskQuery::default()).unwrap();
+        tasks.sort_by(|one, other| one.id.cmp(&other.id));
+        tasks
+    }
+
+    fn titles(&self) -> Vec<String> {
+        let mut titles: Vec<String> = self.all().into_iter().map(|task| task.title).collect();
+        titles.sort();
+        titles
+    }
+
+    fn file(&self) -> String {
+        std::fs::read_to_string(self.root.join(".tenure/tasks.jsonl")).unwrap()
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        git(&self.root, args)
+    }
+
+    fn status(&self) -> String {
+        self.git(&["status", "--porcelain", "-uall"])
+    }
+}
+
+#[test]
+fn tasks_of_two_clones_come_together() {
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    let section = a.tasks().add_section("Backend").unwrap();
+    let one = a.add("One");
+    let edit = Edit {
+        section: Some(section.id),
+        ..Edit::default()
+    };
+    a.tasks().edit_task(&one, &edit).unwrap();
+    b.add("Two");
+    a.synced();
+    b.synced();
+    a.synced();
+    assert_eq!(a.titles(), ["One", "Two"]);
+    assert_eq!(b.titles(), ["One", "Two"]);
+    assert_eq!(
+        b.tasks().find_task(&one).unwrap().section.unwrap().name,
+        "Backend"
+    );
+    assert_eq!(a.file(), b.file());
+    // Both branches are where the remote's is, and nothing but the file was committed.
+    let tip = hub.git(&["rev-parse", "main"]);
+    assert_eq!(a.git(&["rev-parse", "HEAD"]), tip);
+    b.synced();
+    assert_eq!(b.git(&["rev-parse", "HEAD"]), tip);
+    assert_eq!(
+        hub.git(&["log", "--format=", "--name-only", "main~2..main"]),
+        ".tenure/tasks.jsonl\n.tenure/tasks.jsonl"
+    );
+    assert_eq!(a.status(), "?? .tenure/.gitignore");
+    assert_eq!(a.sync(), Outcome::Nothing);
+    assert_eq!(b.sync(), Outcome::Nothing);
+    assert_eq!(hub.git(&["rev-parse", "main"]), tip);
+}
+
+#[test]
+fn different_fields_are_both_kept_and_of_one_field_the_later_change_stands() {
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    let id = a.add("One");
+    a.synced();
+    b.synced();
+    a.retitle(&id, "By a");
+    b.retitle(&id, "By b");
+    let urgent = Edit {
+        priority: Priority::new(9),
+        ..Edit::default()
+    };
+    a.tasks().edit_task(&id, &urgent).unwrap();
+    a.synced();
+    b.synced();
+    a.synced();
+    for clone in [&a, &b] {
+        let task = clone.tasks().find_task(&id).unwrap();
+        assert_eq!((task.title.as_str(), task.priority.level()), ("By b", 9));
+        let past = clone.tasks().past(&id).unwrap();
+        let lost = past.iter().find(|past| past.value == "By a").unwrap();
+        assert_eq!(lost.field, "title");
+        assert_ne!(lost.cause, Cause::Changed);
+    }
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back() {
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    let id = a.add("One");
+    a.synced();
+    b.synced();
+    a.tasks().delete_task(&id).unwrap();
+    b.retitle(&id, "Still here?");
+    b.synced();
+    a.synced();
+    b.synced();
+    a.synced();
+    assert!(a.titles().is_empty());
+    assert!(b.titles().is_empty());
+    assert_eq!(a.file(), b.file());
+}
+
+#[test]
+fn nothing_of_the_users_is_touched_or_published() {
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    // Something staged, something changed, something new, and a commit that is not pushed.
+    std::fs::write(a.root.join("mine.txt"), "mine\n").unwrap();
+    a.git(&["add", "mine.txt"]);
+    a.git(&["commit", "-q", "-m", "Not yet published"]);
+    std::fs::write(a.root.join("staged.txt"), "staged\n").unwrap();
+    a.git(&["add", "staged.txt"]);
+    std::fs::write(a.root.join("code.txt"), "one, changed\n").unwrap();
+    // The others have something new.
+    std::fs::write(b.root.join("theirs.txt"), "theirs\n").unwrap();
+    b.git(&["add", "theirs.txt"]);
+    b.git(&["commit", "-q", "-m", "Theirs"]);
+    b.git(&["push", "-q"]);
+    let before = a.status();
+    a.add("One");
+    b.add("Two");
+    a.synced();
+    b.synced();
+    a.synced();
+    b.synced();
+    assert_eq!(a.titles(), ["One", "Two"]);
+    assert_eq!(b.titles(), ["One", "Two"]);
+    assert_eq!(a.status(), before);
+    assert!(!a.root.join("theirs.txt").exists());
+    assert!(
+        !hub.git(&["ls-tree", "-r", "--name-only", "main"])
+            .contains("mine.txt")
+    );
+    assert!(
+        !hub.git(&["log", "--format=%s", "main"])
+            .contains("Not yet published")
+    );
+    // And when the user pulls and pushes, that works.
+    a.git(&["commit", "-q", "-am", "All of it"]);
+    a.git(&["pull", "-q", "--no-rebase", "--no-edit"]);
+    a.git(&["push", "-q"]);
+    b.git(&["pull", "-q", "--no-rebase", "--no-edit"]);
+    assert!(b.root.join("mine.txt").exists());
+    a.synced();
+    b.synced();
+    assert_eq!(a.file(), b.file());
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_and_nothing_is_touched() {
+    let hub = Hub::new();
+    let a = hub.clone("a");
+    a.add("One");
+    let untouched = |words: &str| {
+        let head = a.git(&["rev-parse", "HEAD"]);
+        let why = a.put_off();
+        assert!(why.contains(words), "{why}");
+        assert!(!a.root.join(".tenure/tasks.jsonl").exists(), "{why}");
+        assert_eq!(a.git(&["rev-parse", "HEAD"]), head);
+    };
+    std::fs::write(a.root.join(".git/index.lock"), "").unwrap();
+    untouched("the index is locked");
+    std::fs::remove_file(a.root.join(".git/index.lock")).unwrap();
+    for (name, words) in [
+        ("MERGE_HEAD", "a merge"),
+        ("rebase-merge", "a rebase"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ] {
+        std::fs::write(
+            a.root.join(".git").join(name),
+            a.git(&["rev-parse", "HEAD"]),
+        )
+        .unwrap();
+        untouched(words);
+        std::fs::remove_file(a.root.join(".git").join(name)).unwrap();
+    }
+    a.git(&["checkout", "-q", "--detach"]);
+    untouched("detached HEAD");
+    a.git(&["checkout", "-q", "main"]);
+    a.synced();
+}
+
+#[test]
+fn a_remote_that_is_away_is_tried_again() {
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    let (here, away) = (
+        hub.dir.path().join("hub.git"),
+        hub.dir.path().join("away.git"),
+    );
+    std::fs::rename(&here, &away).unwrap();
+    a.add("One");
+    let why = a.put_off();
+    assert!(why.contains("origin can't be reached"), "{why}");
+    assert_eq!(a.git(&["log", "-1", "--format=%s"]), "Sync tasks");
+    std::fs::rename(&away, &here).unwrap();
+    a.synced();
+    b.synced();
+    assert_eq!(b.titles(), ["One"]);
+}
+
+#[test]
+fn without_git_or_a_remote_the_tasks_are_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let lone = Clone::at(dir.path().to_owned());
+    assert_eq!(lone.sync(), Outcome::Nothing);
+    lone.add("One");
+    let why = lone.put_off();
+    assert!(why.contains("no git repository"), "{why}");
+    assert!(lone.file().contains("\"One\""));
+    git(dir.path(), &["init", "-q", "-b", "main"]);
+    for (key, value) in [("user.name", "a"), ("user.email", "a@example.org")] {
+        git(dir.path(), &["config", key, value]);
+    }
+    match lone.sync() {
+        Outcome::Done(what) => assert!(what.contains("there is no remote"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(
+        lone.git(&["ls-tree", "-r", "--name-only", "HEAD"]),
+        ".tenure/tasks.jsonl"
+    );
+    assert_eq!(lone.sync(), Outcome::Nothing);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_kept() {
+    let hub = Hub::new();
+    let a = hub.clone("a");
+    a.add("One");
+    a.synced();
+    let broken = format!("{}{{\"kind\":\n", a.file());
+    std::fs::write(a.root.join(".tenure/tasks.jsonl"), &broken).unwrap();
+    let why = a.put_off();
+    assert!(
+        why.contains(".tenure/tasks.jsonl can't be read: line 3"),
+        "{why}"
+    );
+    assert_eq!(a.file(), broken);
+    std::fs::remove_file(a.root.join(".tenure/tasks.jsonl")).unwrap();
+    a.synced();
+    assert!(a.file().contains("\"One\""));
+}
