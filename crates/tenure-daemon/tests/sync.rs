@@ -1,5 +1,12 @@
 //! Tasks shared through real git repositories: two clones and a bare one on disk.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -9,7 +9,8 @@
 //! | `sections` | keeping a section between two tasks |
 //! | `next` | the best task that is ready |
 //! | `exchange` | import and export, a line each |
-//! | `share` | what is shared with other clones, and merged with what they have |
+//! | `share` | what is shared with other clones |
+//! | `merge` | what other clones have, taken in |
 //! | `circle` | tasks that wait for themselves |
 //!
 //! # Invariants
@@ -25,14 +26,15 @@ mod edit;
 mod exchange;
 mod find;
 mod flow;
+mod merge;
 mod next;
 mod rows;
 mod sections;
 mod share;
 
 pub use exchange::Imported;
+pub use merge::Merged;
 pub(crate) use rows::{granted, superseded};
-pub use share::Merged;
 
 use tenure_core::task::{
     Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Sought, Starting, TaskQuery,

@@ -142,6 +142,37 @@ impl Write<'_> {
         }
     }
 
+    /// Deletes a task that nobody works on.
+    pub(super) fn delete_task(&mut self, id: &str) -> Result<Task, Failure> {
+        let task = self.task(id)?;
+        self.may_move(&task)?;
+        self.remove_task(&task)?;
+        self.ring_all_seekers()?;
+        Ok(task)
+    }
+
+    /// Takes a task off the record, with the lease that is over and the places of those who waited.
+    pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), Failure> {
+        let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
+        let view = self.read(&key, None)?;
+        if let Some(lease) = view.lease {
+            let (lease, verdict) = self.reader.verdict(lease);
+            match verdict.over() {
+                Some(proof) => self.end(&lease, proof)?,
+                None => self.set_free(&lease)?,
+            }
+        }
+        for waiter in self.reader.queue(&key, None)? {
+            self.ring(&waiter.holder);
+        }
+        let db = self.reader.db;
+        db.prepare_cached("DELETE FROM tickets WHERE key = ?1")?
+            .execute([key.as_str()])?;
+        db.prepare_cached("DELETE FROM tasks WHERE id = ?1")?
+            .execute([&task.id])?;
+        Ok(())
+    }
+
     /// The task with this id, which has to be there.
     pub(super) fn task(&self, id: &str) -> Result<Task, Failure> {
         by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())

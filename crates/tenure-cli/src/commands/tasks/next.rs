@@ -8,7 +8,7 @@ use tenure::core::task::{Shortage, TaskQuery};
 use tenure::core::{Key, KeyKind, Moment, Reason, Status};
 use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
 
-use super::describe;
+use super::show::{describe, line};
 use super::update::undo;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -80,8 +80,8 @@ fn taken(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
         in_hand.task().id.clone()
     } else {
         let mut lines = describe(&now, in_hand.task());
-        lines.push(super::line("Token", &lease.token.to_string()));
-        lines.push(super::line("Expires", &until));
+        lines.push(line("Token", &lease.token.to_string()));
+        lines.push(line("Expires", &until));
         lines.join("\n")
     };
     let undo = undo(tenure, &in_hand);

@@ -68,7 +68,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     Ok(Answer::new(data, lines.join("\n")))
 }
 
-fn line(name: &str, value: &str) -> String {
+pub(super) fn line(name: &str, value: &str) -> String {
     if name.is_empty() {
         return format!("{:<13}{value}", "");
     }
@@ -76,7 +76,7 @@ fn line(name: &str, value: &str) -> String {
 }
 
 /// A task for people.
-fn describe(now: &Moment, task: &Task) -> Vec<String> {
+pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
     let mut lines = vec![
         line("Task", &task.title),
         line("Id", &task.id),

@@ -1,0 +1,344 @@
+//! What other clones have, taken in.
+//!
+//! # Invariants
+//!
+//! 1. A merge is one transaction. What it writes carries the times of whoever made the change; the
+//!    triggers, which stamp what is done here, stand aside for it.
+//! 2. What somebody works on here keeps its status and its section, and is not deleted, until they
+//!    are done. The merged replica that is handed back holds the others' word all the same, so
+//!    nothing of it is lost, and the next merge tries again.
+//! 3. Whatever value a merge replaces or refuses is in the task's history.
+
+use jiff::Timestamp;
+use rusqlite::params;
+use tenure_core::task::{self, Replica, SectionCopy, TaskCopy};
+use tenure_core::{Section, Status};
+use uuid::Uuid;
+
+use super::bad_id;
+use super::find;
+use super::rows::{by_id, superseded};
+use super::share::replica;
+use crate::rows::{number, time};
+use crate::write::{Failure, Write};
+
+/// What a merge did here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Merged {
+    /// Sections that are new.
+    pub sections: u64,
+    /// Tasks that are new.
+    pub added: u64,
+    /// Tasks that changed.
+    pub changed: u64,
+    /// Tasks that are gone.
+    pub deleted: u64,
+    /// Tasks that somebody works on here, to which the others' word does not apply yet.
+    pub held: u64,
+    /// Dependencies that were dropped because they closed a circle.
+    pub circles: u64,
+}
+
+impl Merged {
+    /// Whether anything here is other than before.
+    pub fn is_nothing(&self) -> bool {
+        self.sections + self.added + self.changed + self.deleted + self.circles == 0
+    }
+}
+
+impl Write<'_> {
+    /// Takes in what others have. Hands back what everybody should have now.
+    pub(super) fn merge(&mut self, other: &Replica) -> Result<(Replica, Merged), Failure> {
+        let db = self.reader.db;
+        let here = replica(db)?;
+        let mut both = here.clone();
+        both.merge(other.clone());
+        let mut merged = Merged {
+            circles: number_of(both.untangle().len()),
+            ..Merged::default()
+        };
+        self.keep_overruled(other, &both)?;
+        if both == here {
+            return Ok((both, merged));
+        }
+        db.execute_batch("UPDATE exchange SET merging = 1")?;
+        let before = db.total_changes();
+        for (known, section) in &both.sections {
+            if here.sections.get(known) != Some(section) {
+                merged.sections += u64::from(self.merge_section(section)?);
+            }
+        }
+        for id in both.deleted.keys() {
+            self.merge_deletion(id, &here, &both, &mut merged)?;
+        }
+        for (id, copy) in &both.tasks {
+            match here.tasks.get(id) {
+                Some(before) if before == copy => {}
+                before => self.merge_task(id, before, copy, &mut merged)?,
+            }
+        }
+        // All tasks are there by now, whatever they wait for.
+        for (id, copy) in &both.tasks {
+            let before = here.tasks.get(id).map(|task| &task.depends_on);
+            if before.is_none_or(|before| *before != copy.depends_on) {
+                self.merge_dependencies(id, copy)?;
+            }
+        }
+        let wrote = db.total_changes() > before;
+        db.prepare_cached("UPDATE exchange SET merging = 0, changes = changes + ?1")?
+            .execute([wrote])?;
+        if wrote {
+            self.ring_all_seekers()?;
+        }
+        Ok((both, merged))
+    }
+
+    /// Writes down what the others say and does not stand, unless it is known.
+    fn keep_overruled(&self, other: &Replica, both: &Replica) -> Result<(), Failure> {
+        for (id, theirs) in &other.tasks {
+            let Some(ours) = both.tasks.get(id) else {
+                continue;
+            };
+            for (lost, stands) in fields(theirs).into_iter().zip(fields(ours)) {
+                if (lost.at, &lost.value) < (stands.at, &stands.value) && lost.value != stands.value
+                {
+                    self.remember(id, &lost, stands.at, "overruled")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(
+        &self,
+        id: &str,
+        lost: &Field,
+        until: Timestamp,
+        cause: &str,
+    ) -> Result<(), Failure> {
+        self.reader
+            .db
+            .prepare_cached("INSERT OR IGNORE INTO task_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                id,
+                lost.name,
+                time(lost.at),
+                lost.value,
+                time(until),
+                cause
+            ])?;
+        Ok(())
+    }
+
+    /// Whether it is new.
+    fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, Failure> {
+        let db = self.reader.db;
+        let known = db
+            .prepare_cached(
+                "UPDATE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
+            )?
+            .execute(params![section.name, time(section.created_at)])?;
+        if known > 0 {
+            return Ok(false);
+        }
+        db.prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![
+                Uuid::new_v4().to_string(),
+                section.name,
+                time(section.created_at)
+            ])?;
+        Ok(true)
+    }
+
+    fn merge_deletion(
+        &mut self,
+        id: &str,
+        here: &Replica,
+        both: &Replica,
+        merged: &mut Merged,
+    ) -> Result<(), Failure> {
+        let at = both.deleted.get(id).copied().unwrap_or_default();
+        if here.deleted.get(id) == Some(&at) && !here.tasks.contains_key(id) {
+            return Ok(());
+        }
+        let db = self.reader.db;
+        let task = by_id(db, id)?;
+        if let Some(task) = &task {
+            if self.is_worked_on(id)? {
+                merged.held += 1;
+                return Ok(());
+            }
+            self.remove_task(task)?;
+            merged.deleted += 1;
+        }
+        let title = task.map(|task| task.title).unwrap_or_default();
+        db.prepare_cached(
+            "INSERT INTO deleted_tasks VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET at = ?2",
+        )?
+        .execute(params![id, time(at), title])?;
+        db.prepare_cached("DELETE FROM dependency_times WHERE task_id = ?1 OR depends_on = ?1")?
+            .execute([id])?;
+        Ok(())
+    }
+
+    fn merge_task(
+        &mut self,
+        id: &str,
+        before: Option<&TaskCopy>,
+        copy: &TaskCopy,
+        merged: &mut Merged,
+    ) -> Result<(), Failure> {
+        let db = self.reader.db;
+        let mut copy = copy.clone();
+        let Some(before) = before else {
+            db.prepare_cached("INSERT INTO tasks (id, title) VALUES (?1, ?2)")?
+                .execute([id, &copy.title.value])?;
+            merged.added += 1;
+            return self.put_copy(id, &copy, true);
+        };
+        let moves = copy.section != before.section || copy.progress != before.progress;
+        if moves && self.is_worked_on(id)? {
+            copy.section = before.section.clone();
+            copy.progress = before.progress.clone();
+            merged.held += 1;
+        }
+        if copy == *before {
+            return Ok(());
+        }
+        for (lost, stands) in fields(before).into_iter().zip(fields(&copy)) {
+            if lost.value != stands.value {
+                self.remember(id, &lost, stands.at, "merged")?;
+            }
+        }
+        let progressed = copy.progress != before.progress;
+        // Somebody else has decided on what its runner did not finish: that one comes too late now.
+        if progressed
+            && before.progress.value.status() == Status::InProgress
+            && let Some(runner) = by_id(db, id)?.and_then(|task| task.runner)
+        {
+            superseded(db, id, &runner)?;
+        }
+        merged.changed += 1;
+        self.put_copy(id, &copy, progressed)
+    }
+
+    /// Writes all of a task but what it waits for.
+    fn put_copy(&mut self, id: &str, copy: &TaskCopy, progressed: bool) -> Result<(), Failure> {
+        let db = self.reader.db;
+        let section: Option<Section> = match &copy.section.value {
+            Some(name) => find::section_named(db, name)?,
+            None => None,
+        };
+        let stamp = |at: Timestamp| {
+            if at == copy.created_at {
+                String::new()
+            } else {
+                time(at)
+            }
+        };
+        db.prepare_cached(
+            "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, priority = ?5, created_at = ?6,
+             updated_at = ?7, title_at = ?8, description_at = ?9, section_at = ?10, priority_at = ?11 WHERE id = ?1",
+        )?
+        .execute(params![
+            id,
+            copy.title.value,
+            copy.description.value,
+            section.map(|section| section.id),
+            copy.priority.value,
+            time(copy.created_at),
+            time(copy.updated_at()),
+            stamp(copy.title.at),
+            stamp(copy.description.at),
+            stamp(copy.section.at),
+            stamp(copy.priority.at),
+        ])?;
+        let progress = &copy.progress;
+        if progressed {
+            let status = progress.value.status();
+            db.prepare_cached(
+                "UPDATE tasks SET status = ?2, attempts = ?3, last_error = ?4, not_before = NULL, elsewhere = ?5
+                 WHERE id = ?1",
+            )?
+            .execute(params![
+                id,
+                status.word(),
+                number(progress.value.attempts),
+                progress.value.last_error,
+                status == Status::InProgress,
+            ])?;
+        }
+        // Also when another clone's clock says that the task was added earlier.
+        db.prepare_cached("UPDATE tasks SET status_at = ?2 WHERE id = ?1")?
+            .execute([id, &stamp(progress.at)])?;
+        Ok(())
+    }
+
+    fn merge_dependencies(&mut self, id: &str, copy: &TaskCopy) -> Result<(), Failure> {
+        let db = self.reader.db;
+        for (on, edge) in &copy.depends_on {
+            if edge.value {
+                db.prepare_cached(
+                    "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
+                )?
+                .execute([id, on])?;
+            } else {
+                db.prepare_cached(
+                    "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2",
+                )?
+                .execute([id, on])?;
+            }
+            db.prepare_cached("INSERT OR REPLACE INTO dependency_times VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![id, on, time(edge.at), edge.value])?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody holds a task here.
+    fn is_worked_on(&mut self, id: &str) -> Result<bool, Failure> {
+        let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
+        let view = self.read(&key, None)?;
+        let lease = view.lease.map(|lease| self.reader.verdict(lease));
+        Ok(lease.is_some_and(|(_, verdict)| verdict.over().is_none()))
+    }
+}
+
+/// A field as the history tells of it.
+struct Field {
+    name: &'static str,
+    value: String,
+    at: Timestamp,
+}
+
+/// The fields of a task, always in one order.
+fn fields(copy: &TaskCopy) -> [Field; 5] {
+    let field = |name, value: &str, at| Field {
+        name,
+        value: value.to_owned(),
+        at,
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    [
+        field("title", &copy.title.value, copy.title.at),
+        field(
+            "description",
+            &text(&copy.description.value),
+            copy.description.at,
+        ),
+        field("section", &text(&copy.section.value), copy.section.at),
+        field(
+            "priority",
+            &copy.priority.value.to_string(),
+            copy.priority.at,
+        ),
+        field(
+            "status",
+            copy.progress.value.status().word(),
+            copy.progress.at,
+        ),
+    ]
+}
+
+fn number_of(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
