@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod tasks;
 
@@ -43,6 +44,10 @@ pub(crate) struct Args {
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Everywhere")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that is typed or not"
+)]
 pub(crate) struct Global {
     /// Work as if started in this folder
     #[arg(short = 'C', value_name = "DIR", global = true)]
@@ -62,6 +67,9 @@ pub(crate) struct Global {
     /// No colour (NO_COLOR does the same)
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
+    /// Do not start the daemon, whatever daemon.autostart says [env: TENURE_NO_DAEMON=1]
+    #[arg(long, global = true)]
+    pub(crate) no_daemon: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,6 +118,9 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// The lock file that makes a background process stand aside
     #[command(subcommand)]
     Exclusive(exclusive::Exclusive),
+    /// The background process: stands aside for exclusive locks, frees what is over, syncs
+    #[command(subcommand)]
+    Daemon(daemon::Daemon),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -145,6 +156,7 @@ impl Command {
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
+            Self::Daemon(daemon) => ("daemon", Some(daemon.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

@@ -3,6 +3,7 @@
 pub(crate) mod acquire;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod fence;
 pub(crate) mod init;

@@ -12,6 +12,7 @@ use tenure::{Config, Project, StoreUrl, Tenure};
 
 use crate::answer::Failure;
 use crate::args::Global;
+use crate::commands::daemon::autostart;
 use crate::exit::Exit;
 
 /// Tells commands that we start under which grants they run: `STORE:TOKEN,...`.
@@ -89,6 +90,16 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)
+}
+
+/// The same for a command that changes tasks: what changed is to be shared, so the daemon is started
+/// if the settings say so.
+pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
+    let tenure = open(global)?;
+    if tenure.config().daemon.autostart && global.store.is_none() {
+        autostart(global);
+    }
+    Ok(tenure)
 }
 
 /// The name in the environment that somebody chose. One that `tenure run` made up for its command is

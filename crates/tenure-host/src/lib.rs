@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
 //! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
+//! | [`inherit`] | what was inherited from the one that started us |
 //! | [`life`] | [`Life`]: a kernel lock that a process and its children keep for as long as they live |
 //! | [`liveness`] | what can be proven about the process behind a lease |
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
@@ -24,6 +25,7 @@
 pub mod bell;
 pub mod clock;
 pub mod identity;
+pub mod inherit;
 pub mod life;
 pub mod liveness;
 pub mod signal;

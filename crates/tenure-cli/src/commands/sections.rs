@@ -11,9 +11,9 @@ use crate::table::Table;
 use crate::words;
 
 pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
     match sections {
         Sections::Add { name } => {
+            let tenure = context::open_to_change(global)?;
             let section = tenure.tasks()?.add_section(name)?;
             let text = if global.quiet {
                 section.id.clone()
@@ -22,7 +22,7 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
             };
             Ok(Answer::new(json!(section), text))
         }
-        Sections::List => list(&tenure),
+        Sections::List => list(&context::open(global)?),
     }
 }
 

@@ -45,7 +45,7 @@ fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
     let section = match &new.section {
         Some(section) => Some(tasks.find_section(section)?.id),
@@ -159,7 +159,7 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
 }
 
 fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {

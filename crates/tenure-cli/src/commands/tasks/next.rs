@@ -21,7 +21,7 @@ use crate::waiting::{self, Show, Story};
 use crate::words;
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let mut ask = waiting::with_name(global, &tenure, tenure.ask_for_task()?)?
         .tied_to(next.pid.map_or(Tie::Nothing, Tie::Process));
     if global.holder.is_none() {

@@ -20,7 +20,7 @@ use crate::waiting::{self, Show, Story, situation};
 use crate::words;
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let task = tenure.tasks()?.find_task(&update.task)?;
     let edit = edit(&tenure, update)?;
     let usage = |message: &str| Err(Failure::new(Exit::Usage, "USAGE", message));

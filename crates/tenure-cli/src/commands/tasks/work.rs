@@ -41,7 +41,7 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
         &work.command,
         "tenure tasks work --as agent-1 -- ./agent.sh",
     )?;
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let mut runner = Runner {
         holder: None,
         global,

@@ -1,0 +1,91 @@
+//! `tenure daemon`: the background process of a project.
+
+mod logs;
+mod run;
+mod start;
+mod status;
+mod stop;
+
+use std::path::{Path, PathBuf};
+
+use tenure::Project;
+use tenure::core::{Clock, Moment};
+use tenure::host::HostClock;
+use tenure_daemon::{NotRun, State};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::daemon::Daemon;
+use crate::context;
+use crate::exit::Exit;
+use crate::words;
+
+pub(crate) use start::autostart;
+
+pub(crate) fn daemon(global: &Global, daemon: Daemon) -> Result<Answer, Failure> {
+    if global.store.is_some() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "USAGE",
+            "the daemon works on the project's own store: leave --store out, or name the project with -C",
+        ));
+    }
+    match daemon {
+        Daemon::Run(run) => run::run(global, &run.work, run.detached),
+        Daemon::Start(start) if start.foreground => run::run(global, &start.work, false),
+        Daemon::Start(start) => start::start(global, &start.work),
+        Daemon::Stop { wait } => stop::stop(global, wait),
+        Daemon::Status => status::status(),
+        Daemon::Logs(logs) => logs::logs(global, &logs),
+    }
+}
+
+/// The project we are in.
+fn project() -> Result<Project, Failure> {
+    context::project(&context::start()?)
+}
+
+fn now() -> Moment {
+    HostClock::new().now()
+}
+
+/// A log that was named, as it is from everywhere.
+fn absolute(log: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let start = context::start()?;
+    Ok(log.map(|log| start.join(log)))
+}
+
+/// Which daemon runs, in a few words.
+fn which(state: &State) -> String {
+    let process = &state.process;
+    let elsewhere = if process.namespace == tenure::host::identity::namespace() {
+        String::new()
+    } else {
+        format!(" in the container {}", process.host)
+    };
+    format!(
+        "pid {}{elsewhere} since {}, {}",
+        process.pid,
+        words::time(state.started_at),
+        words::ago(&now(), state.started_at)
+    )
+}
+
+/// Why a daemon does not run.
+fn not_run(error: NotRun) -> Failure {
+    let message = error.to_string();
+    match error {
+        NotRun::AlreadyRunning(state) => already_running(&state),
+        NotRun::Nameless(_) => Failure::new(Exit::Locked, "DAEMON_RUNNING", message),
+        NotRun::Config(error) => error.into(),
+        NotRun::Io { .. } => Failure::new(Exit::Runtime, "IO", message),
+    }
+}
+
+fn already_running(state: &State) -> Failure {
+    let message = format!(
+        "the daemon of this project runs already: {}\n  to see what it does: tenure daemon status; to stop it: tenure daemon stop",
+        which(state)
+    );
+    Failure::new(Exit::Locked, "DAEMON_RUNNING", message).details(status::json(&now(), state))
+}

@@ -1,0 +1,118 @@
+//! `tenure daemon logs`
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anstyle::Style;
+use serde_json::{Value, json};
+use tenure_daemon::State;
+use tenure_daemon::tail::Tail;
+
+use super::{absolute, project};
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::daemon::Logs;
+use crate::exit::Exit;
+
+pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
+    let path = path(asked)?;
+    let (lines, tail) = Tail::begin(&path, asked.lines).map_err(|error| unread(&path, &error))?;
+    if asked.follow {
+        return follow(global, &path, lines, tail);
+    }
+    let data: Vec<Value> = lines.iter().map(|line| object(line)).collect();
+    let data = json!({ "log": path.display().to_string(), "lines": data });
+    let shown: Vec<String> = lines.iter().map(|line| shown(line)).collect();
+    Ok(Answer::new(data, shown.join("\n")))
+}
+
+/// The log that is meant: the one that is named, or the daemon's, whether it runs or not.
+fn path(asked: &Logs) -> Result<PathBuf, Failure> {
+    if let Some(named) = absolute(asked.log.as_deref())? {
+        return Ok(named);
+    }
+    let folder = project()?.folder();
+    let usual = folder.join(tenure_daemon::log::FILE);
+    let known = State::read(&folder).ok().flatten();
+    Ok(known.map_or(usual.clone(), |state| state.log(&usual)))
+}
+
+fn follow(
+    global: &Global,
+    path: &Path,
+    first: Vec<String>,
+    mut tail: Tail,
+) -> Result<Answer, Failure> {
+    let mut lines = first;
+    loop {
+        match say(global, &lines) {
+            Ok(()) => {}
+            // Whoever read it has gone.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                return Ok(Answer::silent(Exit::Done));
+            }
+            Err(error) => {
+                let message = format!("the log could not be shown ({error})");
+                return Err(Failure::new(Exit::Runtime, "IO", message));
+            }
+        }
+        tail.wait().map_err(|error| unread(path, &error))?;
+        lines = tail.more().map_err(|error| unread(path, &error))?;
+    }
+}
+
+fn say(global: &Global, lines: &[String]) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let text: String = lines
+        .iter()
+        .map(|line| {
+            if global.json {
+                format!("{}\n", object(line))
+            } else {
+                format!("{}\n", shown(line))
+            }
+        })
+        .collect();
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// The time and the text of a line.
+fn parts(line: &str) -> Option<(&str, &str)> {
+    let (at, text) = line.split_once(' ')?;
+    at.parse::<jiff::Timestamp>().ok().map(|_| (at, text))
+}
+
+fn object(line: &str) -> Value {
+    match parts(line) {
+        Some((at, text)) => json!({ "at": at, "text": text }),
+        None => json!({ "at": null, "text": line }),
+    }
+}
+
+fn shown(line: &str) -> String {
+    let dim = Style::new().dimmed();
+    match parts(line) {
+        Some((at, text)) => format!("{dim}{at}{dim:#} {text}"),
+        None => line.to_owned(),
+    }
+}
+
+fn unread(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::NotFound => Failure::new(
+            Exit::NotFound,
+            "NO_LOG",
+            format!("there is no log {path}: the daemon has not run yet, or was told --log"),
+        ),
+        _ => Failure::new(
+            Exit::Runtime,
+            "IO",
+            format!("the log {path} can't be read ({error})"),
+        ),
+    }
+}
