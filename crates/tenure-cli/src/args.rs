@@ -121,6 +121,21 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// The background process: stands aside for exclusive locks, frees what is over, syncs
     #[command(subcommand)]
     Daemon(daemon::Daemon),
+    /// Free what is over, and share the tasks through git: a cycle of the daemon, by hand
+    #[command(
+        after_help = "Writes the project's tasks, sections and dependencies to .tenure/tasks.jsonl, commits that file on
+the current branch, merges what others have, and pushes. Of two changes of one field the later one
+stands, and the other is in the task's history (tenure tasks show). Locks are never shared, no other
+file is touched, and commits of yours that are not published stay so.
+
+Exit codes: 6 somebody holds the exclusive lock, 1 something stands in the way (it is said what; nothing
+is lost). sync.enabled: false in the settings turns it off.
+
+Examples:
+  tenure sync
+  tenure sync --json"
+    )]
+    Sync,
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -157,6 +172,7 @@ impl Command {
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
             Self::Daemon(daemon) => ("daemon", Some(daemon.name())),
+            Self::Sync => ("sync", None),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

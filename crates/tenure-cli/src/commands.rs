@@ -13,4 +13,5 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod sections;
+pub(crate) mod sync;
 pub(crate) mod tasks;

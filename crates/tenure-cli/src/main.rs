@@ -67,6 +67,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Sections(sections) => commands::sections::sections(&global, &sections),
         Command::Exclusive(exclusive) => commands::exclusive::exclusive(&global, exclusive),
         Command::Daemon(daemon) => commands::daemon::daemon(&global, daemon),
+        Command::Sync => commands::sync::sync(&global),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),

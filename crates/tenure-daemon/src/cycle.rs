@@ -21,16 +21,29 @@ use crate::sync;
 
 /// What came of a cycle.
 #[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) outcome: Outcome,
+pub struct Done {
+    /// How it ended.
+    pub outcome: Outcome,
     /// All of it in a line.
-    pub(crate) line: String,
+    pub line: String,
+    /// What came of the sync, if it came to that.
+    pub synced: Option<sync::Outcome>,
     /// Whether anything was said on the way.
     pub(crate) eventful: bool,
     /// For whom it was skipped, if that is known.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
     /// That process, to be told of its end.
     pub(crate) watched: Option<OwnedFd>,
+}
+
+/// Does by hand what the daemon does in a cycle, under the same rules.
+pub fn once(
+    project: &Project,
+    config: &Config,
+    stop: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Done {
+    cycle(project, &Places::of(project), config, stop, say)
 }
 
 /// Goes through one cycle. `stop` is asked between the steps; `say` is told a line at a time.
@@ -67,16 +80,18 @@ pub(crate) fn cycle(
             return Done {
                 outcome: Outcome::Skipped,
                 line,
+                synced: None,
                 eventful: true,
                 holder: check.holder().map(ToString::to_string),
                 watched,
             };
         }
     }
-    let (outcome, line) = work(project, config, stop, &mut say);
+    let (outcome, line, synced) = work(project, config, stop, &mut say);
     Done {
         outcome,
         line,
+        synced,
         eventful,
         holder: None,
         watched: None,
@@ -105,12 +120,12 @@ fn work(
     config: &Config,
     stop: &dyn Fn() -> bool,
     say: &mut dyn FnMut(&str),
-) -> (Outcome, String) {
+) -> (Outcome, String, Option<sync::Outcome>) {
     let tenure = match Tenure::open(&project.store(), config.clone()) {
         Ok(tenure) => tenure,
         Err(error) => {
             let line = format!("Cycle failed: {error}");
-            return (Outcome::Failed, line);
+            return (Outcome::Failed, line, None);
         }
     };
     let (freed, reap_failed) = match tenure.store().reap(Reap::Free) {
@@ -129,18 +144,17 @@ fn work(
         Err(error) => (format!("nothing could be freed ({error})"), true),
     };
     if stop() {
-        return (Outcome::CutShort, format!("Cycle cut short: {freed}."));
+        return (
+            Outcome::CutShort,
+            format!("Cycle cut short: {freed}."),
+            None,
+        );
     }
-    let (outcome, synced) = if config.sync.enabled {
-        let outcome = sync::sync(project, &tenure, stop, &mut *say);
-        let kind = match &outcome {
-            sync::Outcome::Done(_) => Outcome::Done,
-            sync::Outcome::PutOff(_) => Outcome::PutOff,
-            sync::Outcome::Failed(_) => Outcome::Failed,
-        };
-        (kind, outcome.to_string())
-    } else {
-        (Outcome::Done, "Sync is off (sync.enabled).".to_owned())
+    let synced = sync::sync(project, &tenure, stop, &mut *say);
+    let outcome = match &synced {
+        sync::Outcome::Off | sync::Outcome::Nothing | sync::Outcome::Done(_) => Outcome::Done,
+        sync::Outcome::PutOff(_) => Outcome::PutOff,
+        sync::Outcome::Failed(_) => Outcome::Failed,
     };
     let outcome = if reap_failed {
         Outcome::Failed
@@ -151,5 +165,6 @@ fn work(
         Outcome::Failed => "Cycle failed",
         _ => "Cycle done",
     };
-    (outcome, format!("{word}: {freed}. {synced}"))
+    let line = format!("{word}: {freed}. {synced}.");
+    (outcome, line, Some(synced))
 }

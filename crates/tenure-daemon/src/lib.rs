@@ -45,6 +45,7 @@ pub mod stop;
 pub mod sync;
 pub mod tail;
 
+pub use cycle::{Done, once};
 pub use run::{Begun, Ended, NotRun, Options, run};
 pub use standing::{Standing, look};
 pub use state::State;

@@ -57,6 +57,8 @@ const TRIES: u32 = 8;
 /// How a sync ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
+    /// The settings say that there is to be none.
+    Off,
     /// There was nothing to do.
     Nothing,
     /// Everything is as the others have it, and they can have what is here.
@@ -71,6 +73,7 @@ pub enum Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Off => f.write_str("Sync is off (sync.enabled)"),
             Self::Nothing => f.write_str("Nothing to sync"),
             Self::Done(what) => f.write_str(what),
             Self::PutOff(why) => write!(f, "Sync put off: {why}"),
@@ -143,7 +146,7 @@ pub fn sync(
     say: &mut dyn FnMut(&str),
 ) -> Outcome {
     if !tenure.config().sync.enabled {
-        return Outcome::PutOff("sync.enabled is false in the settings".into());
+        return Outcome::Off;
     }
     // A clone has the file, but perhaps not what keeps the rest out of git.
     if let Err(error) = Project::init(project.root()) {
