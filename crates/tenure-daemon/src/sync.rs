@@ -25,6 +25,7 @@
 //! the other side. Whoever pulls or pushes later finds the same content on both sides.
 
 mod git;
+mod index;
 mod lines;
 mod publish;
 mod repository;
@@ -287,6 +288,14 @@ impl Sync<'_> {
         }
         if let Some(busy) = repository.in_the_way() {
             return Ok(Try::Over(busy));
+        }
+        if let (None, Some(tip)) = (&sides.head, &sides.tip)
+            && self.git.others(None, tip, &repository.path)? > 0
+        {
+            return Ok(Try::Over(Outcome::PutOff(format!(
+                "nothing is checked out on {} yet: git pull once",
+                short(&repository.branch)
+            ))));
         }
         // What the others have, what is committed here, what the file says, and the database.
         let mut incoming = self.read_file()?;

@@ -384,3 +384,154 @@ fn a_file_that_cannot_be_read_is_named_and_kept() {
     a.synced();
     assert!(a.file().contains("\"One\""));
 }
+
+#[test]
+fn a_lock_of_ours_on_the_index_is_known_after_a_crash_and_no_other_is_removed() {
+    let hub = Hub::new();
+    let a = hub.clone("a");
+    a.add("One");
+    let (lock, token) = (
+        a.root.join(".git/index.lock"),
+        a.root.join(".tenure/sync-index-lock"),
+    );
+    std::fs::write(&token, "").unwrap();
+    std::fs::hard_link(&token, &lock).unwrap();
+    a.synced();
+    assert!(!lock.exists());
+    // One of the same content that is not ours.
+    a.add("Two");
+    std::fs::write(&token, "").unwrap();
+    std::fs::write(&lock, "").unwrap();
+    assert!(a.put_off().contains("index is locked"));
+    assert!(lock.exists());
+}
+
+#[test]
+fn a_lock_that_a_killed_git_left_on_the_branch_is_named() {
+    let hub = Hub::new();
+    let a = hub.clone("a");
+    a.add("One");
+    let lock = a.root.join(".git/refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    match a.sync() {
+        Outcome::Failed(why) => assert!(why.contains("main.lock"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    std::fs::remove_file(&lock).unwrap();
+    a.synced();
+}
+
+#[test]
+fn clones_of_an_empty_repository_come_together() {
+    let dir = tempfile::tempdir().unwrap();
+    git(
+        dir.path(),
+        &["init", "-q", "--bare", "-b", "main", "hub.git"],
+    );
+    let hub = Hub { dir };
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    a.add("One");
+    b.add("Two");
+    // Both begin their branch before they know of each other.
+    std::fs::rename(hub.dir.path().join("hub.git"), hub.dir.path().join("away")).unwrap();
+    assert!(a.put_off().contains("can't be reached"));
+    assert!(b.put_off().contains("can't be reached"));
+    std::fs::rename(hub.dir.path().join("away"), hub.dir.path().join("hub.git")).unwrap();
+    a.synced();
+    b.synced();
+    a.synced();
+    assert_eq!(a.titles(), ["One", "Two"]);
+    assert_eq!(b.titles(), ["One", "Two"]);
+    let tip = hub.git(&["rev-parse", "main"]);
+    assert_eq!(a.git(&["rev-parse", "HEAD"]), tip);
+    assert_eq!(b.git(&["rev-parse", "HEAD"]), tip);
+}
+
+#[test]
+fn a_branch_that_was_never_checked_out_is_left_to_the_user() {
+    let hub = Hub::new();
+    let dir = hub.dir.path().join("late");
+    std::fs::create_dir(&dir).unwrap();
+    git(&dir, &["init", "-q", "-b", "main"]);
+    git(&dir, &["remote", "add", "origin", "../hub.git"]);
+    for (key, value) in [
+        ("user.name", "late"),
+        ("user.email", "late@example.org"),
+        ("branch.main.remote", "origin"),
+        ("branch.main.merge", "refs/heads/main"),
+    ] {
+        git(&dir, &["config", key, value]);
+    }
+    let late = Clone::at(dir);
+    late.add("One");
+    assert!(late.put_off().contains("git pull once"));
+    late.git(&["pull", "-q"]);
+    late.synced();
+    assert!(late.root.join("code.txt").exists());
+}
+
+#[test]
+fn commits_that_were_never_pushed_are_not_published_with_the_first_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    git(
+        dir.path(),
+        &["init", "-q", "--bare", "-b", "main", "hub.git"],
+    );
+    let hub = Hub { dir };
+    let a = hub.clone("a");
+    std::fs::write(a.root.join("mine.txt"), "mine").unwrap();
+    a.git(&["add", "mine.txt"]);
+    a.git(&["commit", "-q", "-m", "Mine"]);
+    a.add("One");
+    let why = a.put_off();
+    assert!(why.contains("has no branch main yet"), "{why}");
+    assert_eq!(hub.git(&["for-each-ref"]), "");
+    a.git(&["push", "-q"]);
+    a.synced();
+}
+
+#[test]
+fn a_push_that_the_remote_refuses_is_told_in_its_words() {
+    let hub = Hub::new();
+    let a = hub.clone("a");
+    let hook = hub.dir.path().join("hub.git/hooks/pre-receive");
+    std::fs::write(&hook, "#!/bin/sh\necho protected >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    a.add("One");
+    let why = a.put_off();
+    assert!(
+        why.contains("remote rejected") && why.contains("hook declined"),
+        "{why}"
+    );
+    std::fs::remove_file(&hook).unwrap();
+    a.synced();
+}
+
+#[test]
+fn a_task_that_somebody_works_on_keeps_its_status_until_they_are_done() {
+    use tenure::core::task::{Change, Proof};
+    use tenure::core::{HolderId, Status};
+    let hub = Hub::new();
+    let (a, b) = (hub.clone("a"), hub.clone("b"));
+    let id = a.add("One");
+    a.synced();
+    b.synced();
+    let ask = a.tenure.ask_for_task().unwrap().named("agent").unwrap();
+    let tenure::TaskOutcome::Started(in_hand) = ask.start(&id).unwrap() else {
+        panic!("it is free");
+    };
+    let proof = Proof::Name(HolderId::parse("b").unwrap());
+    b.tasks()
+        .change(&id, &proof, &Change::To(Status::Completed))
+        .unwrap();
+    b.synced();
+    a.synced();
+    assert_eq!(a.tasks().find_task(&id).unwrap().status, Status::InProgress);
+    assert!(
+        a.file().contains("\"completed\""),
+        "the others' word is kept"
+    );
+    drop(in_hand);
+    a.synced();
+    assert_eq!(a.tasks().find_task(&id).unwrap().status, Status::Completed);
+}

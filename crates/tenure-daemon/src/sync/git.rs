@@ -6,8 +6,8 @@
 //!    person is put off.
 //! 2. A branch is moved only from where it was seen to be, in one step (`update-ref` with the old
 //!    value), so what the user commits meanwhile is never lost.
-//! 3. Trees are built in an index of our own; of the user's index only the entry of our file is
-//!    written. Other files, in the index and in the work tree, are never touched.
+//! 3. Trees are built in an index of our own; of the user's, only our file's entry is written (see
+//!    [`index`](super::index)). Other files, in the index and in the work tree, are never touched.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -235,6 +235,46 @@ impl Git<'_> {
         Ok(Oid(self.told(&args, self.command(&args), Some(content))?))
     }
 
+    /// Something with an index of our own, which is empty before and gone after.
+    pub(super) fn with_scratch<T>(
+        &self,
+        work: impl FnOnce(&Path) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        // A git that was killed may have left its lock behind; nobody else uses this index.
+        let mut lock = self.scratch.clone().into_os_string();
+        lock.push(".lock");
+        let lock = PathBuf::from(lock);
+        let clear = || {
+            for file in [&lock, &self.scratch] {
+                let _ = std::fs::remove_file(file);
+            }
+        };
+        clear();
+        let done = work(&self.scratch);
+        clear();
+        done
+    }
+
+    fn own(&self, args: &[&str]) -> Result<String, Trouble> {
+        let mut command = self.command(args);
+        command.env("GIT_INDEX_FILE", &self.scratch);
+        self.told(args, command, None)
+    }
+
+    /// Puts a file into our own index.
+    pub(super) fn set_scratch_entry(&self, path: &str, blob: &Oid) -> Result<(), Trouble> {
+        let entry = format!("100644,{blob},{path}");
+        self.own(&["update-index", "--add", "--cacheinfo", &entry])?;
+        Ok(())
+    }
+
+    /// Puts a file into the user's index.
+    pub(super) fn set_entry(&self, path: &str, blob: &Oid) -> Result<(), Trouble> {
+        let entry = format!("100644,{blob},{path}");
+        self.tell(&["update-index", "--add", "--cacheinfo", &entry])?;
+        Ok(())
+    }
+
     /// Makes a commit: the tree of `tree` with `blob` at `path`.
     pub(super) fn commit(
         &self,
@@ -244,25 +284,14 @@ impl Git<'_> {
         parents: &[&Oid],
         message: &str,
     ) -> Result<Oid, Trouble> {
-        // A git that was killed may have left its lock behind; nobody else uses this index.
-        let mut lock = self.scratch.clone().into_os_string();
-        lock.push(".lock");
-        for file in [PathBuf::from(lock), self.scratch.clone()] {
-            let _ = std::fs::remove_file(file);
-        }
-        let own = |args: &[&str]| {
-            let mut command = self.command(args);
-            command.env("GIT_INDEX_FILE", &self.scratch);
-            self.told(args, command, None)
-        };
-        match tree {
-            Some(tree) => own(&["read-tree", &tree.0])?,
-            None => own(&["read-tree", "--empty"])?,
-        };
-        let entry = format!("100644,{blob},{path}");
-        own(&["update-index", "--add", "--cacheinfo", &entry])?;
-        let tree = own(&["write-tree"])?;
-        let _ = std::fs::remove_file(&self.scratch);
+        let tree = self.with_scratch(|_| {
+            match tree {
+                Some(tree) => self.own(&["read-tree", &tree.0])?,
+                None => self.own(&["read-tree", "--empty"])?,
+            };
+            self.set_scratch_entry(path, blob)?;
+            self.own(&["write-tree"])
+        })?;
         let mut args = vec!["commit-tree", &tree, "-m", message];
         for parent in parents {
             args.extend(["-p", &parent.0]);
@@ -290,8 +319,14 @@ impl Git<'_> {
         if output.status.success() {
             return Ok(true);
         }
-        let words = line(&output.stderr);
-        if words.contains("cannot lock ref") {
+        // Told apart from a lock that somebody left: git's words go on with "but expected".
+        let said = String::from_utf8_lossy(&output.stderr);
+        let moved = [
+            "but expected",
+            "reference already exists",
+            "unable to resolve reference",
+        ];
+        if moved.iter().any(|words| said.contains(words)) {
             return Ok(false);
         }
         Err(refused(&args, &output))

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::git::{Git, Oid, Trouble, words};
+use super::index::Index;
 use super::{Outcome, TASKS};
 
 /// What git leaves in its folder while something is under way, and what that is.
@@ -85,6 +86,7 @@ impl Repository {
         };
         let (prefix, folder) = answer.split_once('\n').unwrap_or(("", &answer));
         let folder = PathBuf::from(folder);
+        index_of(git, &folder).recover();
         if let Some(busy) = in_the_way(&folder) {
             return Ok(Around::Busy(busy));
         }
@@ -145,21 +147,22 @@ impl Repository {
         Ok(Fetched::Offline(said))
     }
 
-    /// Makes the entry of our file in the user's index that of the branch, if it is not.
+    /// Makes the entry of our file in the user's index that of the branch, if it is not. If somebody
+    /// else has the index, the next time will do.
     pub(super) fn refresh_index(&self, git: &Git<'_>, blob: &Oid) -> Result<(), Trouble> {
         let wanted = format!("100644 {blob} 0");
         let literal = format!(":(top,literal){}", self.path);
         let entry = git.tell(&["ls-files", "--stage", "--", &literal])?;
-        if entry.split('\t').next() == Some(wanted.as_str()) || self.in_the_way().is_some() {
-            return Ok(());
+        if entry.split('\t').next() != Some(wanted.as_str()) && self.in_the_way().is_none() {
+            index_of(git, &self.folder).set(git, &self.path, blob)?;
         }
-        let info = format!("100644,{blob},{}", self.path);
-        match git.tell(&["update-index", "--add", "--cacheinfo", &info]) {
-            // The user was faster; the next time will do.
-            Err(Trouble::Refused { words, .. }) if words.contains("index.lock") => Ok(()),
-            other => other.map(|_| ()),
-        }
+        Ok(())
     }
+}
+
+fn index_of<'a>(git: &'a Git<'_>, folder: &'a Path) -> Index<'a> {
+    let own = git.scratch.parent().unwrap_or(git.root);
+    Index { folder, own }
 }
 
 fn in_the_way(folder: &Path) -> Option<Outcome> {
