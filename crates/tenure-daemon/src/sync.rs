@@ -27,22 +27,23 @@
 mod git;
 mod index;
 mod lines;
+mod outcome;
 mod publish;
 mod repository;
 
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure::core::TaskError;
 use tenure::core::task::Replica;
 use tenure::file::atomic;
 use tenure::{Merged, Project, SqliteStore, Tenure};
 
 use self::git::{Git, Oid, Trouble};
+use self::outcome::Failure;
+pub use self::outcome::Outcome;
 use self::publish::{Moved, Push, Sides};
 use self::repository::{Around, Fetched, Repository, short};
 
@@ -54,89 +55,6 @@ const SUBJECT: &str = "Sync tasks";
 
 /// How often a push is tried that others were faster with.
 const TRIES: u32 = 8;
-
-/// How a sync ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The settings say that there is to be none.
-    Off,
-    /// There was nothing to do.
-    Nothing,
-    /// Everything is as the others have it, and they can have what is here.
-    Done(String),
-    /// Something stands in the way that goes away by itself or by somebody's hand; what is here is
-    /// kept, and the next time tries again.
-    PutOff(String),
-    /// It went wrong.
-    Failed(String),
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("Sync is off (sync.enabled)"),
-            Self::Nothing => f.write_str("Nothing to sync"),
-            Self::Done(what) => f.write_str(what),
-            Self::PutOff(why) => write!(f, "Sync put off: {why}"),
-            Self::Failed(why) => write!(f, "Sync failed: {why}"),
-        }
-    }
-}
-
-/// Why a sync did not come to its end.
-enum Failure {
-    Git(Trouble),
-    Task(TaskError),
-    /// Something with the file: what, and the system's words.
-    File(&'static str, io::Error),
-    /// A copy of the file that can't be read: where, and why.
-    Bad(String, String),
-}
-
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Self::Git(trouble)
-    }
-}
-
-impl From<TaskError> for Failure {
-    fn from(error: TaskError) -> Self {
-        Self::Task(error)
-    }
-}
-
-impl From<Failure> for Outcome {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Git(trouble @ (Trouble::Missing | Trouble::Stopped | Trouble::TimedOut)) => {
-                Self::PutOff(trouble.to_string())
-            }
-            Failure::Git(Trouble::Refused { words, .. })
-                if words.contains("tell me who you are") =>
-            {
-                Self::PutOff(nameless())
-            }
-            Failure::Git(Trouble::Refused { words, .. })
-                if words.contains("ident name") || words.contains("auto-detect email") =>
-            {
-                Self::PutOff(nameless())
-            }
-            Failure::Git(trouble) => Self::Failed(trouble.to_string()),
-            Failure::Task(error) => Self::Failed(error.to_string()),
-            Failure::File(what, error) => {
-                Self::Failed(format!("{TASKS} can't be {what} ({error})"))
-            }
-            Failure::Bad(place, why) => Self::PutOff(format!(
-                "{place} can't be read: {why}. Correct it, or remove the file; nothing was changed"
-            )),
-        }
-    }
-}
-
-fn nameless() -> String {
-    "git knows no name for your commits: git config user.name NAME; git config user.email ADDRESS"
-        .into()
-}
 
 /// Shares the tasks of a project. `stop` is asked between the steps (and while git runs) and ends
 /// the sync early when it says so; `say` is told, a line each, what was done on the way.
@@ -172,7 +90,11 @@ pub fn sync(
         },
         merged: Merged::default(),
     };
-    sync.run(say).unwrap_or_else(Outcome::from)
+    let outcome = sync.run(say).unwrap_or_else(Outcome::from);
+    if outcome != Outcome::Nothing {
+        tenure::host::memory::give_back();
+    }
+    outcome
 }
 
 /// Waits until no other sync of this project runs; `None` if we are to stop.
@@ -228,7 +150,10 @@ impl Sync<'_> {
             Err(Trouble::Missing) => "git is not installed",
             Err(other) => return Err(other.into()),
         };
-        let incoming = self.read_file()?;
+        let incoming = match self.bytes()? {
+            Some(file) => read(&file, TASKS)?,
+            None => Replica::default(),
+        };
         if self.exchange(&incoming)?.is_none() {
             return Ok(Outcome::Nothing);
         }
@@ -298,13 +223,7 @@ impl Sync<'_> {
             ))));
         }
         // What the others have, what is committed here, what the file says, and the database.
-        let mut incoming = self.read_file()?;
-        for (blob, place) in [
-            (&sides.head_blob, "the last commit"),
-            (&sides.tip_blob, "the remote"),
-        ] {
-            incoming.merge(self.read_blob(blob.as_ref(), place)?);
-        }
+        let incoming = self.incoming(&sides)?;
         let Some(text) = self.exchange(&incoming)? else {
             return Ok(Try::Over(Outcome::Nothing));
         };
@@ -457,18 +376,34 @@ impl Sync<'_> {
         Ok(Some(text))
     }
 
-    fn read_file(&self) -> Result<Replica, Failure> {
-        match fs::read(&self.file) {
-            Ok(bytes) => read(&bytes, TASKS),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Replica::default()),
-            Err(error) => Err(Failure::File("read", error)),
+    /// What the branch here, the one there and the file say. Usually two of them are the same.
+    fn incoming(&self, sides: &Sides) -> Result<Replica, Failure> {
+        let head = match &sides.head_blob {
+            Some(blob) => Some(self.git.content(blob)?),
+            None => None,
+        };
+        let file = self.bytes()?;
+        let mut incoming = match &head {
+            Some(head) => read(head, &format!("{TASKS} of the last commit"))?,
+            None => Replica::default(),
+        };
+        if let Some(file) = file.filter(|file| Some(file) != head.as_ref()) {
+            incoming.merge(read(&file, TASKS)?);
         }
+        if let Some(blob) = &sides.tip_blob
+            && sides.head_blob.as_ref() != Some(blob)
+        {
+            let tip = self.git.content(blob)?;
+            incoming.merge(read(&tip, &format!("{TASKS} of the remote"))?);
+        }
+        Ok(incoming)
     }
 
-    fn read_blob(&self, blob: Option<&Oid>, place: &str) -> Result<Replica, Failure> {
-        match blob {
-            Some(blob) => read(&self.git.content(blob)?, &format!("{TASKS} of {place}")),
-            None => Ok(Replica::default()),
+    fn bytes(&self) -> Result<Option<Vec<u8>>, Failure> {
+        match fs::read(&self.file) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Failure::File("read", error)),
         }
     }
 }

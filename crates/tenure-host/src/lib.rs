@@ -11,6 +11,7 @@
 //! | [`inherit`] | what was inherited from the one that started us |
 //! | [`life`] | [`Life`]: a kernel lock that a process and its children keep for as long as they live |
 //! | [`liveness`] | what can be proven about the process behind a lease |
+//! | [`memory`] | memory that is no longer needed, handed back |
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
 //! | [`watch`] | be told when another process ends |
 //! | [`signal`] | signals that were ignored, or must not stop us |
@@ -28,6 +29,7 @@ pub mod identity;
 pub mod inherit;
 pub mod life;
 pub mod liveness;
+pub mod memory;
 pub mod signal;
 pub mod tied;
 pub mod watch;
