@@ -356,8 +356,8 @@ impl Mkdir {
     /// A lock that names nobody. It is not a flaw of ours: it is somebody else's, who may be at work.
     fn unnamed(&self, mark: Mark, written: Timestamp, doubt: Doubt) -> Found {
         let holder = Holder {
-            id: HolderId::unreadable(),
-            host: "?".into(),
+            id: HolderId::parse("unnamed").unwrap_or_else(|_| HolderId::unreadable()),
+            host: identity::host().to_owned(),
             command: None,
             binding: Binding::Detached,
         };
