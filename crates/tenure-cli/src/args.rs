@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod board;
 pub(crate) mod exclusive;
 pub(crate) mod tasks;
 
@@ -110,6 +111,20 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// The lock file that makes a background process stand aside
     #[command(subcommand)]
     Exclusive(exclusive::Exclusive),
+    /// Tasks that are Markdown files: list, check, change one value at a time
+    #[command(subcommand, after_help = board::HELP)]
+    Board(board::Board),
+    /// Print functions for shell scripts: board_lock_acquire, board_lock_release
+    #[command(after_help = "Example, in a script:
+  eval \"$(tenure shell-lib)\"
+  board_lock_trap .bilu/storage/lock
+  board_lock_acquire .bilu/storage/lock 10 || exit 1
+  ...
+  board_lock_release .bilu/storage/lock
+
+Or keep it in a file: tenure shell-lib > lock.sh. Where tenure is not installed, the functions make
+and remove the lock folder by themselves, and never break a lock.")]
+    ShellLib,
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -145,6 +160,8 @@ impl Command {
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
+            Self::Board(board) => ("board", Some(board.name())),
+            Self::ShellLib => ("shell-lib", None),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
