@@ -90,7 +90,8 @@ impl<S: Slot> FileStore<S> {
         Self::with_side(slot, Side::new(side), options)
     }
 
-    pub(crate) fn with_side(slot: S, side: Side, options: Options) -> Self {
+    /// The same with a side folder that was chosen by hand.
+    pub fn with_side(slot: S, side: Side, options: Options) -> Self {
         Self {
             slot,
             lives: side.lives(),
