@@ -63,6 +63,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// What people read instead, where a protocol has words of its own for programs.
     pub(crate) text: Option<String>,
+    /// Whether those words say by themselves that it is an error.
+    own_words: bool,
     pub(crate) details: Box<Value>,
 }
 
@@ -73,6 +75,7 @@ impl Failure {
             code,
             message: message.into(),
             text: None,
+            own_words: false,
             details: Box::new(json!({})),
         }
     }
@@ -80,6 +83,12 @@ impl Failure {
     pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
         self
+    }
+
+    /// People read just this, from its first letter on, as a protocol says.
+    pub(crate) fn own_words(mut self, text: impl Into<String>) -> Self {
+        self.own_words = true;
+        self.text(text)
     }
 
     pub(crate) fn details(mut self, details: Value) -> Self {
@@ -223,6 +232,9 @@ pub(crate) fn give(
                     "code": failure.code, "message": failure.message, "details": failure.details,
                 });
                 let _ = say(&envelope(command, subcommand, Value::Null, &error));
+            } else if failure.own_words {
+                let line = format!("{}\n", failure.text.unwrap_or_default());
+                let _ = anstream::stderr().write_all(line.as_bytes());
             } else {
                 complain(failure.text.as_ref().unwrap_or(&failure.message));
             }

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub(crate) mod daemon;
+pub(crate) mod board;
 pub(crate) mod exclusive;
 pub(crate) mod tasks;
 
@@ -52,7 +53,7 @@ pub(crate) struct Global {
     /// Work as if started in this folder
     #[arg(short = 'C', value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
-    /// The store, instead of the project's own: sqlite:PATH or steroids:PATH
+    /// The store, instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR or mkdir:DIR
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
     /// Who is asking. The same name is taken for the same holder [env: TENURE_HOLDER]
@@ -136,6 +137,20 @@ Examples:
   tenure sync --json"
     )]
     Sync,
+    /// Tasks that are Markdown files: list, check, change one value at a time
+    #[command(subcommand, after_help = board::HELP)]
+    Board(board::Board),
+    /// Print functions for shell scripts: board_lock_acquire, board_lock_release
+    #[command(after_help = "Example, in a script:
+  eval \"$(tenure shell-lib)\"
+  board_lock_trap .bilu/storage/lock
+  board_lock_acquire .bilu/storage/lock 10 || exit 1
+  ...
+  board_lock_release .bilu/storage/lock
+
+Or keep it in a file: tenure shell-lib > lock.sh. Where tenure is not installed, the functions make
+and remove the lock folder by themselves, and never break a lock.")]
+    ShellLib,
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -173,6 +188,8 @@ impl Command {
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
             Self::Daemon(daemon) => ("daemon", Some(daemon.name())),
             Self::Sync => ("sync", None),
+            Self::Board(board) => ("board", Some(board.name())),
+            Self::ShellLib => ("shell-lib", None),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

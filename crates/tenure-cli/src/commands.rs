@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod acquire;
+pub(crate) mod board;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -14,4 +15,5 @@ pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod sections;
 pub(crate) mod sync;
+pub(crate) mod shell_lib;
 pub(crate) mod tasks;

@@ -9,6 +9,7 @@
 //! | `exit` | exit codes, in one place |
 //! | `words` | sentences about leases |
 //! | `table` | tables |
+//! | `fit` | texts cut and filled up to a width |
 //! | `waiting` | what a wait looks like |
 //! | `program` | the command that is to be run: found, shown, or missing |
 //! | `supervise` | a command while it runs |
@@ -21,6 +22,7 @@ mod args;
 mod commands;
 mod context;
 mod exit;
+mod fit;
 mod program;
 mod signals;
 mod stderr;
@@ -36,7 +38,7 @@ use crate::answer::Failure;
 use crate::args::{Args, Command};
 
 fn main() {
-    let mut args = match Args::try_parse() {
+    let mut args = match Args::try_parse_from(args::board::spelled(std::env::args_os())) {
         Ok(args) => args,
         Err(error) => std::process::exit(answer::bad_usage(&error)),
     };
@@ -68,6 +70,8 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Exclusive(exclusive) => commands::exclusive::exclusive(&global, exclusive),
         Command::Daemon(daemon) => commands::daemon::daemon(&global, daemon),
         Command::Sync => commands::sync::sync(&global),
+        Command::Board(board) => commands::board::board(&global, board),
+        Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),

@@ -184,9 +184,13 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
 }
 
 /// How to look at a key.
-fn look(tenure: &Tenure, key: &str) -> String {
-    if tenure.store().capabilities().any_key || key.contains(':') {
-        return format!("tenure locks show {}", words::quoted(key));
+fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
+    if tenure.store().capabilities().any_key || key.contains(':') || global.store.is_some() {
+        let store = global.store.as_ref();
+        let store = store.map_or_else(String::new, |url| {
+            format!(" --store {}", words::quoted(url))
+        });
+        return format!("tenure locks show {}{store}", words::quoted(key));
     }
     "tenure exclusive status".to_owned()
 }
@@ -204,7 +208,7 @@ fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
         None => {
             message = format!(
                 "{message}\n  to wait for it: --wait 10m; to look: {}",
-                look(tenure, key)
+                look(global, tenure, key)
             );
         }
     }

@@ -35,6 +35,8 @@ pub enum Doubt {
     OtherNamespace,
     /// This machine does not tell (no `/proc`, no permission, no boot id).
     Unreadable,
+    /// No process is written down: the lock is just being taken, or a crash left it behind.
+    NoProcess,
     /// The lease on record can't be understood, not even its end: it stands until someone looks.
     Malformed,
 }
@@ -46,6 +48,9 @@ impl fmt::Display for Doubt {
             Self::OtherHost => "it runs on another machine",
             Self::OtherNamespace => "it runs in another container",
             Self::Unreadable => "this machine does not tell",
+            Self::NoProcess => {
+                "it names no process: it is just being taken, or was left behind by a crash"
+            }
             Self::Malformed => "what is on record can't be understood",
         })
     }

@@ -67,6 +67,19 @@ pub fn put(from: &Path, to: &Path) -> io::Result<Put> {
     }
 }
 
+/// Moves something to another name, if that is free. The first one goes.
+pub fn move_in(from: &Path, to: &Path) -> io::Result<Put> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(Put::Done),
+        Err(rustix::io::Errno::EXIST) => Ok(Put::Occupied),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this file system can't move a folder without replacing: use one on a local one such as ext4, xfs, btrfs or tmpfs",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Swaps two names in one step; `false` if one of them is missing.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {

@@ -17,18 +17,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, test_kill_process};
 use tenure_core::{
-    Binding, BootId, Doubt, ErrorKind, Evidence, Holder, HolderId, Key, Lease, Liveness, Process,
-    StoreError, Token,
+    Binding, Doubt, ErrorKind, Holder, HolderId, Key, Lease, Liveness, StoreError, Token,
 };
 use tenure_host::identity;
 
 use crate::atomic::{self, Put, Sync};
+use crate::outsider::{self, FOR_EVER, name, written};
 use crate::side::never;
 use crate::slot::{Found, Mark, Proof, Slot, digest};
 use crate::store::{Disk, FileStore, Options};
@@ -47,9 +45,6 @@ pub const KEY: &str = "database";
 
 /// The longest lock file that is read.
 const LONGEST: u64 = 1 << 20;
-
-/// How long a lease of somebody else lasts: for as long as it stands there.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The exclusive lock of one folder as a store.
 ///
@@ -160,7 +155,7 @@ impl Exclusive {
         let (binding, proof) = match lock.binding() {
             Some(binding) => (binding, Proof::Binding),
             None => (
-                foreign_binding(lock),
+                outsider::binding(lock.pid, &lock.hostname, is_here(&lock.hostname)),
                 Proof::Judged(seed_rules(lock.pid, &lock.hostname)),
             ),
         };
@@ -249,25 +244,6 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, Mark, Timestamp)> {
     Ok((bytes, mark, written(&known)))
 }
 
-fn written(file: &std::fs::Metadata) -> Timestamp {
-    file.modified()
-        .ok()
-        .and_then(|at| Timestamp::try_from(at).ok())
-        .unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// A name that can be shown on one line.
-fn name(holder: &str) -> HolderId {
-    let mut visible: String = holder
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    while visible.len() > tenure_core::key::MAX_NAME {
-        visible.pop();
-    }
-    HolderId::parse(visible.trim()).unwrap_or_else(|_| HolderId::unreadable())
-}
-
 /// Whether a name of a machine is that of this one.
 fn is_here(hostname: &str) -> bool {
     hostname.to_lowercase() == identity::host().to_lowercase()
@@ -278,30 +254,5 @@ fn seed_rules(pid: i64, hostname: &str) -> Liveness {
     if !is_here(hostname) {
         return Liveness::Unverifiable(Doubt::OtherHost);
     }
-    let raw = i32::try_from(pid).ok().filter(|pid| *pid > 0);
-    let (Some(raw), Ok(shown)) = (raw.and_then(Pid::from_raw), u32::try_from(pid)) else {
-        return Liveness::Unverifiable(Doubt::Unreadable);
-    };
-    match test_kill_process(raw) {
-        Err(rustix::io::Errno::SRCH) => Liveness::Gone(Evidence::ProcessGone { pid: shown }),
-        // Whoever may not be signalled (EPERM) is there.
-        Ok(()) | Err(_) => Liveness::Running,
-    }
-}
-
-/// What to watch for the end of a process that another program wrote down: the one that has the pid
-/// now. Nobody judges by it.
-fn foreign_binding(lock: &ExclusiveLock) -> Binding {
-    let pid = u32::try_from(lock.pid).unwrap_or(0);
-    let here = is_here(&lock.hostname)
-        .then(|| identity::process(pid).ok().flatten())
-        .flatten();
-    let process = here.unwrap_or_else(|| Process {
-        pid,
-        started: 0,
-        boot: BootId::unknown(),
-        namespace: String::new(),
-        host: lock.hostname.clone(),
-    });
-    Binding::Process { process }
+    outsider::liveness(pid)
 }

@@ -1,16 +1,18 @@
-//! Locks that are files: the exclusive lock, and the ground that every such lock stands on.
+//! Locks that are files: the exclusive lock, the mkdir lock, and the ground that every such lock stands on.
 //!
 //! # Contents
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the seed's library calls |
+//! | [`mkdir`] | the mkdir lock: a folder that other programs make and remove |
 //! | [`store`] | [`FileStore`]: one lock at one place as a [`tenure_core::Store`] |
 //! | `verbs` | its verbs, each one step under the guard |
 //! | `step` | such a step under way: load, finish what was cut off, look, act, save |
 //! | `places` | places in the queue, inside a step |
 //! | `view` | what the lock and the side folder say together |
 //! | [`slot`] | [`Slot`]: what a protocol has to tell of its lock |
+//! | `outsider` | holders that another program wrote down |
 //! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
 //! | [`side`] | the folder beside the lock: what tenure knows beyond the protocol |
 //! | `history` | events: append, prune, tell |
@@ -51,6 +53,8 @@ pub mod exclusive;
 mod fault;
 pub mod guard;
 mod history;
+pub mod mkdir;
+mod outsider;
 mod places;
 pub mod side;
 pub mod slot;
@@ -65,5 +69,6 @@ pub use exclusive::{
     Check, ExclusiveLock, ExclusiveStore, LockError, LockFlaw, check, is_process_alive,
     should_skip_database,
 };
+pub use mkdir::MkdirStore;
 pub use slot::Slot;
 pub use store::{Disk, FileStore, Options};

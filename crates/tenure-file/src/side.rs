@@ -6,7 +6,7 @@
 //! | `state.a`, `state.b` | the grant, the queue, the newest token, a step that is under way |
 //! | `ceiling` | a number that no token given so far exceeds; on disk before it is used |
 //! | `history` | one event a line |
-//! | `next`, `aside` | a lock on its way to or from its place |
+//! | `next`, `aside` | a lock on its way to or from its place (of one that is a folder: beside this) |
 //! | `live/` | one named pipe for each process that holds or waits |
 //! | `.gitignore` | nothing here is ever committed |
 //!
@@ -51,12 +51,38 @@ pub const NEVER: Timestamp = Timestamp::MAX;
 
 /// The side folder.
 #[derive(Debug, Clone)]
-pub struct Side(PathBuf);
+pub struct Side(PathBuf, Transit);
+
+/// Where a lock is on its way to or from its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transit {
+    Inside,
+    Beside,
+}
 
 impl Side {
     /// The folder at this path. It is made when something is first written.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
+        Self(path.into(), Transit::Inside)
+    }
+
+    /// The same for a lock that is a folder: it is prepared and taken away under names beside the
+    /// side folder (`SIDE-next`, `SIDE-aside`), in the folder of its place. A folder that may not be
+    /// written into can be renamed only there.
+    pub fn of_folder(path: impl Into<PathBuf>) -> Self {
+        Self(path.into(), Transit::Beside)
+    }
+
+    fn transit(&self, name: &str) -> PathBuf {
+        match self.1 {
+            Transit::Inside => self.0.join(name),
+            Transit::Beside => {
+                let mut path = self.0.clone().into_os_string();
+                path.push("-");
+                path.push(name);
+                path.into()
+            }
+        }
     }
 
     /// The folder itself.
@@ -82,12 +108,12 @@ impl Side {
 
     /// A lock on its way to its place, or swapped out of it.
     pub fn next(&self) -> PathBuf {
-        self.0.join("next")
+        self.transit("next")
     }
 
     /// A lock that was taken from its place.
     pub fn aside(&self) -> PathBuf {
-        self.0.join("aside")
+        self.transit("aside")
     }
 
     /// The lives of those who hold and wait.

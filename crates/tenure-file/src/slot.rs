@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::{Key, Lease, Liveness, Token};
 
 use crate::atomic::Put;
+use crate::watch::Listen;
 
 /// Tells one lock apart from every other that ever stood at the place. Moving it changes nothing;
 /// writing into it does.
@@ -55,6 +56,16 @@ impl Found {
     }
 }
 
+/// What it means that somebody removed a lock of ours without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// A mistaken checker did: whoever runs under the lock puts it back. A script that knows nothing
+    /// of tenure meant to release it.
+    Mistake,
+    /// It was taken away, and somebody else may have held it since: the lease is over.
+    Loss,
+}
+
 /// One lock at one place.
 pub trait Slot: Send + Sync {
     /// The one key that it is the lock of.
@@ -78,6 +89,17 @@ pub trait Slot: Send + Sync {
 
     /// Removes what has a private name; it need not be there.
     fn discard(&self, path: &Path) -> io::Result<()>;
+
+    /// What it means that somebody removed a lock of ours.
+    fn removal(&self) -> Removal {
+        Removal::Mistake
+    }
+
+    /// What those who wait have to hear: all that other programs do to the place, and as little as
+    /// possible of what tenure does.
+    fn heard(&self) -> Listen {
+        Listen::Others
+    }
 }
 
 /// A digest of some bytes (FNV-1a), the same in every version and on every machine.

@@ -57,6 +57,7 @@ impl<'a, S: Slot> Step<'a, S> {
             lives: &self.store.lives,
             now: &self.now,
             us: self.store.life.get().map(Life::id),
+            removal: self.store.slot.removal(),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::side::{Loaded, Side, State};
 use crate::slot::{Found, Slot};
 use crate::step::Step;
 use crate::view::{Reader, Seen};
-use crate::watch::Listener;
+use crate::watch::{Listen, Listener};
 
 /// What a lock has to survive besides the end of every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,13 @@ impl Default for Options {
     }
 }
 
+/// As whom to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listening {
+    Waiter,
+    Holder,
+}
+
 /// One lock at one place, with a queue, tokens and history in a folder beside it.
 pub struct FileStore<S> {
     pub(crate) slot: S,
@@ -72,13 +79,19 @@ pub struct FileStore<S> {
     pub(crate) bell: Bell,
     /// Hears what other programs do to the lock. `None` if the kernel can't tell.
     listener: OnceLock<Option<Listener>>,
+    /// The same for a holder, who has to hear everything.
+    holding: OnceLock<Option<Listener>>,
     pub(crate) options: Options,
 }
 
 impl<S: Slot> FileStore<S> {
     /// A store of this lock, with this folder beside it. Nothing is written yet.
     pub fn new(slot: S, side: impl Into<PathBuf>, options: Options) -> Self {
-        let side = Side::new(side);
+        Self::with_side(slot, Side::new(side), options)
+    }
+
+    /// The same with a side folder that was chosen by hand.
+    pub fn with_side(slot: S, side: Side, options: Options) -> Self {
         Self {
             slot,
             lives: side.lives(),
@@ -89,6 +102,7 @@ impl<S: Slot> FileStore<S> {
             watches: Watches::default(),
             bell: Bell::default(),
             listener: OnceLock::new(),
+            holding: OnceLock::new(),
             options,
         }
     }
@@ -128,10 +142,15 @@ impl<S: Slot> FileStore<S> {
     }
 
     /// Begins to hear what other programs do to the lock: whatever they do rings our bell.
-    pub(crate) fn listen(&self, life: &Life) {
-        self.listener.get_or_init(|| {
+    pub(crate) fn listen(&self, life: &Life, as_: Listening) {
+        let (listener, listen) = match as_ {
+            Listening::Waiter => (&self.listener, self.slot.heard()),
+            Listening::Holder => (&self.holding, Listen::Everything),
+        };
+        listener.get_or_init(|| {
             let (lives, life) = (self.lives.clone(), life.id().clone());
-            Listener::start(self.slot.place(), move || bell::ring(&lives, &life)).ok()
+            let ring = move || bell::ring(&lives, &life);
+            Listener::start(self.slot.place(), listen, ring).ok()
         });
     }
 
@@ -204,6 +223,7 @@ impl<S: Slot> FileStore<S> {
             lives: &self.lives,
             now: &now,
             us: self.life.get().map(Life::id),
+            removal: self.slot.removal(),
         };
         let (state, lost) = match self.side.load()? {
             Loaded::Known(state) => (state, false),

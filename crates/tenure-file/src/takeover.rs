@@ -46,6 +46,12 @@ pub fn swap(slot: &impl Slot, next: &Path, judged: &Mark) -> io::Result<Taken> {
             "the prepared lock is gone",
         ));
     };
+    // Once more at the last moment: what is not touched need not be given back.
+    match slot.read(slot.place()) {
+        None => return Ok(Taken::Missing),
+        Some(there) if there.mark != *judged => return Ok(Taken::Different),
+        Some(_) => {}
+    }
     if !atomic::exchange(next, slot.place())? {
         return Ok(Taken::Missing);
     }

@@ -19,7 +19,7 @@ use crate::history;
 use crate::side::{Ending, Kept, State};
 use crate::slot::Slot;
 use crate::step::Step;
-use crate::store::FileStore;
+use crate::store::{FileStore, Listening};
 use crate::view::{Reader, Seen, Standing};
 
 /// How often to look again when other programs change the lock under our hands.
@@ -134,9 +134,12 @@ impl<S: Slot> Store for FileStore<S> {
         self.check_key(key)?;
         let place = self.slot.place();
         if !self.slot.may_discard(place) {
-            let what = format!("{} is not what a lock is: it is a folder", place.display());
+            let what = format!(
+                "{} is not what a lock is, and may be somebody's work",
+                place.display()
+            );
             return Err(StoreError::new(ErrorKind::NotAStore, what)
-                .fix("look what is in it, and move it away by hand"));
+                .fix("look what it is, and move it away by hand"));
         }
         let (answer, _) = self.write(|step| {
             step.persevere(|step| {
@@ -227,7 +230,15 @@ impl<S: Slot> Store for FileStore<S> {
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         let life = self.life()?;
-        self.listen(life);
+        // Only whoever holds the key has nobody ahead.
+        self.listen(
+            life,
+            if watched.ahead.is_empty() {
+                Listening::Holder
+            } else {
+                Listening::Waiter
+            },
+        );
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.bell.generation();
         if self.revision(self.side.revision()) != watched.seen {

@@ -5,6 +5,7 @@
 //! | a grant | its lock | the grant |
 //! | a grant kept by a process that runs it (a life) | nothing | the grant, while that life beats: its holder puts the lock back |
 //! | a grant tied to a process that knows nothing of it | nothing | it was released outside tenure |
+//! | a grant of a protocol where a removal is a loss ([`Removal::Loss`]) | nothing | nothing; ours was ended by force |
 //! | a grant | something that can't be understood | the grant; once it is dead, malformed |
 //! | a grant | somebody else's lock | that; ours was ended by force |
 //! | none | a lock | that |
@@ -17,7 +18,7 @@ use tenure_core::{
 use tenure_host::{LifeFolder, liveness};
 
 use crate::side::{Ending, Kept, State};
-use crate::slot::{Found, Mark, Proof};
+use crate::slot::{Found, Mark, Proof, Removal};
 
 /// Where the reader stands.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) now: &'a Moment,
     /// Our own life, which needs no probing.
     pub(crate) us: Option<&'a LifeId>,
+    /// What it means that somebody removed a lock of ours.
+    pub(crate) removal: Removal,
 }
 
 /// What is at the place of the lease that counts.
@@ -101,10 +104,20 @@ impl Reader<'_> {
             (Some((kept, _)), Some(found)) => {
                 let evidence = Evidence::Forced {
                     by: found.lease.holder.id.clone(),
-                    reason: Some("by writing the lock file outside tenure".into()),
+                    reason: Some(match self.removal {
+                        Removal::Mistake => "by writing the lock file outside tenure".into(),
+                        Removal::Loss => "by putting another lock in its place".into(),
+                    }),
                 };
                 let over = Some((kept.clone(), Ending::Proven(evidence)));
                 (Some(self.at_place(found)), over)
+            }
+            (Some((kept, _)), None) if self.removal == Removal::Loss => {
+                let evidence = Evidence::Forced {
+                    by: HolderId::unreadable(),
+                    reason: Some("by removing the lock outside tenure".into()),
+                };
+                (None, Some((kept.clone(), Ending::Proven(evidence))))
             }
             (Some((kept, lease)), None) => match lease.holder.binding {
                 Binding::Life { .. } => (Some(self.ours(lease, Standing::Missing)), None),

@@ -3,8 +3,9 @@
 //! It is inotify on the folder, for one name in it. A store listens only to what other programs do:
 //! tenure's own processes ring the one that can go on, and all the others may sleep. What tenure
 //! does can be told apart: it links a new lock (never writes into it), and renames an old one away
-//! (never unlinks it). A program that renames the lock away, too, is heard only by those who listen to
-//! everything; the others find out when they look again.
+//! (never unlinks it); a lock that is a folder it renames both ways, where others make and remove
+//! theirs. A program that renames the lock away, too, is heard only by those who listen to
+//! everything, as holders do; the others find out when they look again.
 
 use std::ffi::OsString;
 use std::io;
@@ -43,6 +44,8 @@ pub enum Listen {
     Everything,
     /// What other programs do. A takeover by tenure is heard as well.
     Others,
+    /// The same where the lock is a folder: it is made and removed by others, and moved by tenure.
+    OtherFolders,
 }
 
 /// Hears what happens to one name in a folder.
@@ -72,14 +75,14 @@ impl PlaceWatch {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let others = WatchFlags::CLOSE_WRITE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_TO
+        let always = WatchFlags::DELETE
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
+        let others = always | WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO;
         let flags = match listen {
             Listen::Others => others,
+            Listen::OtherFolders => always | WatchFlags::CREATE,
             Listen::Everything => others | WatchFlags::CREATE | WatchFlags::MOVED_FROM,
         };
         inotify::add_watch(&inotify, folder, flags)?;
@@ -136,9 +139,13 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Calls `heard` whenever another program did something to the place.
-    pub(crate) fn start(place: &Path, heard: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let watch = PlaceWatch::on(place, Listen::Others)?;
+    /// Calls `heard` whenever something happened to the place that is listened to.
+    pub(crate) fn start(
+        place: &Path,
+        listen: Listen,
+        heard: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let watch = PlaceWatch::on(place, listen)?;
         let (ended, until) = pipe_with(PipeFlags::CLOEXEC)?;
         std::thread::Builder::new()
             .name("listen".into())
@@ -207,7 +214,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("lock");
         let (tell, told) = std::sync::mpsc::channel();
-        let listener = Listener::start(&place, move || tell.send(()).unwrap()).unwrap();
+        let listener =
+            Listener::start(&place, Listen::Others, move || tell.send(()).unwrap()).unwrap();
         std::fs::write(&place, "x").unwrap();
         told.recv_timeout(std::time::Duration::from_secs(20))
             .unwrap();

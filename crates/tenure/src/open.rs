@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
-use tenure_file::ExclusiveStore;
+use tenure_file::{ExclusiveStore, MkdirStore, Slot};
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
@@ -22,6 +22,7 @@ use crate::tasks::AnyTask;
 /// assert!(StoreUrl::parse("sqlite:.tenure/tenure.db").is_ok());
 /// assert!(StoreUrl::parse("steroids:.steroids/steroids.db").is_ok());
 /// assert!(StoreUrl::parse("exclusive:.beads").is_ok());
+/// assert!(StoreUrl::parse("mkdir:.bilu/storage/lock").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum StoreUrl {
     Steroids(PathBuf),
     /// The exclusive lock of a database's folder.
     Exclusive(PathBuf),
+    /// The mkdir lock of a board: the lock folder itself.
+    Mkdir(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -40,7 +43,8 @@ pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(
         "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
-         steroids:PATH, for example steroids:.steroids/steroids.db, or exclusive:DIR, for example exclusive:.beads"
+         steroids:PATH, for example steroids:.steroids/steroids.db, exclusive:DIR, for example exclusive:.beads, \
+         or mkdir:DIR, for example mkdir:.bilu/storage/lock"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
@@ -50,7 +54,10 @@ pub enum BadUrl {
     )]
     NoPlace(String),
     /// The same where the place is a folder.
-    #[error("{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads")]
+    #[error(
+        "{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads, \
+         or mkdir:DIR, for example mkdir:.bilu/storage/lock"
+    )]
     NoFolder(String),
 }
 
@@ -61,8 +68,9 @@ impl StoreUrl {
             Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
             Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
-            Some(("exclusive", "")) => Err(BadUrl::NoFolder(text.to_owned())),
+            Some(("exclusive" | "mkdir", "")) => Err(BadUrl::NoFolder(text.to_owned())),
             Some(("exclusive", dir)) => Ok(Self::Exclusive(PathBuf::from(dir))),
+            Some(("mkdir", dir)) => Ok(Self::Mkdir(PathBuf::from(dir))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -74,6 +82,7 @@ impl fmt::Display for StoreUrl {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
             Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
+            Self::Mkdir(dir) => write!(f, "mkdir:{}", dir.display()),
         }
     }
 }
@@ -100,6 +109,7 @@ impl Tenure {
                 ..Self::open_sqlite(path, config, SqliteStore::open_foreign)?
             }),
             StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
+            StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
         }
     }
 
@@ -134,12 +144,8 @@ impl Tenure {
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = tenure_file::Options {
-            clock: Arc::clone(&clock),
-            history_age: config.history.max_age,
-            history_events: config.history.max_events,
-            queue_grace: config.locking.queue_grace,
             version: version.map(str::to_owned),
-            ..tenure_file::Options::default()
+            ..file_options(&clock, &config)
         };
         Ok(Self {
             store: Arc::new(ExclusiveStore::open(dir, options)?),
@@ -147,6 +153,21 @@ impl Tenure {
             clock,
             config,
             identity: identity(dir),
+        })
+    }
+
+    fn open_mkdir(place: &Path, config: Config) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let store = MkdirStore::open(place, file_options(&clock, &config))?;
+        // The lock is there only while it is held: what stays the same is its path.
+        let path = store.slot().place().as_os_str().as_encoded_bytes();
+        let identity = format!("{:x}", tenure_file::slot::digest(path));
+        Ok(Self {
+            store: Arc::new(store),
+            tasks: None,
+            clock,
+            config,
+            identity,
         })
     }
 
@@ -188,6 +209,17 @@ impl Tenure {
     /// Begins to ask for a key.
     pub fn ask(&self, key: &str) -> Result<Ask<'_>, Error> {
         Ok(Ask::new(self, Key::parse(key)?))
+    }
+}
+
+/// How a lock that is a file is set up.
+fn file_options(clock: &Arc<dyn Clock>, config: &Config) -> tenure_file::Options {
+    tenure_file::Options {
+        clock: Arc::clone(clock),
+        history_age: config.history.max_age,
+        history_events: config.history.max_events,
+        queue_grace: config.locking.queue_grace,
+        ..tenure_file::Options::default()
     }
 }
 

@@ -1,0 +1,34 @@
+//! Tasks by status, for a view: [`columns`].
+
+use std::cmp::Reverse;
+
+use crate::config::Config;
+use crate::task::Task;
+
+/// A status and its tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column<'a> {
+    /// The status.
+    pub status: &'a str,
+    /// Its tasks, the most important first.
+    pub tasks: Vec<&'a Task>,
+}
+
+/// One column for each status that some task has, the lightest first.
+pub fn columns<'a>(config: &'a Config, tasks: &'a [Task]) -> Vec<Column<'a>> {
+    let column = |status: &'a str| {
+        let mut tasks: Vec<&Task> = tasks
+            .iter()
+            .filter(|task| task.status.as_str() == status)
+            .collect();
+        // The order of the files stays among equals.
+        tasks.sort_by_key(|task| Reverse(task.weight));
+        Column { status, tasks }
+    };
+    config
+        .statuses()
+        .iter()
+        .map(|level| column(&level.name))
+        .filter(|column| !column.tasks.is_empty())
+        .collect()
+}

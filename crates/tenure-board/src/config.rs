@@ -1,0 +1,254 @@
+//! Statuses, priorities and kinds, as `config.json` names them: [`Config`].
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{BoardError, unreadable};
+
+/// The status of a task that has none, if there is such a status.
+const FIRST_STATUS: &str = "TODO";
+/// The same for its priority.
+const USUAL_PRIORITY: &str = "MEDIUM";
+/// The same for its kind.
+const USUAL_KIND: &str = "task";
+
+/// A status or priority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    /// Its name, as it is written into files.
+    pub name: String,
+    /// Where it stands among the others.
+    pub weight: i64,
+}
+
+impl Level {
+    /// The names of some of them, for people.
+    pub fn names(levels: &[Self]) -> String {
+        let names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// What a board knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// By weight, the lightest first.
+    statuses: Vec<Level>,
+    /// By weight, the heaviest first.
+    priorities: Vec<Level>,
+    kinds: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    statuses: Option<Map<String, Value>>,
+    #[serde(default)]
+    priorities: Option<Map<String, Value>>,
+    #[serde(default)]
+    kind: Option<Map<String, Value>>,
+}
+
+impl Config {
+    /// Reads it. The first thing that is wrong with it is the error.
+    pub fn read(path: &Path) -> Result<Self, BoardError> {
+        let bytes = fs::read(path).map_err(unreadable(path))?;
+        Self::parse(path, &bytes)
+    }
+
+    /// The same for bytes that were read already; `path` is for the words.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, BoardError> {
+        let bad = |line: usize, what: String| BoardError::BadConfig {
+            path: path.to_owned(),
+            line,
+            what,
+        };
+        let raw: Raw = serde_json::from_slice(bytes).map_err(|error| {
+            let what = format!("it is not the JSON of a config: {error}");
+            bad(error.line().max(1), what)
+        })?;
+        let mut levels = [Vec::new(), Vec::new()];
+        let maps = [("statuses", raw.statuses), ("priorities", raw.priorities)];
+        for ((key, map), levels) in maps.into_iter().zip(&mut levels) {
+            let map = map.filter(|map| !map.is_empty()).ok_or_else(|| {
+                let example = format!("add \"{key}\": {{ \"NAME\": 1 }}");
+                bad(1, format!("it names no {key}: {example}"))
+            })?;
+            for (name, weight) in map {
+                let line = line_of(bytes, &name);
+                let weight = weight.as_i64().ok_or_else(|| {
+                    bad(
+                        line,
+                        format!("the weight of {name:?} in {key} is no whole number"),
+                    )
+                })?;
+                let taken = levels.iter().find(|level: &&Level| {
+                    level.weight == weight || key_of(&level.name) == key_of(&name)
+                });
+                if let Some(level) = taken {
+                    let what = format!(
+                        "{name:?} and {:?} in {key} have one weight or one name: each needs its own",
+                        level.name
+                    );
+                    return Err(bad(line, what));
+                }
+                levels.push(Level { name, weight });
+            }
+        }
+        let [mut statuses, mut priorities] = levels;
+        statuses.sort_by_key(|level| level.weight);
+        priorities.sort_by_key(|level| std::cmp::Reverse(level.weight));
+        let kinds = raw.kind.unwrap_or_default().into_iter();
+        let kinds: Vec<String> = kinds.map(|(name, _)| name).collect();
+        if kinds.is_empty() {
+            let what = "it names no kind: add \"kind\": { \"task\": \"Task\" }";
+            return Err(bad(1, what.into()));
+        }
+        Ok(Self {
+            statuses,
+            priorities,
+            kinds,
+        })
+    }
+
+    /// The statuses, the lightest first.
+    pub fn statuses(&self) -> &[Level] {
+        &self.statuses
+    }
+
+    /// The priorities, the heaviest first.
+    pub fn priorities(&self) -> &[Level] {
+        &self.priorities
+    }
+
+    /// The kinds.
+    pub fn kinds(&self) -> &[String] {
+        &self.kinds
+    }
+
+    /// The status that a text means: `in progress` and `In-Progress` are `INPROGRESS`.
+    pub fn status(&self, text: &str) -> Option<&Level> {
+        level(&self.statuses, text)
+    }
+
+    /// The priority that a text means.
+    pub fn priority(&self, text: &str) -> Option<&Level> {
+        level(&self.priorities, text)
+    }
+
+    /// The kind that a text means.
+    pub fn kind(&self, text: &str) -> Option<&str> {
+        let wanted = key_of(text);
+        let kind = self.kinds.iter().find(|kind| key_of(kind) == wanted);
+        kind.map(String::as_str)
+    }
+
+    /// What a task without a status that is known counts as.
+    pub fn first_status(&self) -> &str {
+        default(&self.statuses, FIRST_STATUS)
+    }
+
+    /// The same for its priority.
+    pub fn usual_priority(&self) -> &str {
+        default(&self.priorities, USUAL_PRIORITY)
+    }
+
+    /// The same for its kind.
+    pub fn usual_kind(&self) -> &str {
+        self.kind(USUAL_KIND)
+            .or_else(|| self.kinds.first().map(String::as_str))
+            .unwrap_or(USUAL_KIND)
+    }
+}
+
+fn level<'a>(levels: &'a [Level], text: &str) -> Option<&'a Level> {
+    let wanted = key_of(text);
+    levels.iter().find(|level| key_of(&level.name) == wanted)
+}
+
+fn default<'a>(levels: &'a [Level], usual: &'a str) -> &'a str {
+    let found = level(levels, usual).or_else(|| levels.first());
+    found.map_or(usual, |level| level.name.as_str())
+}
+
+/// What a name is told apart by: no letter case, no gaps, and both spellings of one word.
+fn key_of(name: &str) -> String {
+    let letters = name
+        .chars()
+        .filter(|c| !c.is_whitespace() && !"-_".contains(*c));
+    let key: String = letters.flat_map(char::to_uppercase).collect();
+    if key == "CANCELED" {
+        "CANCELLED".into()
+    } else {
+        key
+    }
+}
+
+/// The line on which a key is first written.
+fn line_of(bytes: &[u8], name: &str) -> usize {
+    let quoted = format!("\"{name}\"");
+    let text = String::from_utf8_lossy(bytes);
+    text.find(&quoted)
+        .and_then(|at| text.get(..at))
+        .map_or(1, |before| before.matches('\n').count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let config = Config::parse(Path::new("config.json"), text.as_bytes());
+        config.map_err(|error| error.to_string())
+    }
+
+    const SMALL: &str = r#"{"statuses": {"DONE": 4, "IN PROGRESS": 2, "CANCELLED": 9},
+        "priorities": {"LOW": 1, "HIGH": 8}, "kind": {"bug": "Bug"}}"#;
+
+    #[test]
+    fn a_name_is_known_in_any_spelling_and_written_in_one() {
+        let config = parse(SMALL).unwrap();
+        for text in ["in progress", "INPROGRESS", "In-Progress", " in_progress "] {
+            assert_eq!(config.status(text).unwrap().name, "IN PROGRESS", "{text}");
+        }
+        assert_eq!(config.status("canceled").unwrap().weight, 9);
+        assert_eq!(config.status("TODO"), None);
+        assert_eq!(config.kind("BUG"), Some("bug"));
+        let names: Vec<_> = config
+            .priorities()
+            .iter()
+            .map(|p| p.name.as_str())
+            .collect();
+        assert_eq!(names, ["HIGH", "LOW"]);
+        assert_eq!(config.first_status(), "IN PROGRESS");
+        assert_eq!(config.usual_kind(), "bug");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, words) in [
+            ("", "config.json:1: it is not the JSON of a config"),
+            ("{\n\n}x", "config.json:3: it is not"),
+            ("{}", "names no statuses"),
+            ("{\"statuses\":{\"A\":1}}", "names no priorities"),
+            (
+                "{\"statuses\":{\n\"A\":\"x\"}}",
+                "config.json:2: the weight of \"A\"",
+            ),
+            (
+                "{\"statuses\":{\"A\":1,\n\"B\":1}}",
+                "config.json:2: \"B\" and \"A\"",
+            ),
+            (
+                "{\"statuses\":{\"A\":1},\"priorities\":{\"A\":1}}",
+                "names no kind",
+            ),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{text:?}: {error}");
+        }
+    }
+}

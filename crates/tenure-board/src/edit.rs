@@ -1,0 +1,167 @@
+//! Putting another value into a section, and adding sections: bytes in, bytes out.
+
+use crate::document::{Document, Section};
+
+/// Why a value can't be put there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// There is no such section.
+    #[error("it has no section \"# {}\": add it with its value on the next line, or let tenure board migrate do it", .0.name())]
+    NoSection(Section),
+}
+
+/// The file with another value in a section, and not one other byte changed. A section that has no value
+/// yet gets a line for it.
+///
+/// ```
+/// use tenure_board::edit::set;
+/// use tenure_board::{Document, Section};
+///
+/// let file = b"# T\r\n# Status\r\n  TODO \r\nnot mine: # Status\r\n";
+/// let edited = set(&Document::parse(file), Section::Status, "DONE").unwrap();
+/// assert_eq!(edited, b"# T\r\n# Status\r\n  DONE \r\nnot mine: # Status\r\n");
+/// ```
+pub fn set(document: &Document<'_>, section: Section, value: &str) -> Result<Vec<u8>, EditError> {
+    let found = document
+        .section(section)
+        .ok_or(EditError::NoSection(section))?;
+    let (at, text) = if let Some(old) = &found.value {
+        (old.bytes.clone(), value.to_owned())
+    } else {
+        let end = found.heading.bytes.end;
+        let line_end = document.line_end();
+        let is_last = document.bytes().get(end.saturating_sub(1)) != Some(&b'\n');
+        let text = if is_last {
+            format!("{line_end}{value}")
+        } else {
+            format!("{value}{line_end}")
+        };
+        (end..end, text)
+    };
+    let mut edited = document.bytes().to_vec();
+    edited.splice(at, text.bytes());
+    Ok(edited)
+}
+
+/// What a section that is missing is to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Which.
+    pub section: Section,
+    /// Its lines.
+    pub lines: Vec<String>,
+}
+
+/// The file with sections added at its end, and not one byte of it changed.
+pub fn add(document: &Document<'_>, missing: &[Missing]) -> Vec<u8> {
+    let line_end = document.line_end();
+    let mut edited = document.bytes().to_vec();
+    for missing in missing {
+        if !edited.is_empty() && !edited.ends_with(b"\n") {
+            edited.extend(line_end.bytes());
+        }
+        let heading = format!("# {}", missing.section.name());
+        for line in ["", heading.as_str()]
+            .into_iter()
+            .chain(missing.lines.iter().map(String::as_str))
+        {
+            edited.extend(line.bytes());
+            edited.extend(line_end.bytes());
+        }
+    }
+    edited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edited(file: &str, value: &str) -> String {
+        let document = Document::parse(file.as_bytes());
+        String::from_utf8(set(&document, Section::Status, value).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_section_without_a_value_gets_one_where_it_belongs() {
+        assert_eq!(
+            edited("# T\n# Status\n# Kind\nbug", "X"),
+            "# T\n# Status\nX\n# Kind\nbug"
+        );
+        assert_eq!(edited("# T\r\n# Status", "X"), "# T\r\n# Status\r\nX");
+        assert_eq!(edited("# T\n# Status\n", "X"), "# T\n# Status\nX\n");
+        assert_eq!(edited("# T\n# Status\n\n\n", "X"), "# T\n# Status\nX\n\n\n");
+    }
+
+    #[test]
+    fn a_file_without_the_section_is_not_guessed_at() {
+        let error = set(&Document::parse(b"# T\nStatus\n"), Section::Status, "X").unwrap_err();
+        assert!(
+            error.to_string().contains("no section \"# Status\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn sections_are_added_in_the_way_of_the_file() {
+        let missing = [
+            Missing {
+                section: Section::Status,
+                lines: vec!["TODO".into()],
+            },
+            Missing {
+                section: Section::Tags,
+                lines: vec![],
+            },
+        ];
+        let added = |file: &str| {
+            String::from_utf8(add(&Document::parse(file.as_bytes()), &missing)).unwrap()
+        };
+        assert_eq!(added("# T\nx"), "# T\nx\n\n# Status\nTODO\n\n# Tags\n");
+        assert_eq!(
+            added("# T\r\n"),
+            "# T\r\n\r\n# Status\r\nTODO\r\n\r\n# Tags\r\n"
+        );
+    }
+
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let words = prop_oneof![
+            Just(b"# Status".to_vec()),
+            Just(b"#\tStatus ".to_vec()),
+            Just(b"# Priority".to_vec()),
+            Just(b"# Other".to_vec()),
+            Just(b"- item".to_vec()),
+            Just(b"   ".to_vec()),
+            prop::collection::vec(any::<u8>(), 0..12),
+        ];
+        let ends = prop_oneof![Just("\n"), Just("\r\n"), Just("")];
+        (words, ends).prop_map(|(words, end)| [&words, end.as_bytes()].concat())
+    }
+
+    proptest! {
+        /// An edit, looked at as bytes alone: what is before and after the value is what it was, the
+        /// value can be read back, and putting the old one back gives the old file.
+        #[test]
+        fn nothing_but_the_value_changes(lines in prop::collection::vec(line(), 0..14)) {
+            let file = lines.concat();
+            let document = Document::parse(&file);
+            let Ok(new) = set(&document, Section::Status, "NEWVALUE") else {
+                prop_assert!(document.section(Section::Status).is_none());
+                return Ok(());
+            };
+            let again = Document::parse(&new);
+            prop_assert_eq!(again.value(Section::Status).unwrap(), "NEWVALUE");
+            prop_assert_eq!(again.value(Section::Priority), document.value(Section::Priority));
+            prop_assert_eq!(again.title(), document.title());
+            let at = new.windows(8).position(|bytes| bytes == b"NEWVALUE").unwrap();
+            let before = at.min(file.len());
+            prop_assert_eq!(&new[..before], &file[..before]);
+            if let Some(old) = document.section(Section::Status).unwrap().value.clone() {
+                prop_assert_eq!(&new[at + 8..], &file[old.bytes.end..]);
+                let mut back = new.clone();
+                back.splice(at..at + 8, file[old.bytes].iter().copied());
+                prop_assert_eq!(back, file);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `tenure board list`: the tasks, as a table or by status.
+
+use serde_json::{Value, json};
+use tenure_board::{Board, Config, Level, Task, load};
+
+use super::{kanban, unusable};
+use crate::answer::{Answer, Failure};
+use crate::args::board::{Field, View};
+use crate::exit::Exit;
+use crate::fit;
+use crate::table::Table;
+
+pub(super) fn list(
+    board: &Board,
+    view: View,
+    filter: Option<(Field, String)>,
+) -> Result<Answer, Failure> {
+    let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
+    let mut tasks = load::tasks(board, &config).map_err(|error| unusable(&error))?;
+    if let Some((field, value)) = filter {
+        let wanted = meant(&config, field, &value)?;
+        tasks.retain(|task| has(task, field, &wanted));
+    }
+    let data = json!({
+        "board": board.folder(),
+        "tasks": tasks.iter().map(task_json).collect::<Vec<_>>(),
+    });
+    let text = match view {
+        View::Tsv => records(&tasks),
+        View::Table | View::Kanban if tasks.is_empty() => "No tasks.".to_owned(),
+        View::Table => table(&tasks),
+        View::Kanban => kanban::kanban(&config, &tasks, fit::terminal_width()),
+    };
+    Ok(Answer::new(data, text))
+}
+
+/// The value that somebody filters by, as the settings write it.
+fn meant(config: &Config, field: Field, value: &str) -> Result<String, Failure> {
+    let (known, all) = match field {
+        Field::Status => (
+            config.status(value).map(|level| level.name.clone()),
+            Level::names(config.statuses()),
+        ),
+        Field::Priority => (
+            config.priority(value).map(|level| level.name.clone()),
+            Level::names(config.priorities()),
+        ),
+        Field::Kind => (
+            config.kind(value).map(str::to_owned),
+            config.kinds().join(", "),
+        ),
+        Field::Tag => return Ok(value.to_owned()),
+    };
+    known.ok_or_else(|| {
+        let message = format!("--filter-value {value}: config.json knows {all}");
+        Failure::new(Exit::Usage, "UNKNOWN_VALUE", message)
+    })
+}
+
+fn has(task: &Task, field: Field, wanted: &str) -> bool {
+    match field {
+        Field::Status => task.status.as_str() == wanted,
+        Field::Priority => task.priority.as_str() == wanted,
+        Field::Kind => task.kind.as_str() == wanted,
+        Field::Tag => {
+            let wanted = wanted.to_lowercase();
+            task.tags.iter().any(|tag| tag.to_lowercase() == wanted)
+        }
+    }
+}
+
+fn table(tasks: &[Task]) -> String {
+    let mut table = Table::new(&["ID", "STATUS", "PRIORITY", "KIND", "TITLE", "TAGS"]);
+    for task in tasks {
+        table.row([
+            task.id.as_str(),
+            task.status.as_str(),
+            task.priority.as_str(),
+            task.kind.as_str(),
+            task.title.as_str(),
+            &task.tags.join(","),
+        ]);
+    }
+    table.text()
+}
+
+fn records(tasks: &[Task]) -> String {
+    let records: Vec<String> = tasks.iter().map(Task::record).collect();
+    records.join("\n")
+}
+
+fn task_json(task: &Task) -> Value {
+    json!({
+        "id": task.id,
+        "title": task.title,
+        "description": task.description,
+        "status": task.status.as_str(),
+        "priority": task.priority.as_str(),
+        "weight": task.weight,
+        "kind": task.kind.as_str(),
+        "tags": task.tags,
+        "dependsOn": task.depends_on,
+        "path": task.path,
+        "link": task.link(),
+    })
+}

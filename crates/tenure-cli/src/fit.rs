@@ -1,0 +1,105 @@
+//! Texts cut and filled up to a width, in columns of a terminal: a wide character or an emoji takes two.
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// The width of a terminal that does not tell.
+const USUAL: usize = 80;
+
+/// How wide standard output is.
+pub(crate) fn terminal_width() -> usize {
+    let told = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let told = told.map(|size| usize::from(size.ws_col));
+    let set = || std::env::var("COLUMNS").ok()?.parse().ok();
+    told.filter(|width| *width > 0)
+        .or_else(set)
+        .filter(|width| *width > 0)
+        .unwrap_or(USUAL)
+}
+
+/// How wide a text is.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// A text that can be shown on one line, whatever is in it.
+pub(crate) fn flat(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// A text that is cut to a width, with a mark that it was.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let mut cut = String::new();
+    for piece in text.graphemes(true) {
+        if width(&cut) + width(piece) + 1 > most {
+            break;
+        }
+        cut.push_str(piece);
+    }
+    if most > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+/// A text that is filled up to a width.
+pub(crate) fn filled(text: &str, least: usize) -> String {
+    let missing = least.saturating_sub(width(text));
+    format!("{text}{}", " ".repeat(missing))
+}
+
+/// A text broken into lines of a width, between words where that goes; at most so many, the last one cut.
+pub(crate) fn wrapped(text: &str, most: usize, lines: usize) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        // Beyond the last line there is nothing to go on to: it is cut in the end.
+        let is_last = all.len() == lines;
+        match all.last_mut() {
+            Some(line) if is_last || width(line) + 1 + width(word) <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => all.push(word.to_owned()),
+        }
+    }
+    all.iter().map(|line| cut(line, most)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_characters_and_emoji_count_as_what_they_take() {
+        assert_eq!(width("日本"), 4);
+        assert_eq!(width("🚀"), 2);
+        assert_eq!(width("e\u{301}"), 1);
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("👩‍💻 works", 4), "👩‍💻 …");
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abc", 0), "");
+        for text in [
+            "日本語の長い題",
+            "🚀🚀🚀🚀",
+            "plain text",
+            "e\u{301}e\u{301}e\u{301}",
+        ] {
+            for most in 0..12 {
+                assert!(width(&cut(text, most)) <= most, "{text} {most}");
+                assert_eq!(width(&filled(&cut(text, most), 12)), 12);
+            }
+        }
+    }
+
+    #[test]
+    fn lines_break_between_words_and_the_last_is_cut() {
+        assert_eq!(wrapped("one two three", 7, 3), ["one two", "three"]);
+        assert_eq!(wrapped("one two three four", 7, 2), ["one two", "three …"]);
+        assert_eq!(wrapped("unbreakable", 5, 2), ["unbr…"]);
+        assert!(wrapped("", 5, 2).is_empty());
+    }
+}

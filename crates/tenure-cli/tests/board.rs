@@ -1,0 +1,415 @@
+//! `tenure board`: what each command says and does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+mod board_project;
+mod project;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use board_project::{LOCK, empty, hold_as_shell, litter, release_as_shell, sample, task, text};
+use project::Project;
+
+#[test]
+fn the_board_is_found_from_everywhere_below_it() {
+    let project = sample();
+    fs::create_dir_all(project.path("deep/er")).unwrap();
+    for folder in [".", "deep/er", ".bilu/board/tasks"] {
+        let said = project
+            .call("board list --json")
+            .within(project.path(folder))
+            .end();
+        let json = said.exits(0).json();
+        assert_eq!(json["data"]["tasks"].as_array().unwrap().len(), 2);
+    }
+    let nowhere = Project::uninitialised();
+    nowhere
+        .tenure("board list")
+        .fails(3, &["no .bilu/board and no src/board", "--dir"]);
+    nowhere.tenure("board list --dir x").fails(3, &["--dir x"]);
+    nowhere
+        .tenure("board list --store sqlite:x")
+        .fails(2, &["--dir"]);
+}
+
+#[test]
+fn the_lock_is_the_same_wherever_the_command_is_started_and_in_both_layouts() {
+    for (board, lock) in [
+        (".bilu/board", ".bilu/storage/lock"),
+        ("src/board", "src/board/storage/lock"),
+    ] {
+        let project = Project::uninitialised();
+        fs::create_dir_all(project.path(board).join("tasks")).unwrap();
+        let config = sample().read(".bilu/board/config.json");
+        project.write(&format!("{board}/config.json"), &config);
+        project.write(&format!("{board}/tasks/1.md"), &text("T", "TODO", "HIGH"));
+        fs::create_dir_all(project.path(lock)).unwrap();
+        let path = project.path(lock).canonicalize().unwrap();
+        let busy = format!("tenure board: error: lock busy: {}\n", path.display());
+        let writers = [
+            "board set-status 1 DONE",
+            "board set-priority 1 LOW",
+            "board rebuild-index --write",
+            "board migrate",
+        ];
+        project.write(&format!("{board}/default.json"), "[]");
+        for folder in [".", board, &format!("{board}/tasks")] {
+            for writer in writers {
+                let call = project.call(&format!("{writer} --timeout 0"));
+                let said = call.within(project.path(folder)).end().exits(1);
+                assert!(said.err.starts_with(&busy), "{said:?}");
+            }
+        }
+        for reader in [
+            "list",
+            "validate",
+            "rebuild-index --dry-run",
+            "migrate --dry-run",
+        ] {
+            project.tenure(&format!("board {reader}")).exits(0);
+        }
+    }
+}
+
+#[test]
+fn the_other_tools_spellings_work() {
+    let project = sample();
+    for (theirs, ours) in [
+        ("--list", "list"),
+        ("--validate", "validate"),
+        (
+            "--list --filter status --filter-value todo",
+            "list --filter status --filter-value todo",
+        ),
+        (
+            "--filter=status --filter-value=todo -l",
+            "list -f status --filter-value TODO",
+        ),
+        ("--rebuild-index --dry-run", "rebuild-index --dry-run"),
+    ] {
+        let [theirs, ours] =
+            [theirs, ours].map(|words| project.tenure(&format!("board {words}")).exits(0));
+        assert_eq!(theirs.out, ours.out);
+    }
+    project.tenure("board --rebuild-index --write").exits(0);
+    assert!(project.path(".bilu/board/default.json").exists());
+    project
+        .tenure("board --rebuild-index")
+        .fails(2, &["--write", "--dry-run"]);
+    project.tenure("board --list --validate").exits(2);
+    project
+        .tenure("board --list --filter status")
+        .fails(2, &["--filter-value"]);
+}
+
+#[test]
+fn tasks_are_filtered_by_what_they_say() {
+    let project = sample();
+    project.write(&task("03-x"), &text("Third", "in progress", "low"));
+    let ids = |filter: &str| -> Vec<String> {
+        let said = project
+            .tenure(&format!("board list --json {filter}"))
+            .exits(0)
+            .json();
+        let tasks = said["data"]["tasks"].as_array().unwrap().clone();
+        tasks
+            .iter()
+            .map(|task| task["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids("").len(), 3);
+    assert_eq!(
+        ids("--filter status --filter-value inprogress"),
+        ["02-break-a-stale-lock", "03-x"]
+    );
+    assert_eq!(ids("--filter priority --filter-value LOW"), ["03-x"]);
+    assert_eq!(
+        ids("--filter kind --filter-value Bug"),
+        ["02-break-a-stale-lock"]
+    );
+    assert_eq!(
+        ids("--filter tag --filter-value TESTING"),
+        ["01-hold-one-lock"]
+    );
+    project
+        .tenure("board list --filter status --filter-value soon")
+        .fails(2, &["soon", "BACKLOG, TODO, INPROGRESS"]);
+    let records = project.tenure("board list --view tsv").exits(0).out;
+    for record in records.lines() {
+        assert_eq!(record.split('\t').count(), 10, "{record}");
+    }
+}
+
+#[test]
+fn an_edit_changes_one_value_and_no_other_byte() {
+    let project = empty();
+    let file = "\u{feff}# Títle \r\n\r\n## Status\r\nnot this\r\n# Description\r\nx\r\n\r\n# Status \r\n\t todo  \r\nmore words\r\n# Status\r\nnot this either\r\n# Priority\r\nHIGH\n# Kind\r\ntask\r\nno end of line";
+    project.write(&task("1"), file);
+    let path = project.path(&task("1"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+    let said = project.tenure("board set-status 1 In-Progress").exits(0);
+    assert_eq!(said.out, "1: status todo -> INPROGRESS\n");
+    let edited = file.replace("\t todo  ", "\t INPROGRESS  ");
+    assert_eq!(project.read(&task("1")), edited);
+    let said = project
+        .tenure("board set-priority 1 low --json")
+        .exits(0)
+        .json();
+    assert_eq!(said["data"]["from"], "HIGH");
+    assert_eq!(said["data"]["to"], "LOW");
+    assert_eq!(project.read(&task("1")), edited.replace("HIGH\n", "LOW\n"));
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o604);
+    assert_eq!(litter(&project), [""; 0]);
+    let said = project.tenure("board set-status 1 inprogress").exits(0);
+    assert_eq!(said.out, "1: status is INPROGRESS already\n");
+    assert!(!project.path(LOCK).exists());
+}
+
+#[test]
+fn bytes_that_are_no_text_are_left_as_they_are() {
+    let project = empty();
+    let file = [
+        b"# \xff\xfe\n# Status\nTODO\n\x00\xc3\x28\n".as_slice(),
+        &[0x80; 9],
+    ]
+    .concat();
+    fs::write(project.path(&task("1")), &file).unwrap();
+    project.tenure("board set-status 1 DONE").exits(0);
+    let edited = fs::read(project.path(&task("1"))).unwrap();
+    let at = file.windows(4).position(|bytes| bytes == b"TODO").unwrap();
+    let wanted = [&file[..at], b"DONE", &file[at + 4..]].concat();
+    assert_eq!(edited, wanted);
+}
+
+#[test]
+fn what_was_typed_wrong_is_told_before_anybody_waits() {
+    let project = sample();
+    fs::create_dir_all(project.path(LOCK)).unwrap();
+    for (words, code, told) in [
+        ("set-status 09 DONE", 4, "no task \"09\""),
+        ("set-status 0 DONE", 2, "several tasks begin with \"0\""),
+        ("set-status 01 SOON", 2, "config.json knows BACKLOG, TODO"),
+        (
+            "set-priority 01 DONE",
+            2,
+            "config.json knows CRITICAL, HIGH",
+        ),
+        ("set-status 01", 2, "STATUS"),
+        ("set-status 01 DONE --timeout soon", 2, "timeout"),
+    ] {
+        project
+            .tenure(&format!("board {words}"))
+            .fails(code, &[told]);
+    }
+    release_as_shell(&project);
+    project.write(&task("01-hold-one-lock"), "# T\nno sections\n");
+    project.tenure("board set-status 01 DONE").fails(
+        1,
+        &["01-hold-one-lock.md", "no section \"# Status\"", "migrate"],
+    );
+    assert!(!project.path(LOCK).exists());
+    project.write(".bilu/board/config.json", "{\n\"statuses\": 1}");
+    project
+        .tenure("board set-status 01 DONE")
+        .fails(1, &["config.json:2:"]);
+}
+
+#[test]
+fn busy_says_who_what_since_when_and_what_to_do() {
+    let project = sample();
+    let us = std::process::id();
+    hold_as_shell(&project, us);
+    project.write(&format!("{LOCK}/ts"), "1700000000\n");
+    let said = project
+        .tenure("board set-status 01 DONE --timeout 0")
+        .exits(1);
+    let path = project.path(LOCK).canonicalize().unwrap();
+    let lines: Vec<_> = said.err.lines().collect();
+    assert_eq!(
+        lines[0],
+        format!("tenure board: error: lock busy: {}", path.display())
+    );
+    assert!(lines[1].contains(&format!("(pid {us} on ")), "{said:?}");
+    assert!(lines[1].contains("since 2023-11-14T22:13:20"), "{said:?}");
+    assert!(lines[1].ends_with(": alive"), "{said:?}");
+    assert_eq!(lines[2], "  it runs: bilu board --edit");
+    assert!(lines[3].contains("--timeout 60"), "{said:?}");
+    let json = project
+        .tenure("board set-status 01 DONE --timeout 0 --json")
+        .exits(1)
+        .json();
+    assert_eq!(json["error"]["code"], "LOCK_BUSY");
+    let details = &json["error"]["details"];
+    assert_eq!(details["pid"], us);
+    assert_eq!(details["verdict"], "alive");
+    assert_eq!(details["path"], path.to_str().unwrap());
+    // One that names nobody.
+    fs::remove_file(project.path(&format!("{LOCK}/pid"))).unwrap();
+    let said = project
+        .tenure("board set-status 01 DONE --timeout 0")
+        .exits(1);
+    assert!(said.err.contains("it names no process"), "{said:?}");
+    let force = said
+        .err
+        .lines()
+        .last()
+        .unwrap()
+        .split_once("tenure locks")
+        .unwrap()
+        .1;
+    assert_eq!(
+        project.read(&task("01-hold-one-lock")),
+        sample().read(&task("01-hold-one-lock"))
+    );
+    // The way out that it names is one.
+    project
+        .shell(&format!("$TENURE locks{force}"))
+        .end()
+        .exits(0);
+    project
+        .tenure("board set-status 01 DONE --timeout 0")
+        .exits(0);
+}
+
+#[test]
+fn the_index_is_made_from_the_tasks_and_written_only_if_it_differs() {
+    let project = sample();
+    let index = ".bilu/board/default.json";
+    project.tenure("board rebuild-index --dry-run").exits(0);
+    assert!(!project.path(index).exists());
+    let said = project
+        .tenure("board rebuild-index --write --json")
+        .exits(0)
+        .json();
+    assert_eq!(said["data"]["changed"], true);
+    assert_eq!(said["data"]["tasks"], 2);
+    let json: serde_json::Value = serde_json::from_str(&project.read(index)).unwrap();
+    assert_eq!(json[0]["title"], "Hold one lock");
+    assert_eq!(json[0]["tags"], serde_json::json!(["backend", "testing"]));
+    assert_eq!(
+        json[1]["depends_on"],
+        serde_json::json!(["01-hold-one-lock"])
+    );
+    assert_eq!(json[1]["link"], "board/tasks/02-break-a-stale-lock.md");
+    let written = project.path(index).metadata().unwrap().modified().unwrap();
+    project.tenure("board rebuild-index --write").exits(0);
+    assert_eq!(
+        project.path(index).metadata().unwrap().modified().unwrap(),
+        written
+    );
+    // What the file does not say, or says wrong, is told.
+    project.write(&task("03"), "# Third\n# Status\nsoon\n");
+    let said = project.tenure("board rebuild-index --write").exits(0);
+    for words in [
+        "unknown status \"soon\": the index says TODO",
+        "no priority: the index says MEDIUM",
+    ] {
+        assert!(said.err.contains(words), "{said:?}");
+    }
+    let before = project.read(index);
+    project.write(&task("04"), "\n# Status\nTODO\n");
+    project
+        .tenure("board rebuild-index --write")
+        .fails(1, &["04.md:1:", "no title", "as it was"]);
+    assert_eq!(project.read(index), before);
+}
+
+/// Trap (e): what is edited while somebody waits to rebuild is in the index.
+#[test]
+fn the_index_is_computed_under_the_lock() {
+    let project = sample();
+    hold_as_shell(&project, std::process::id());
+    let rebuild = project.start("board rebuild-index --write --timeout 60");
+    project::until("the rebuild waits", || {
+        rebuild.err().contains("waiting for board")
+    });
+    let edited = project
+        .read(&task("01-hold-one-lock"))
+        .replace("TODO", "DONE");
+    project.write(&task("01-hold-one-lock"), &edited);
+    release_as_shell(&project);
+    rebuild.ended().exits(0);
+    let json: serde_json::Value =
+        serde_json::from_str(&project.read(".bilu/board/default.json")).unwrap();
+    assert_eq!(json[0]["status"], "DONE");
+}
+
+#[test]
+fn validate_tells_every_problem_with_file_and_line() {
+    let project = sample();
+    let said = project.tenure("board validate").exits(0);
+    assert_eq!(said.out, "The board is fine: 2 tasks.\n");
+    project.write(
+        &task("03"),
+        &text("Third", "SOON", "HIGH").replace("# depends_on\n", "# depends_on\n- nobody\n- 04\n"),
+    );
+    project.write(&task("04"), "# Fourth\n# depends_on\n- 03\n");
+    let said = project.tenure("board validate").exits(1);
+    for line in [
+        ".bilu/board/tasks/03.md:8: unknown status \"SOON\"",
+        ".bilu/board/tasks/03.md:16: it depends on \"nobody\"",
+        ".bilu/board/tasks/03.md:17: it waits for itself: 03 -> 04 -> 03",
+        ".bilu/board/tasks/04.md:3: there is no section \"# Status\"",
+        "tenure board: error: 7 problems in 4 tasks",
+    ] {
+        assert!(said.err.contains(line), "no {line} in {said:?}");
+    }
+    let json = project.tenure("board validate --json").exits(1).json();
+    assert_eq!(json["error"]["code"], "BOARD_INVALID");
+    let problems = json["error"]["details"]["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 7);
+    assert_eq!(problems[0]["problem"], "unknown_status");
+    assert_eq!(problems[0]["line"], 8);
+    assert!(
+        !project.path(".bilu/storage").exists(),
+        "a reader leaves nothing"
+    );
+}
+
+#[test]
+fn migrate_adds_what_is_missing_and_changes_nothing_else() {
+    let project = sample();
+    project
+        .tenure("board migrate")
+        .fails(1, &["there is no index"]);
+    project.tenure("board rebuild-index --write").exits(0);
+    let old = "# Hold one lock\r\n\r\n# Status\r\nBLOCKED\r\nwords\r\n";
+    project.write(&task("01-hold-one-lock"), old);
+    let said = project.tenure("board migrate --dry-run").exits(0);
+    assert!(
+        said.out.contains(
+            "01-hold-one-lock.md would get Description, Priority, Kind, Tags, depends_on"
+        ),
+        "{said:?}"
+    );
+    assert_eq!(project.read(&task("01-hold-one-lock")), old);
+    project.tenure("board --migrate").exits(0);
+    let new = project.read(&task("01-hold-one-lock"));
+    assert!(new.starts_with(old), "{new}");
+    assert!(new.contains("\r\n# Priority\r\nHIGH\r\n"), "{new}");
+    assert_eq!(
+        project.tenure("board migrate").exits(0).out,
+        "No task file lacks anything.\n"
+    );
+    project.tenure("board validate").exits(0);
+}
+
+#[test]
+fn help_says_who_takes_the_lock_where_it_is_and_what_busy_means() {
+    let project = Project::uninitialised();
+    let said = project.tenure("board --help").exits(0).out;
+    for words in [
+        "set-status, set-priority, rebuild-index --write and migrate take it",
+        ".bilu/storage/lock (or src/board/storage/lock)",
+        "\"lock busy\" (exit 1) means",
+        "locks release board --force",
+        "--timeout S",
+    ] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+}

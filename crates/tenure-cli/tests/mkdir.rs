@@ -1,0 +1,513 @@
+//! `--store mkdir:DIR`: the lock that shells take with mkdir, beside real shells.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+mod project;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use project::{Project, TENURE, until};
+use rustix::process::Signal;
+
+const STORE: &str = "--store mkdir:storage/lock";
+
+/// A pid that no process has.
+const NOBODY: i32 = i32::MAX;
+
+/// How many rounds a contest has; `TENURE_ROUNDS` says more.
+fn rounds(usual: usize) -> usize {
+    let wanted = std::env::var("TENURE_TEST_ROUNDS").ok();
+    wanted.map_or(usual, |rounds| rounds.parse().unwrap())
+}
+
+#[test]
+fn a_command_runs_under_the_lock_and_the_lock_tells_of_it() {
+    let project = Project::uninitialised();
+    let said = project
+        .call(&format!("run {STORE} board"))
+        .sh("cat storage/lock/pid storage/lock/cmd; echo $PPID")
+        .end()
+        .exits(0);
+    let lines: Vec<_> = said.out.lines().collect();
+    assert_eq!(lines[0], lines[2], "the pid is that of tenure");
+    assert!(lines[1].starts_with("sh -c 'cat storage"), "{said:?}");
+    assert!(!project.path("storage/lock").exists());
+    assert_eq!(
+        project.story(&format!("board {STORE}")),
+        "granted 1, released 1"
+    );
+}
+
+#[test]
+fn whoever_holds_it_is_named_and_a_lock_without_a_pid_is_left_alone() {
+    let project = Project::uninitialised();
+    fs::create_dir_all(project.path("storage/lock")).unwrap();
+    let run = format!("run {STORE} board --no-wait -- touch ran");
+    project.tenure(&run).fails(
+        6,
+        &[
+            "board is locked by",
+            "tenure locks show board --store mkdir:storage/lock",
+        ],
+    );
+    let said = project
+        .tenure(&format!("locks show board {STORE}"))
+        .exits(0);
+    assert!(said.out.contains("it names no process"), "{said:?}");
+    project.write("storage/lock/pid", "1\n");
+    project.write("storage/lock/cmd", "/bin/bilu board --x\n");
+    project
+        .tenure(&run)
+        .fails(6, &["bilu:1 (pid 1 on", "it runs: /bin/bilu board --x"]);
+    assert!(!project.path("ran").exists());
+    project.write("storage/lock/pid", &format!("{NOBODY}\n"));
+    project.tenure(&run).exits(0);
+    assert!(project.path("ran").exists());
+}
+
+#[test]
+fn a_command_whose_lock_is_removed_is_stopped_with_7_and_that_is_recorded() {
+    let project = Project::uninitialised();
+    for deed in [
+        "rm -rf storage/lock",
+        "mv storage/lock storage/x",
+        "rm -rf storage/lock; mkdir storage/lock",
+    ] {
+        let script = format!("sleep 0.1; {deed}; exec sleep 300");
+        let said = project
+            .call(&format!("run {STORE} board"))
+            .sh(&script)
+            .end();
+        said.fails(
+            7,
+            &["the lease on board", "was lost", "its command was stopped"],
+        );
+        let story = project.story(&format!("board {STORE}"));
+        assert!(story.contains("forced"), "{story}");
+        let _ = fs::remove_dir_all(project.path("storage/lock"));
+    }
+    // Also when it is over before anybody could look.
+    let said = project
+        .call(&format!("run {STORE} board"))
+        .sh("rm -rf storage/lock")
+        .end();
+    said.fails(7, &["its command had just ended"]);
+}
+
+#[test]
+fn a_command_under_the_lock_does_not_wait_for_itself() {
+    let project = Project::uninitialised();
+    let inner = format!("$TENURE run {STORE} board -- true");
+    let said = project.call(&format!("run {STORE} board")).sh(&inner).end();
+    said.fails(6, &["would never end"]);
+}
+
+/// What every shell of a contest does with the lock; `$1` is what it does when somebody has it.
+const WAITER: &str = r#"
+until mkdir storage/lock 2>/dev/null; do
+  eval "$1"
+done
+echo $$ > storage/lock/pid 2>/dev/null
+date +%s > storage/lock/ts 2>/dev/null
+echo "$0" > storage/lock/cmd 2>/dev/null
+who=sh
+. ./inside.sh
+[ "$(cat storage/lock/pid 2>/dev/null)" = $$ ] || echo $$ >> robbed
+rm -f storage/lock/pid storage/lock/ts storage/lock/cmd 2>/dev/null
+rmdir storage/lock 2>/dev/null
+exit 0
+"#;
+
+/// The seed's minimum: wait.
+const WAIT: &str = "sleep 0.01";
+
+/// The seed's optional step: break a lock whose pid is dead.
+const BREAK: &str = r#"
+pid=$(cat storage/lock/pid 2>/dev/null)
+if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then
+  echo $$ >> broke
+  rm -rf storage/lock 2>/dev/null
+else
+  sleep 0.01
+fi
+"#;
+
+/// What everybody does inside. It knows nothing of locks: whoever is not alone is seen by the one who came
+/// later, and by the one who left later.
+const INSIDE: &str = r#"
+: > "in/$who.$$"
+beside() { ls in | grep -v "^$who\.$$\$" | while read -r other; do echo "$who $other" >> overlaps; done; }
+beside
+sleep 0.002
+beside
+rm "in/$who.$$"
+echo "$who" >> log
+"#;
+
+/// A contest of shells and tenures for a lock that somebody dead left behind.
+struct Contest {
+    project: Project,
+    /// What to run everything through.
+    through: Vec<String>,
+    tenure: std::path::PathBuf,
+}
+
+impl Contest {
+    fn new(unprivileged: bool) -> Self {
+        let project = Project::uninitialised();
+        project.write("waiter.sh", WAITER);
+        project.write("inside.sh", INSIDE);
+        for folder in ["in", "storage"] {
+            fs::create_dir(project.path(folder)).unwrap();
+        }
+        let tenure = project.path("tenure");
+        fs::copy(TENURE, &tenure).unwrap();
+        let mut through = Vec::new();
+        if unprivileged && rustix::process::getuid().is_root() {
+            // Somebody who can come here, and write here.
+            let whole = project.root().parent().unwrap().to_owned();
+            fs::set_permissions(&whole, fs::Permissions::from_mode(0o755)).unwrap();
+            for folder in [
+                project.root(),
+                project.home(),
+                project.path("in"),
+                project.path("storage"),
+            ] {
+                std::os::unix::fs::chown(folder, Some(65534), Some(65534)).unwrap();
+            }
+            let words = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+            through.extend(words.split(' ').map(str::to_owned));
+        }
+        Self {
+            project,
+            through,
+            tenure,
+        }
+    }
+
+    fn start(&self, words: &[&str]) -> Child {
+        let through = self.through.iter().map(String::as_str);
+        let all: Vec<&str> = through.chain(words.iter().copied()).collect();
+        self.project
+            .program(all[0])
+            .args(&all[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// One round: eight of each. The codes of the tenures.
+    fn round(&self, round: usize, when_busy: &str) -> Vec<i32> {
+        let mut holder = None;
+        let pid = if round.is_multiple_of(2) {
+            NOBODY.to_string()
+        } else {
+            // One that dies when all wait for it.
+            let sleeper = self.start(&["sleep", "600"]);
+            let pid = sleeper.id().to_string();
+            holder = Some(sleeper);
+            pid
+        };
+        let made = format!("mkdir storage/lock && echo {pid} > storage/lock/pid");
+        assert!(self.start(&["sh", "-c", &made]).wait().unwrap().success());
+        let tenure = self.tenure.to_str().unwrap();
+        let mut shells = Vec::new();
+        let mut tenures = Vec::new();
+        for number in 0..8 {
+            let shell = if number % 2 == 0 { "dash" } else { "bash" };
+            shells.push(self.start(&[shell, "waiter.sh", when_busy]));
+            let inside = "who=tenure; . ./inside.sh";
+            let run = [
+                "run",
+                "--store",
+                "mkdir:storage/lock",
+                "board",
+                "--wait",
+                "2m",
+            ];
+            let words = [&[tenure][..], &run, &["--", "sh", "-c", inside]].concat();
+            tenures.push(self.start(&words));
+        }
+        if let Some(mut holder) = holder {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            holder.kill().unwrap();
+            holder.wait().unwrap();
+        }
+        let codes = tenures
+            .iter_mut()
+            .map(|tenure| ended(tenure, "a tenure"))
+            .collect();
+        for shell in &mut shells {
+            assert_eq!(ended(shell, "a shell"), 0);
+        }
+        codes
+    }
+}
+
+fn ended(child: &mut Child, what: &str) -> i32 {
+    let mut status = None;
+    until(&format!("{what} has got the lock and ended"), || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code().unwrap_or(-1)
+}
+
+#[test]
+fn shells_that_never_break_a_lock_and_tenures_are_never_inside_together() {
+    let contest = Contest::new(false);
+    let rounds = rounds(12);
+    for round in 0..rounds {
+        let codes = contest.round(round, WAIT);
+        assert_eq!(codes, [0; 8], "round {round}");
+        assert!(
+            !contest.project.path("storage/lock").exists(),
+            "round {round}"
+        );
+    }
+    assert_eq!(contest.project.read("overlaps"), "");
+    let log = contest.project.read("log");
+    let who = |name: &str| log.lines().filter(|line| *line == name).count();
+    assert_eq!((who("sh"), who("tenure")), (8 * rounds, 8 * rounds));
+}
+
+/// Shells that break locks break one another's: one sees a dead pid, another one is quicker, and the first
+/// removes what that has made since. Whoever was robbed so is inside without a lock, and nobody can know, a
+/// tenure that finds the place free no more than the others. What tenure owes to everybody: its own lock is
+/// never broken, and it takes none whose process lives.
+#[test]
+fn shells_that_break_locks_never_break_that_of_a_tenure_nor_does_it_break_a_live_one() {
+    let contest = Contest::new(true);
+    let rounds = rounds(12);
+    let mut beside = 0;
+    for round in 0..rounds {
+        for file in ["overlaps", "broke", "robbed"] {
+            let _ = fs::remove_file(contest.project.path(file));
+        }
+        let codes = contest.round(round, BREAK);
+        // None lost its lock while it had it.
+        assert_eq!(codes, [0; 8], "round {round}");
+        let [overlaps, robbed] = ["overlaps", "robbed"].map(|file| contest.project.read(file));
+        if contest.project.read("broke").is_empty() {
+            assert_eq!(overlaps, "", "round {round}: nobody broke anything");
+        }
+        let story = contest
+            .project
+            .tenure(&format!("locks history board {STORE} --limit 100000"));
+        for line in overlaps.lines().filter(|line| line.contains("tenure")) {
+            beside += 1;
+            // `tenure sh.PID`, or `sh tenure.PID` by one that was seen by the other as well, or had been.
+            let Some((_, pid)) = line.split_once("sh.") else {
+                assert_ne!(robbed, "", "round {round}: {line}");
+                continue;
+            };
+            assert!(
+                robbed.lines().any(|robbed| robbed == pid),
+                "round {round}: {line}"
+            );
+            let dead = format!(":{pid} ");
+            let taken = story
+                .out
+                .lines()
+                .any(|line| line.contains(&dead) && line.contains("dead"));
+            assert!(
+                !taken,
+                "round {round}: tenure took the lock of {pid}, which lived"
+            );
+        }
+        // What shells leave behind when they broke one another's.
+        let _ = fs::remove_dir_all(contest.project.path("storage/lock"));
+    }
+    let story = contest.project.story(&format!("board {STORE}"));
+    assert!(!story.contains("forced"), "{story}");
+    println!("{rounds} rounds: {beside} times a tenure was beside a shell that others had robbed");
+}
+
+/// The functions, in a file.
+fn with_lib() -> Project {
+    let project = Project::uninitialised();
+    let lib = project.tenure("shell-lib").exits(0).out;
+    project.write("lib.sh", &lib);
+    project
+}
+
+/// A shell with the functions, with tenure or without.
+fn script(project: &Project, shell: &str, tenure: bool, script: &str) -> project::Call {
+    let mut command: Command = project.program(shell);
+    let path = std::env::var("PATH").unwrap();
+    let without: Vec<_> = path
+        .split(':')
+        .filter(|folder| !Path::new(folder).join("tenure").exists())
+        .collect();
+    command.env("PATH", without.join(":"));
+    if !tenure {
+        command.env_remove("TENURE");
+    }
+    command.args(["-c", &format!("set -eu; . ./lib.sh; {script}")]);
+    project.prepare(command)
+}
+
+/// Every shell, with tenure and without.
+fn each(check: impl Fn(&Project, &str, bool)) {
+    for shell in ["dash", "bash"] {
+        for tenure in [true, false] {
+            check(&with_lib(), shell, tenure);
+        }
+    }
+}
+
+#[test]
+fn a_script_takes_the_lock_and_gives_it_back_as_often_as_it_likes() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_release deep/storage/lock; echo $?
+             board_lock_acquire deep/storage/lock 0; echo $?
+             cat deep/storage/lock/pid; echo $$; cat deep/storage/lock/ts
+             board_lock_release deep/storage/lock; echo $?
+             board_lock_release deep/storage/lock; echo $?
+             board_lock_acquire deep/storage/lock 5 && board_lock_release deep/storage/lock; echo $?",
+        );
+        let said = said.end().exits(0);
+        let lines: Vec<_> = said.out.lines().collect();
+        assert_eq!(lines[..2], ["0", "0"], "{said:?}");
+        assert_eq!(lines[2], lines[3], "{said:?}");
+        assert!(lines[4].parse::<u64>().is_ok(), "{said:?}");
+        assert_eq!(lines[5..], ["0", "0", "0"], "{said:?}");
+        assert!(!project.path("deep/storage/lock").exists());
+    });
+}
+
+/// The three tests of the seed: somebody holds the lock and sleeps; a writer with a short timeout fails with 1;
+/// after the release it succeeds.
+#[test]
+fn a_background_job_has_the_lock_and_the_script_waits_or_fails() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "( board_lock_acquire lock 5; : > held; until [ -e done ]; do sleep 0.05; done; board_lock_release lock ) &
+             until [ -e held ]; do sleep 0.05; done
+             for timeout in 0 1; do
+               if board_lock_acquire lock $timeout; then echo got; else echo $?; fi
+             done
+             board_lock_release lock
+             [ -d lock ] && echo still
+             : > done
+             board_lock_acquire lock 10; echo $?
+             board_lock_release lock; echo $?; wait",
+        );
+        let said = said.end().exits(0);
+        assert_eq!(said.out, "1\n1\nstill\n0\n0\n", "{shell} {tenure} {said:?}");
+        let busy = said
+            .err
+            .matches("tenure board: error: lock busy: lock")
+            .count();
+        assert_eq!(busy, 2, "{said:?}");
+        assert!(said.err.contains("held by pid"), "{said:?}");
+        assert!(said.err.contains("remove the lock directory"), "{said:?}");
+    });
+}
+
+#[test]
+fn a_script_that_is_told_to_end_gives_the_lock_back_and_writes_no_more() {
+    each(|project, shell, tenure| {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+            let running = script(
+                project,
+                shell,
+                tenure,
+                "board_lock_trap lock; board_lock_acquire lock 5
+                 : > ready; while :; do sleep 0.05; done; echo went on",
+            );
+            let running = running.start();
+            until("the script holds the lock", || {
+                project.path("ready").exists()
+            });
+            running.signal(signal);
+            let said = running.ended().exits(code);
+            assert_eq!(said.out, "");
+            assert!(!project.path("lock").exists(), "{shell} {tenure} {said:?}");
+            fs::remove_file(project.path("ready")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_dead_lock_is_taken_over_with_tenure_and_never_broken_without() {
+    each(|project, shell, tenure| {
+        fs::create_dir(project.path("lock")).unwrap();
+        project.write("lock/pid", &format!("{NOBODY}\n"));
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 1 || exit; echo got",
+        );
+        let said = said.end();
+        if tenure {
+            assert_eq!(said.exits(0).out, "got\n");
+            // It ended without a release, and is dead now.
+            let again = script(
+                project,
+                shell,
+                tenure,
+                "board_lock_acquire lock 0; board_lock_release lock",
+            );
+            again.end().exits(0);
+        } else {
+            said.fails(1, &["lock busy"]);
+            assert_eq!(project.read("lock/pid"), format!("{NOBODY}\n"));
+        }
+    });
+}
+
+#[test]
+fn a_script_whose_lock_was_taken_away_is_told_when_it_gives_it_back() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 0; rm -rf lock; mkdir lock
+             board_lock_release lock || echo $?; [ -d lock ] && echo theirs",
+        );
+        let said = said.end().exits(0);
+        assert_eq!(said.out, "1\ntheirs\n", "{shell} {tenure} {said:?}");
+        assert!(said.err.contains("not held any more"), "{said:?}");
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    each(|project, shell, tenure| {
+        project.write("file", "");
+        for (words, told) in [
+            ("lock", "usage"),
+            ("lock soon", "whole number"),
+            ("lock -1", "whole number"),
+            ("file/lock 0", "cannot create the storage directory"),
+        ] {
+            let said = script(
+                project,
+                shell,
+                tenure,
+                &format!("board_lock_acquire {words}"),
+            );
+            said.end().fails(1, &[told]);
+        }
+        assert!(!project.path("lock").exists());
+    });
+}

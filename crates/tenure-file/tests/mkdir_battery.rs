@@ -1,0 +1,52 @@
+//! The battery that every store must pass, for the mkdir lock.
+#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
+
+use std::path::Path;
+
+use tenure_file::{Disk, MkdirStore, Options};
+use tenure_testkit::Subject;
+
+tenure_testkit::battery!(
+    Subject::opened_by(|place| {
+        // A sync for each of many thousand grants would take longer than all the rest.
+        let options = Options {
+            disk: Disk::Crash,
+            ..Options::default()
+        };
+        Box::new(MkdirStore::open(&place.join("lock"), options).unwrap())
+    })
+    .keys(&["board"])
+    .sound(sound)
+);
+
+/// What is left after a crash, once somebody has used the store again: nothing but the lock and the
+/// one folder beside it, and no step under way.
+fn sound(place: &Path) -> Result<(), String> {
+    let known = [
+        "lock",
+        ".lock-tenure",
+        // Of one that was killed last; whoever takes the lock next clears them (`mkdir_cut_off.rs`).
+        ".lock-tenure-next",
+        ".lock-tenure-bin",
+    ];
+    for entry in std::fs::read_dir(place).unwrap() {
+        let name = entry.unwrap().file_name();
+        if !known.iter().any(|known| name == **known) {
+            return Err(format!("{} is beside the lock", name.display()));
+        }
+    }
+    let side = place.join(".lock-tenure");
+    let halves = ["state.a", "state.b"].map(|name| std::fs::read_to_string(side.join(name)));
+    let revision = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+    let newer = halves
+        .into_iter()
+        .flatten()
+        .max_by_key(|text| revision(text));
+    let newer = newer.ok_or("there is no state")?;
+    let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
+    let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    match state.get("pending").filter(|pending| !pending.is_null()) {
+        Some(pending) => Err(format!("a step is under way: {pending}")),
+        None => Ok(()),
+    }
+}
