@@ -1,7 +1,7 @@
 //! What can be typed.
 
-pub(crate) mod daemon;
 pub(crate) mod board;
+pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod tasks;
 

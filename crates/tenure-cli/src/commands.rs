@@ -14,6 +14,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod sections;
-pub(crate) mod sync;
 pub(crate) mod shell_lib;
+pub(crate) mod sync;
 pub(crate) mod tasks;
