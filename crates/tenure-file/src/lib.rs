@@ -13,10 +13,12 @@
 //! | [`slot`] | [`Slot`]: what a protocol has to tell of its lock |
 //! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
 //! | [`side`] | the folder beside the lock: what tenure knows beyond the protocol |
+//! | `halves` | what is changed often, in two halves that are written in turn |
 //! | `history` | events: append, prune, tell |
 //! | [`guard`] | the kernel lock that serialises tenure's own processes |
 //! | [`atomic`] | files that are there whole or not at all |
 //! | [`watch`] | be told when the lock appears, changes or goes |
+//! | `rfc3339` | times as the protocols write them |
 //! | `fault` | the system's errors in words |
 //!
 //! # Invariants
@@ -50,8 +52,10 @@ pub mod atomic;
 pub mod exclusive;
 mod fault;
 pub mod guard;
+mod halves;
 mod history;
 mod places;
+mod rfc3339;
 pub mod side;
 pub mod slot;
 mod step;
