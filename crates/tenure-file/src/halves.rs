@@ -35,6 +35,7 @@ impl Halves {
     }
 
     /// Both, in the order in which they are counted.
+    #[cfg(test)]
     pub(crate) fn paths(&self) -> &[PathBuf; 2] {
         &self.0
     }

@@ -1,10 +1,12 @@
-//! Locks that are files: the exclusive lock, and the ground that every such lock stands on.
+//! Locks that are files: the exclusive lock, the event ledger and its claims, and the ground that
+//! every such lock stands on.
 //!
 //! # Contents
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the seed's library calls |
+//! | [`ledger`] | the event ledger: append, read, follow, verify; claims on its nodes as a store |
 //! | [`store`] | [`FileStore`]: one lock at one place as a [`tenure_core::Store`] |
 //! | `verbs` | its verbs, each one step under the guard |
 //! | `step` | such a step under way: load, finish what was cut off, look, act, save |
@@ -54,6 +56,7 @@ mod fault;
 pub mod guard;
 mod halves;
 mod history;
+pub mod ledger;
 mod places;
 mod rfc3339;
 pub mod side;
@@ -69,5 +72,6 @@ pub use exclusive::{
     Check, ExclusiveLock, ExclusiveStore, LockError, LockFlaw, check, is_process_alive,
     should_skip_database,
 };
+pub use ledger::{Ledger, LedgerStore};
 pub use slot::Slot;
 pub use store::{Disk, FileStore, Options};
