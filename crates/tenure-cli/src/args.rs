@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub(crate) mod exclusive;
+pub(crate) mod ledger;
 pub(crate) mod tasks;
 
 use std::ffi::OsString;
@@ -28,7 +29,8 @@ use tenure::duration;
   tenure locks list                         who holds what, who waits
   tenure locks history build                and how it came to that
 
-Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost.",
+Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost,
+8 sequence mismatch.",
     disable_help_subcommand = true,
     propagate_version = false,
     max_term_width = 100
@@ -110,6 +112,9 @@ Without --as, the name is made up from your user, host and shell, and nobody els
     /// The lock file that makes a background process stand aside
     #[command(subcommand)]
     Exclusive(exclusive::Exclusive),
+    /// The append-only log of events, and claims on its nodes
+    #[command(subcommand)]
+    Ledger(ledger::Ledger),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -145,6 +150,7 @@ impl Command {
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
+            Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

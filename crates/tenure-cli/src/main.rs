@@ -66,6 +66,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),
         Command::Exclusive(exclusive) => commands::exclusive::exclusive(&global, exclusive),
+        Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),

@@ -53,6 +53,11 @@ impl Ledger {
 }
 
 impl Follow<'_> {
+    /// Goes on from this number.
+    pub fn skip_to(&mut self, seq: u64) {
+        self.next = seq.max(1);
+    }
+
     /// The next event; `None` if it did not come in time. A number that is missing while later ones
     /// are there is passed over.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Recorded>, StoreError> {
