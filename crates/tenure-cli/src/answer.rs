@@ -64,7 +64,7 @@ pub(crate) struct Failure {
     /// What people read instead, where a protocol has words of its own for programs.
     pub(crate) text: Option<String>,
     /// Whether those words say by themselves that it is an error.
-    own_words: bool,
+    pub(crate) own_words: bool,
     pub(crate) details: Box<Value>,
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
+pub(crate) mod ledger;
 pub(crate) mod tasks;
 
 use std::ffi::OsString;
@@ -30,7 +31,8 @@ use tenure::duration;
   tenure locks list                         who holds what, who waits
   tenure locks history build                and how it came to that
 
-Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost.",
+Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost,
+8 sequence mismatch.",
     disable_help_subcommand = true,
     propagate_version = false,
     max_term_width = 100
@@ -151,6 +153,9 @@ Examples:
 Or keep it in a file: tenure shell-lib > lock.sh. Where tenure is not installed, the functions make
 and remove the lock folder by themselves, and never break a lock.")]
     ShellLib,
+    /// The append-only log of events, and claims on its nodes
+    #[command(subcommand)]
+    Ledger(ledger::Ledger),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
@@ -190,6 +195,7 @@ impl Command {
             Self::Sync => ("sync", None),
             Self::Board(board) => ("board", Some(board.name())),
             Self::ShellLib => ("shell-lib", None),
+            Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

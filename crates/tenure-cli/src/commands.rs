@@ -8,6 +8,7 @@ pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod fence;
 pub(crate) mod init;
+pub(crate) mod ledger;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod release;

@@ -88,6 +88,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
         StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
         StoreUrl::Mkdir(dir) => StoreUrl::Mkdir(start.join(dir)),
+        StoreUrl::Ledger(dir) => StoreUrl::Ledger(start.join(dir)),
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Locked,
     /// 7: the lease was lost while it was held.
     Lost,
+    /// 8: another event is the newest than was expected.
+    Mismatch,
     /// Any other: the command's own, or 128 and a signal.
     Other(i32),
 }
@@ -35,6 +37,7 @@ impl Exit {
             Self::NotAllowed => 5,
             Self::Locked => 6,
             Self::Lost => 7,
+            Self::Mismatch => 8,
             Self::Other(code) => code,
         }
     }

@@ -72,6 +72,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Sync => commands::sync::sync(&global),
         Command::Board(board) => commands::board::board(&global, board),
         Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
+        Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Man { command } => commands::man::man(command.as_deref()),

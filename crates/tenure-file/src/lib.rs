@@ -1,4 +1,5 @@
-//! Locks that are files: the exclusive lock, the mkdir lock, and the ground that every such lock stands on.
+//! Locks that are files: the exclusive lock, the mkdir lock, the event ledger and its claims, and the
+//! ground that every such lock stands on.
 //!
 //! # Contents
 //!
@@ -6,6 +7,7 @@
 //! |---|---|
 //! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the seed's library calls |
 //! | [`mkdir`] | the mkdir lock: a folder that other programs make and remove |
+//! | [`ledger`] | the event ledger: append, read, follow, verify; claims on its nodes as a store |
 //! | [`store`] | [`FileStore`]: one lock at one place as a [`tenure_core::Store`] |
 //! | `verbs` | its verbs, each one step under the guard |
 //! | `step` | such a step under way: load, finish what was cut off, look, act, save |
@@ -15,10 +17,12 @@
 //! | `outsider` | holders that another program wrote down |
 //! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
 //! | [`side`] | the folder beside the lock: what tenure knows beyond the protocol |
+//! | `halves` | what is changed often, in two halves that are written in turn |
 //! | `history` | events: append, prune, tell |
 //! | [`guard`] | the kernel lock that serialises tenure's own processes |
 //! | [`atomic`] | files that are there whole or not at all |
 //! | [`watch`] | be told when the lock appears, changes or goes |
+//! | `rfc3339` | times as the protocols write them |
 //! | `fault` | the system's errors in words |
 //!
 //! # Invariants
@@ -52,10 +56,13 @@ pub mod atomic;
 pub mod exclusive;
 mod fault;
 pub mod guard;
+mod halves;
 mod history;
+pub mod ledger;
 pub mod mkdir;
 mod outsider;
 mod places;
+mod rfc3339;
 pub mod side;
 pub mod slot;
 mod step;
@@ -69,6 +76,7 @@ pub use exclusive::{
     Check, ExclusiveLock, ExclusiveStore, LockError, LockFlaw, check, is_process_alive,
     should_skip_database,
 };
+pub use ledger::{Ledger, LedgerStore};
 pub use mkdir::MkdirStore;
 pub use slot::Slot;
 pub use store::{Disk, FileStore, Options};

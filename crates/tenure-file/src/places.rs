@@ -1,39 +1,78 @@
 //! Places in the queue, inside a step: taking one, keeping it, giving it up.
+//!
+//! [`Places`] is what a step of any store of files has: some tickets, the time, and bells to ring.
 
 use std::time::Duration;
 
 use tenure_core::decide::{self, Seat, View};
 use tenure_core::queue::Rank;
-use tenure_core::{Busy, Claim, Holder, Place, Presence, Revision, Ticket, Waiter};
+use tenure_core::{Busy, Claim, Holder, Moment, Place, Presence, Revision, Ticket, Waiter};
 
 use crate::side::Queued;
-use crate::slot::Slot;
-use crate::step::Step;
+use crate::view::Reader;
 
 /// How often a waiting process renews its ticket, at most.
 const TICKET_HEARTBEAT: Duration = Duration::from_secs(1);
 
-impl<S: Slot> Step<'_, S> {
-    pub(crate) fn drop_ticket(&mut self, ticket: Option<Ticket>) {
-        let before = self.state.tickets.len();
-        self.state
-            .tickets
-            .retain(|mine| Some(mine.ticket) != ticket);
-        self.dirty |= self.state.tickets.len() != before;
+/// The tickets of a key.
+#[derive(Debug)]
+pub(crate) struct Desk<'a> {
+    pub(crate) tickets: &'a mut Vec<Queued>,
+    pub(crate) last_ticket: &'a mut u64,
+}
+
+/// A step under way in which places are taken.
+pub(crate) trait Places {
+    /// When the step began.
+    fn now(&self) -> &Moment;
+
+    /// Who looks.
+    fn reader(&self) -> Reader<'_>;
+
+    /// The tickets, in no order.
+    fn tickets(&self) -> &[Queued];
+
+    /// The same to be changed, and saved at the end of the step.
+    fn desk(&mut self) -> Desk<'_>;
+
+    /// How long the place of a waiter that was cut off is kept.
+    fn grace(&self) -> Duration;
+
+    /// Wakes somebody at the end of the step.
+    fn ring(&mut self, holder: &Holder);
+
+    /// Wakes the first of these that can hear it.
+    fn ring_next(&mut self, queue: &[Waiter]) {
+        let next = queue.iter().find(|waiter| {
+            waiter.presence == Presence::Here && self.reader().lives(&waiter.holder)
+        });
+        if let Some(next) = next {
+            self.ring(&next.holder.clone());
+        }
+    }
+
+    fn drop_ticket(&mut self, ticket: Option<Ticket>) {
+        if self
+            .tickets()
+            .iter()
+            .any(|mine| Some(mine.ticket) == ticket)
+        {
+            let desk = self.desk();
+            desk.tickets.retain(|mine| Some(mine.ticket) != ticket);
+        }
     }
 
     /// Changes one ticket.
     fn change_ticket(&mut self, ticket: Ticket, change: impl FnOnce(&mut Queued)) {
-        let mut all = self.state.tickets.iter_mut();
+        let mut all = self.desk().tickets.iter_mut();
         if let Some(mine) = all.find(|mine| mine.ticket == ticket) {
             change(mine);
-            self.dirty = true;
         }
     }
 
     /// Makes a waiter one that is away: its turn passes, its place stays.
-    pub(crate) fn park_ticket(&mut self, ticket: Ticket) {
-        let seen = self.now.since_boot;
+    fn park_ticket(&mut self, ticket: Ticket) {
+        let seen = self.now().since_boot;
         self.change_ticket(ticket, |mine| {
             mine.parked = true;
             mine.seen = seen;
@@ -42,8 +81,8 @@ impl<S: Slot> Step<'_, S> {
 
     /// Does `act` to a ticket that is given up or parked, and wakes whoever stood behind it: it
     /// has to look anew whom to watch, or may be the first now.
-    pub(crate) fn step_aside(&mut self, ticket: Ticket, act: impl FnOnce(&mut Self)) {
-        let queue = self.reader().queue(&self.state, None);
+    fn step_aside(&mut self, ticket: Ticket, act: impl FnOnce(&mut Self)) {
+        let queue = self.reader().queue(self.tickets(), None);
         if let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) {
             act(self);
             self.ring_next(queue.get(index + 1..).unwrap_or_default());
@@ -52,8 +91,8 @@ impl<S: Slot> Step<'_, S> {
 
     /// Takes a place for a claim that has to wait. Whoever stands behind a place that was empty
     /// until now has to look anew whom to watch.
-    pub(crate) fn sit_down(&mut self, claim: &Claim, view: &View, seat: Seat) -> (Ticket, Rank) {
-        let rank = decide::rank(&self.now, view, claim, seat);
+    fn sit_down(&mut self, claim: &Claim, view: &View, seat: Seat) -> (Ticket, Rank) {
+        let rank = decide::rank(self.now(), view, claim, seat);
         let ticket = self.take_ticket(claim, view, seat);
         let was_here =
             |waiter: &Waiter| waiter.ticket == ticket && waiter.presence == Presence::Here;
@@ -66,7 +105,7 @@ impl<S: Slot> Step<'_, S> {
 
     /// Writes or renews the ticket of a claim that has to wait.
     fn take_ticket(&mut self, claim: &Claim, view: &View, seat: Seat) -> Ticket {
-        let seen = self.now.since_boot;
+        let seen = self.now().since_boot;
         let waiting = Holder {
             binding: claim.asker.clone(),
             ..claim.holder.clone()
@@ -97,19 +136,23 @@ impl<S: Slot> Step<'_, S> {
             }
             Seat::New => {
                 self.drop_forgotten(&view.queue);
-                self.state.last_ticket = self.state.last_ticket.saturating_add(1);
-                let ticket = Ticket(self.state.last_ticket);
-                self.state.tickets.push(Queued {
+                let (arrived, boot) = (
+                    decide::arrival(self.now(), &view.queue),
+                    self.now().boot.clone(),
+                );
+                let desk = self.desk();
+                *desk.last_ticket = desk.last_ticket.saturating_add(1);
+                let ticket = Ticket(*desk.last_ticket);
+                desk.tickets.push(Queued {
                     ticket,
                     holder: waiting,
                     named: claim.named,
                     priority: claim.priority,
-                    arrived: decide::arrival(&self.now, &view.queue),
+                    arrived,
                     seen,
-                    boot: self.now.boot.clone(),
+                    boot,
                     parked: false,
                 });
-                self.dirty = true;
                 ticket
             }
         }
@@ -117,20 +160,20 @@ impl<S: Slot> Step<'_, S> {
 
     /// Drops places that were kept long enough, and those that nobody can come back to: of the
     /// dead whose name was made up.
-    pub(crate) fn drop_forgotten(&mut self, queue: &[Waiter]) {
-        let grace = self.store.options.queue_grace;
+    fn drop_forgotten(&mut self, queue: &[Waiter]) {
+        let grace = self.grace();
         for waiter in queue {
             let never_again = waiter.presence == Presence::Away
                 && !waiter.named
                 && !self.reader().lives(&waiter.holder);
-            if never_again || waiter.forgotten(&self.now, grace) {
+            if never_again || waiter.forgotten(self.now(), grace) {
                 self.drop_ticket(Some(waiter.ticket));
             }
         }
     }
 
     /// The answer to a claim that was not granted. Its revision is filled in at the end.
-    pub(crate) fn busy(&self, view: &View, place: Option<Place>, rank: Option<Rank>) -> Busy {
+    fn busy(&self, view: &View, place: Option<Place>, rank: Option<Rank>) -> Busy {
         let own = place.map(|place| place.ticket);
         let here = || {
             view.queue

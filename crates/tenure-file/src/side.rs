@@ -12,10 +12,7 @@
 //!
 //! # The state
 //!
-//! It is written into the older of two files, in place: a line with its revision, digest and length,
-//! then JSON. Whoever reads takes the newer one that is whole, so a writer that is killed halfway has
-//! changed nothing. (Replacing one file by rename was measured to take 3 ms on ext4, which then
-//! begins to write the new one to disk at once.)
+//! It is JSON, kept in two halves: see [`crate::halves`].
 //!
 //! # Tokens (G2)
 //!
@@ -24,7 +21,6 @@
 //! ceiling. Nothing but the order of the queue, and a note in the history, is lost with it.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,7 +34,8 @@ use tenure_host::LifeFolder;
 
 use crate::atomic::{self, Sync};
 use crate::fault::explain;
-use crate::slot::{Mark, digest};
+use crate::halves::Halves;
+use crate::slot::Mark;
 
 /// By how much the ceiling is raised at a time: raising it takes two syncs.
 const BLOCK: u64 = 1 << 16;
@@ -125,8 +122,8 @@ impl Side {
         self.0.join("history")
     }
 
-    fn halves(&self) -> [PathBuf; 2] {
-        ["state.a", "state.b"].map(|name| self.0.join(name))
+    fn halves(&self) -> Halves {
+        Halves::new(&self.0.join("state"))
     }
 
     fn ceiling(&self) -> PathBuf {
@@ -135,22 +132,7 @@ impl Side {
 
     /// Reads the state.
     pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
-        let mut newest: Option<(u64, usize, Vec<u8>)> = None;
-        let mut flaw = None;
-        for (half, path) in self.halves().iter().enumerate() {
-            match fs::read(path) {
-                Ok(bytes) => match whole(&bytes) {
-                    Some((revision, json)) => {
-                        if newest.as_ref().is_none_or(|(than, ..)| revision > *than) {
-                            newest = Some((revision, half, json.to_vec()));
-                        }
-                    }
-                    None => flaw = Some(format!("{} is not whole", path.display())),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(explain("read", path, error)),
-            }
-        }
+        let (newest, flaw) = self.halves().read()?;
         let Some((revision, half, json)) = newest else {
             // A new folder (also if its very first state was torn), or one whose state was lost.
             return Ok(if self.ceiling().exists() || self.history().exists() {
@@ -199,23 +181,9 @@ impl Side {
     pub(crate) fn save(&self, state: &mut State) -> Result<(), StoreError> {
         state.format = FORMAT;
         state.revision = state.revision.wrapping_add(1);
-        let [a, b] = self.halves();
-        let (half, path) = if state.half == 0 { (1, b) } else { (0, a) };
-        let save = || {
-            let json = serde_json::to_vec(state).map_err(io::Error::other)?;
-            let (length, digest) = (json.len(), digest(&json));
-            let mut bytes = format!("{} {digest:016x} {length}\n", state.revision).into_bytes();
-            bytes.extend(json);
-            let mut file = fs::File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)?;
-            file.write_all(&bytes)?;
-            file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
-        };
-        save().map_err(|error| explain("written", &path, error))?;
-        state.half = half;
+        let json =
+            serde_json::to_vec(state).map_err(|error| explain("written", &self.0, error.into()))?;
+        state.half = self.halves().write(state.revision, state.half, &json)?;
         Ok(())
     }
 
@@ -242,18 +210,6 @@ impl Side {
 #[derive(Deserialize)]
 struct Format {
     format: u32,
-}
-
-/// The revision and the JSON of one half, if it is whole.
-fn whole(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let (line, rest) = bytes.split_at_checked(end)?;
-    let mut fields = std::str::from_utf8(line).ok()?.split(' ');
-    let revision = fields.next()?.parse().ok()?;
-    let written = u64::from_str_radix(fields.next()?, 16).ok()?;
-    let length = fields.next()?.parse().ok()?;
-    let json = rest.get(1..)?.get(..length)?;
-    (digest(json) == written).then_some((revision, json))
 }
 
 /// The state as it was found.
@@ -397,6 +353,7 @@ impl Queued {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::digest;
 
     #[test]
     fn a_token_has_room_only_below_the_ceiling() {
@@ -432,7 +389,8 @@ mod tests {
             state.newest = newest;
             side.save(&mut state).unwrap();
         }
-        let path = &side.halves()[state.half];
+        let halves = side.halves();
+        let path = &halves.paths()[state.half];
         let good = fs::read(path).unwrap();
         for cut in 0..good.len() {
             let torn = [&good[..cut], &vec![b'0'; good.len() - cut]].concat();

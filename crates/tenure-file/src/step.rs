@@ -8,18 +8,19 @@
 //! ```
 
 use std::path::Path;
+use std::time::Duration;
 
 use tenure_core::decide::{Seat, View};
 use tenure_core::{
-    Claim, EventKind, Evidence, Holder, Lease, LifeId, Moment, Presence, Reason, StoreError, Token,
-    Waiter,
+    Claim, EventKind, Evidence, Holder, Lease, LifeId, Moment, Reason, StoreError, Token,
 };
 use tenure_host::Life;
 
 use crate::atomic::Put;
 use crate::fault::{explain, unsettled};
 use crate::history::{self, Again, Keep, Line};
-use crate::side::{Ending, Kept, Loaded, Pending, State, never};
+use crate::places::{Desk, Places};
+use crate::side::{Ending, Kept, Loaded, Pending, Queued, State, never};
 use crate::slot::Slot;
 use crate::store::FileStore;
 use crate::takeover::{self, Taken};
@@ -40,6 +41,43 @@ pub(crate) struct Step<'a, S> {
     pub(crate) rings: Vec<LifeId>,
 }
 
+impl<S: Slot> Places for Step<'_, S> {
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader {
+            lives: &self.store.lives,
+            now: &self.now,
+            us: self.store.life.get().map(Life::id),
+            removal: self.store.slot.removal(),
+        }
+    }
+
+    fn tickets(&self) -> &[Queued] {
+        &self.state.tickets
+    }
+
+    fn desk(&mut self) -> Desk<'_> {
+        self.dirty = true;
+        Desk {
+            tickets: &mut self.state.tickets,
+            last_ticket: &mut self.state.last_ticket,
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        self.store.options.queue_grace
+    }
+
+    fn ring(&mut self, holder: &Holder) {
+        if let Some(life) = holder.life() {
+            self.rings.push(life.clone());
+        }
+    }
+}
+
 impl<'a, S: Slot> Step<'a, S> {
     pub(crate) fn new(store: &'a FileStore<S>, now: Moment) -> Self {
         Self {
@@ -49,15 +87,6 @@ impl<'a, S: Slot> Step<'a, S> {
             dirty: false,
             seen: Seen::default(),
             rings: Vec::new(),
-        }
-    }
-
-    pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader {
-            lives: &self.store.lives,
-            now: &self.now,
-            us: self.store.life.get().map(Life::id),
-            removal: self.store.slot.removal(),
         }
     }
 
@@ -169,7 +198,7 @@ impl<'a, S: Slot> Step<'a, S> {
             };
             self.announce(&pending)?;
             self.complete(pending, Again::No)?;
-            let queue = self.reader().queue(&self.state, None);
+            let queue = self.reader().queue(&self.state.tickets, None);
             self.ring_next(&queue);
         }
         if self.seen.needs_mending(&self.reader()) && !self.put_back()? {
@@ -231,7 +260,7 @@ impl<'a, S: Slot> Step<'a, S> {
     /// All that a claim is decided on.
     pub(crate) fn view(&self, claim: Option<&Claim>) -> View {
         let asker = claim.map(|claim| &claim.holder.id);
-        let queue = self.reader().queue(&self.state, asker);
+        let queue = self.reader().queue(&self.state.tickets, asker);
         self.seen.view(&self.state, queue)
     }
 
@@ -363,21 +392,5 @@ impl<'a, S: Slot> Step<'a, S> {
             self.ring(&current.lease.holder);
         }
         Ok(true)
-    }
-
-    pub(crate) fn ring(&mut self, holder: &Holder) {
-        if let Some(life) = holder.life() {
-            self.rings.push(life.clone());
-        }
-    }
-
-    /// Wakes the first of these that can hear it.
-    pub(crate) fn ring_next(&mut self, queue: &[Waiter]) {
-        let next = queue.iter().find(|waiter| {
-            waiter.presence == Presence::Here && self.reader().lives(&waiter.holder)
-        });
-        if let Some(next) = next {
-            self.ring(&next.holder.clone());
-        }
     }
 }

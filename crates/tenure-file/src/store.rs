@@ -12,6 +12,7 @@ use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
 
 use crate::fault::explain;
 use crate::guard::{Guard, PATIENCE};
+use crate::places::Places;
 use crate::side::{Loaded, Side, State};
 use crate::slot::{Found, Slot};
 use crate::step::Step;

@@ -16,6 +16,7 @@ use tenure_core::{
 use tenure_host::{Life, bell, identity};
 
 use crate::history;
+use crate::places::Places;
 use crate::side::{Ending, Kept, State};
 use crate::slot::Slot;
 use crate::step::Step;
@@ -179,7 +180,7 @@ impl<S: Slot> Store for FileStore<S> {
         let (mut snapshot, revision) = self.read(|reader, state, seen| Snapshot {
             key: key.clone(),
             lease: reader.judged(seen),
-            queue: reader.queue(state, None),
+            queue: reader.queue(&state.tickets, None),
             revision: Revision(0),
         })?;
         snapshot.revision = revision;
@@ -214,7 +215,7 @@ impl<S: Slot> Store for FileStore<S> {
                 step.ring_next(&view.queue);
                 Ok(Some(Some(Reaped { lease, evidence })))
             })?;
-            let queue = step.reader().queue(&step.state, None);
+            let queue = step.reader().queue(&step.state.tickets, None);
             step.drop_forgotten(&queue);
             Ok((reaped, step.needed_lives()))
         })?;

@@ -17,7 +17,7 @@ use tenure_core::{
 };
 use tenure_host::{LifeFolder, liveness};
 
-use crate::side::{Ending, Kept, State};
+use crate::side::{Ending, Kept, Queued, State};
 use crate::slot::{Found, Mark, Proof, Removal};
 
 /// Where the reader stands.
@@ -173,8 +173,8 @@ impl Reader<'_> {
 
     /// The queue, in order. Only as many are probed as it takes to know whose turn it is, and those
     /// of the asker's own name; of the others it is enough that they were heard lately.
-    pub(crate) fn queue(&self, state: &State, asker: Option<&HolderId>) -> Vec<Waiter> {
-        let mut queue: Vec<Waiter> = state.tickets.iter().map(|place| place.waiter()).collect();
+    pub(crate) fn queue(&self, tickets: &[Queued], asker: Option<&HolderId>) -> Vec<Waiter> {
+        let mut queue: Vec<Waiter> = tickets.iter().map(|place| place.waiter()).collect();
         queue.sort_by_key(Waiter::rank);
         let mut turn_known = false;
         for waiter in &mut queue {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
-use tenure_file::{ExclusiveStore, MkdirStore, Slot};
+use tenure_file::{ExclusiveStore, Ledger, LedgerStore, MkdirStore, Slot};
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, SqliteStore};
 
@@ -23,6 +23,7 @@ use crate::tasks::AnyTask;
 /// assert!(StoreUrl::parse("steroids:.steroids/steroids.db").is_ok());
 /// assert!(StoreUrl::parse("exclusive:.beads").is_ok());
 /// assert!(StoreUrl::parse("mkdir:.bilu/storage/lock").is_ok());
+/// assert!(StoreUrl::parse("ledger:proof").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub enum StoreUrl {
     Exclusive(PathBuf),
     /// The mkdir lock of a board: the lock folder itself.
     Mkdir(PathBuf),
+    /// Claims on the nodes of an event ledger: the folder that holds `ledger/`.
+    Ledger(PathBuf),
 }
 
 /// Why a text is no address of a store.
@@ -44,7 +47,7 @@ pub enum BadUrl {
     #[error(
         "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
          steroids:PATH, for example steroids:.steroids/steroids.db, exclusive:DIR, for example exclusive:.beads, \
-         or mkdir:DIR, for example mkdir:.bilu/storage/lock"
+         mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
     )]
     Unknown(String),
     /// The kind is known, the place is missing.
@@ -56,7 +59,7 @@ pub enum BadUrl {
     /// The same where the place is a folder.
     #[error(
         "{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads, \
-         or mkdir:DIR, for example mkdir:.bilu/storage/lock"
+         mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
     )]
     NoFolder(String),
 }
@@ -68,9 +71,10 @@ impl StoreUrl {
             Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
             Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
-            Some(("exclusive" | "mkdir", "")) => Err(BadUrl::NoFolder(text.to_owned())),
+            Some(("exclusive" | "mkdir" | "ledger", "")) => Err(BadUrl::NoFolder(text.to_owned())),
             Some(("exclusive", dir)) => Ok(Self::Exclusive(PathBuf::from(dir))),
             Some(("mkdir", dir)) => Ok(Self::Mkdir(PathBuf::from(dir))),
+            Some(("ledger", dir)) => Ok(Self::Ledger(PathBuf::from(dir))),
             _ => Err(BadUrl::Unknown(text.to_owned())),
         }
     }
@@ -83,6 +87,7 @@ impl fmt::Display for StoreUrl {
             Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
             Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
             Self::Mkdir(dir) => write!(f, "mkdir:{}", dir.display()),
+            Self::Ledger(dir) => write!(f, "ledger:{}", dir.display()),
         }
     }
 }
@@ -110,6 +115,7 @@ impl Tenure {
             }),
             StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
             StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
+            StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
         }
     }
 
@@ -168,6 +174,32 @@ impl Tenure {
             clock,
             config,
             identity,
+        })
+    }
+
+    /// Opens the claims of the ledger in a folder, which must be there. `agent` is who writes, as the
+    /// ledger lock names it. A claim lasts as long as `meta.json` says, unless somebody says otherwise.
+    pub fn open_ledger(
+        dir: &Path,
+        agent: Option<&str>,
+        mut config: Config,
+    ) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = tenure_file::Options {
+            clock: Arc::clone(&clock),
+            queue_grace: config.locking.queue_grace,
+            ..tenure_file::Options::default()
+        };
+        let ledger = Ledger::open(dir, options)?.written_by(agent.unwrap_or("tenure"));
+        let timeout = ledger.claim_timeout()?;
+        config.locking.task_timeout = timeout;
+        config.locking.run_timeout = timeout;
+        Ok(Self {
+            store: Arc::new(LedgerStore::of(ledger)),
+            tasks: None,
+            clock,
+            config,
+            identity: identity(dir),
         })
     }
 

@@ -6,6 +6,7 @@
 //! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
+//! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the seed's algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@
 
 mod command;
 mod handoff;
+mod ledger;
 mod pairs;
 mod scale;
 mod stopwatch;
@@ -37,7 +39,7 @@ type Measure = fn() -> Vec<Line>;
 
 fn main() {
     // A second process of a measurement is this program again.
-    if handoff::is_partner() {
+    if handoff::is_partner() || ledger::is_partner() {
         return;
     }
     let only: Vec<String> = std::env::args()
@@ -50,11 +52,12 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 5] = [
+    let measures: [(&str, Measure); 6] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
         ("scale", scale::measure),
+        ("ledger", ledger::measure),
         ("tasks", tasks::measure),
     ];
     for (name, measure) in measures {

@@ -49,9 +49,11 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
             Ok(Answer::new(data, text))
         }
         // The line of the protocol, to the letter.
-        Outcome::Skipped => {
-            Err(Failure::new(Exit::Locked, "EXCLUSIVE_LOCKED", ended).details(data))
-        }
+        Outcome::Skipped => Err(
+            Failure::new(Exit::Locked, "EXCLUSIVE_LOCKED", ended.clone())
+                .own_words(ended)
+                .details(data),
+        ),
         Outcome::PutOff => Err(Failure::new(Exit::Runtime, "SYNC_PUT_OFF", ended).details(data)),
         Outcome::Failed | Outcome::CutShort => {
             Err(Failure::new(Exit::Runtime, "SYNC_FAILED", ended).details(data))

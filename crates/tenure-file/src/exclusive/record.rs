@@ -15,6 +15,8 @@ use serde::{Deserialize as Readable, Serialize};
 use tenure_core::{Binding, BootId, Clock, Lease, LifeId, Process, Token};
 use tenure_host::{HostClock, identity};
 
+use crate::rfc3339;
+
 /// The first second of the year 2: what is before is Go's zero time, and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
 
@@ -220,7 +222,7 @@ impl<'de> Visitor<'de> for Fields {
                 "hostname" => set(&mut lock.hostname, map.next_value()?),
                 "started_at" => {
                     if let Some(text) = map.next_value::<Option<String>>()? {
-                        let at = rfc3339(&text).ok_or_else(|| {
+                        let at = rfc3339::parse(&text).ok_or_else(|| {
                             M::Error::custom(format!("started_at {text:?} is no RFC 3339 time"))
                         })?;
                         lock.started_at = (at.as_second() >= YEAR_TWO).then_some(at);
@@ -245,32 +247,6 @@ fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
     }
-}
-
-/// A time as RFC 3339 has it, and nothing looser: with seconds and with an offset.
-fn rfc3339(text: &str) -> Option<Timestamp> {
-    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
-    let fits = |shape: &[u8], text: &[u8]| {
-        shape.len() == text.len()
-            && shape.iter().zip(text).all(|(shape, byte)| match shape {
-                b'0' => byte.is_ascii_digit(),
-                other => other == byte,
-            })
-    };
-    let (date, rest) = text.as_bytes().split_at_checked(SHAPE.len())?;
-    let offset = match rest.strip_prefix(b".") {
-        Some(fraction) => {
-            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
-            let (digits, offset) = fraction.split_at_checked(digits.count())?;
-            (!digits.is_empty()).then_some(offset)?
-        }
-        None => rest,
-    };
-    let has_offset = offset == b"Z" || fits(b"+00:00", offset) || fits(b"-00:00", offset);
-    if !fits(SHAPE, date) || !has_offset {
-        return None;
-    }
-    text.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,0 +1,335 @@
+//! `tenure ledger`: the append-only log of events, and claims on its nodes.
+
+mod claims;
+mod log;
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use serde_json::json;
+use tenure::file::ledger::{
+    Appended, BadEvent, Broken, Dialect, Ledger, MAX_EVENT, NewEvent, Standing, Verified,
+};
+use tenure::host::HostClock;
+use tenure::{Project, duration};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::ledger::{Append, DialectArg, Ledger as Command, Place};
+use crate::context;
+use crate::exit::Exit;
+use crate::words;
+
+/// The most that is read from standard input: a batch of a few of the largest events.
+const MAX_INPUT: u64 = 64 << 20;
+
+pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failure> {
+    if global.store.is_some() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "USAGE",
+            "tenure ledger has its own store: name its folder with --dir",
+        ));
+    }
+    match command {
+        Command::Init { folder, dialect } => init(global, folder, dialect),
+        Command::Append(asked) => append(global, &asked),
+        Command::Log(asked) => log::log(global, &open(global, &asked.place)?, &asked),
+        Command::Verify { place } => verify(&open(global, &place)?),
+        Command::Claim { node, waits, place } => claims::claim(global, &node, &waits, &place),
+        Command::Refresh { which, ttl, place } => claims::refresh(global, &which, ttl, &place),
+        Command::Release { which, place } => claims::release(global, &which, &place),
+        Command::Claims { place } => claims::claims(global, &place),
+        Command::Reap { dry_run, place } => claims::reap(global, dry_run, &place),
+        Command::BreakLock {
+            older_than,
+            force,
+            place,
+        } => {
+            let ledger = open(global, &place)?;
+            let by = context::caller(global)?;
+            let broken = ledger.break_lock(by.as_str(), older_than, force)?;
+            break_lock(broken, older_than, force)
+        }
+    }
+}
+
+/// The folder that holds the ledger: the one that is named, or the nearest that has one.
+fn folder(place: &Place) -> Result<PathBuf, Failure> {
+    let start = context::start()?;
+    if let Some(dir) = &place.folder {
+        return Ok(start.join(dir));
+    }
+    let found = start.ancestors().find(|root| root.join("ledger").is_dir());
+    found.map(std::path::Path::to_path_buf).ok_or_else(|| {
+        Failure::new(
+            Exit::NotInitialised,
+            "NOT_INITIALISED",
+            format!(
+                "no ledger/ in {} or any folder above it: make one with tenure ledger init, or name its folder with --dir",
+                start.display()
+            ),
+        )
+    })
+}
+
+fn options() -> Result<tenure::file::Options, Failure> {
+    let start = context::start()?;
+    let project = Project::find(&start, context::home().as_deref());
+    let config = context::config(project.as_ref())?;
+    Ok(tenure::file::Options {
+        clock: std::sync::Arc::new(HostClock::new()),
+        queue_grace: config.locking.queue_grace,
+        ..tenure::file::Options::default()
+    })
+}
+
+fn open(global: &Global, place: &Place) -> Result<Ledger, Failure> {
+    let ledger = Ledger::open(&folder(place)?, options()?)?;
+    Ok(match context::named(global)? {
+        Some(agent) => ledger.written_by(agent.as_str()),
+        None => ledger,
+    })
+}
+
+fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result<Answer, Failure> {
+    let root = match folder {
+        Some(folder) => context::start()?.join(folder),
+        None => context::start()?,
+    };
+    let new = !root.join("ledger").is_dir();
+    let dialect = match dialect {
+        DialectArg::Seed => Dialect::Seed,
+        DialectArg::Af => Dialect::Af,
+    };
+    let ledger = Ledger::init(&root, dialect, options()?)?;
+    let text = if new {
+        format!(
+            "Made {} (dialect {dialect}).\nTry: tenure ledger append --dir {} '{{\"type\":\"{}\"}}'",
+            ledger.path().display(),
+            words::quoted(&root.display().to_string()),
+            match dialect {
+                Dialect::Seed => "note",
+                Dialect::Af => "proof_initialized",
+            }
+        )
+    } else {
+        format!(
+            "{} is there already (dialect {dialect}, {} events); nothing was changed.",
+            ledger.path().display(),
+            ledger.last()?
+        )
+    };
+    let data = json!({
+        "folder": root.display().to_string(), "created": new, "dialect": dialect.word(),
+    });
+    Ok(Answer::new(
+        data,
+        if global.quiet { String::new() } else { text },
+    ))
+}
+
+fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
+    let mut events = Vec::new();
+    let several = asked.events.len() > 1;
+    for (index, text) in asked.events.iter().enumerate() {
+        let parsed = if text == "-" {
+            read_input()?
+        } else {
+            vec![NewEvent::parse(text)]
+        };
+        for event in parsed {
+            let which = if several {
+                format!("the {} argument: ", words::ordinal(index + 1))
+            } else {
+                String::new()
+            };
+            events.push(event.map_err(|error| bad_event(&which, &error))?);
+        }
+    }
+    let ledger = open(global, &asked.place)?;
+    for event in &events {
+        event
+            .check(ledger.dialect())
+            .map_err(|error| bad_event("", &error))?;
+    }
+    match ledger.append_all(asked.expect, &events)? {
+        Appended::Done { first, last } => {
+            let numbers: Vec<String> = (first..=last).map(|seq| seq.to_string()).collect();
+            let data = json!({ "first": first, "last": last, "count": last - first + 1 });
+            Ok(Answer::new(data, numbers.join("\n")))
+        }
+        Appended::Mismatch { expected, found } => Err(Failure::new(
+            Exit::Mismatch,
+            "SEQUENCE_MISMATCH",
+            format!(
+                "sequence mismatch: event {expected} was expected to be the newest, but it is {found}; nothing was written\n  \
+                 see what is new with: tenure ledger log --from {}",
+                expected.min(found).saturating_add(1)
+            ),
+        )
+        .details(json!({ "expected": expected, "found": found }))),
+        Appended::Locked(standing) => Err(locked(&standing)),
+    }
+}
+
+fn bad_event(which: &str, error: &BadEvent) -> Failure {
+    Failure::new(Exit::Usage, "BAD_EVENT", format!("{which}{error}"))
+}
+
+/// The events in the input, one after another.
+fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin()
+        .lock()
+        .take(MAX_INPUT + 1)
+        .read_to_string(&mut text);
+    read.map_err(|error| {
+        Failure::new(
+            Exit::Usage,
+            "BAD_EVENT",
+            format!("standard input can't be read ({error}): give JSON in UTF-8"),
+        )
+    })?;
+    if text.len() > usize::try_from(MAX_INPUT).unwrap_or(MAX_EVENT) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "BAD_EVENT",
+            "there is too much on standard input: at most 64 MiB at a time",
+        ));
+    }
+    let mut events = Vec::new();
+    let mut rest = serde_json::Deserializer::from_str(&text).into_iter::<serde::de::IgnoredAny>();
+    let mut begin = 0;
+    while let Some(value) = rest.next() {
+        let end = rest.byte_offset();
+        match value {
+            Ok(_) => events.push(NewEvent::parse(text.get(begin..end).unwrap_or_default())),
+            Err(error) => {
+                events.push(Err(BadEvent::NotJson(error.to_string())));
+                break;
+            }
+        }
+        begin = end;
+    }
+    if events.is_empty() {
+        events.push(NewEvent::parse(""));
+    }
+    Ok(events)
+}
+
+/// Another program keeps the ledger lock.
+fn locked(standing: &Standing) -> Failure {
+    Failure::new(
+        Exit::Locked,
+        "LEDGER_LOCKED",
+        format!(
+            "timeout waiting for lock: {} is held by {standing}, {} ago; nothing was written\n  \
+             if that program is gone, which tenure can't prove: tenure ledger break-lock --older-than 30s --force",
+            standing.place.display(),
+            words::elapsed(standing.age)
+        ),
+    )
+    .details(standing_json(standing))
+}
+
+fn standing_json(standing: &Standing) -> serde_json::Value {
+    json!({
+        "lock": standing.place.display().to_string(),
+        "lockedBy": standing.agent,
+        "pid": standing.process.as_ref().map(|process| process.pid),
+        "since": words::time(standing.since),
+        "ageSeconds": standing.age.as_secs(),
+        "dead": standing.dead,
+    })
+}
+
+fn break_lock(
+    broken: Broken,
+    older_than: Option<std::time::Duration>,
+    force: bool,
+) -> Result<Answer, Failure> {
+    match broken {
+        Broken::NotHeld => Ok(Answer::new(
+            json!({ "broken": false }),
+            "Nobody holds the ledger lock.",
+        )),
+        Broken::Removed(standing) => {
+            let mut data = standing_json(&standing);
+            if let serde_json::Value::Object(fields) = &mut data {
+                fields.insert("broken".into(), json!(true));
+            }
+            let how = if standing.dead {
+                "its process is gone"
+            } else {
+                "by force, which is recorded"
+            };
+            Ok(Answer::new(
+                data,
+                format!("Removed the ledger lock of {standing}: {how}."),
+            ))
+        }
+        Broken::Refused(standing) => {
+            let age = words::elapsed(standing.age);
+            let why = match older_than {
+                Some(limit) if standing.age < limit => format!(
+                    "it has stood for {age} only, not for {}",
+                    duration::format(limit)
+                ),
+                _ if force => "it changed in this moment: look again".into(),
+                _ => "nothing proves that its holder is gone; if you know it, add --force".into(),
+            };
+            Err(Failure::new(
+                Exit::NotAllowed,
+                "PERMISSION_DENIED",
+                format!(
+                    "the ledger lock is held by {standing}, {age} ago: {why}\n  {}",
+                    standing.place.display()
+                ),
+            )
+            .details(standing_json(&standing)))
+        }
+    }
+}
+
+fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
+    let verified: Verified = ledger.verify()?;
+    let findings: Vec<_> = verified
+        .findings
+        .iter()
+        .map(|found| {
+            json!({
+                "severity": found.severity.word(), "code": found.code,
+                "event": found.event, "message": found.what,
+            })
+        })
+        .collect();
+    let data = json!({
+        "events": verified.events, "claims": verified.claims, "sound": verified.is_sound(),
+        "overlapped": !verified.no_overlap(), "findings": findings,
+    });
+    let mut lines: Vec<String> = verified.findings.iter().map(ToString::to_string).collect();
+    let overlapped = if verified.no_overlap() {
+        "no two holders overlapped"
+    } else {
+        "two holders overlapped"
+    };
+    let counted = |count: u64, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let summary = format!(
+        "{}, {}; {overlapped}",
+        counted(verified.events, "event"),
+        counted(verified.claims, "claim")
+    );
+    if verified.is_sound() {
+        lines.push(format!("Sound: {summary}."));
+        return Ok(Answer::new(data, lines.join("\n")));
+    }
+    lines.insert(
+        0,
+        format!("{} is not sound: {summary}", ledger.path().display()),
+    );
+    Err(Failure::new(Exit::Runtime, "LEDGER_NOT_SOUND", lines.join("\n  ")).details(data))
+}

@@ -1,0 +1,292 @@
+//! `tenure ledger claim`, `refresh`, `release`, `claims`, `reap`.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::core::{Key, Reap, Reason, Released, Renewed, Verdict};
+use tenure::file::ledger::{LedgerStore, MAX_TIMEOUT, MIN_TIMEOUT, NodeId};
+use tenure::{Project, Tenure, Tie, duration};
+
+use super::folder;
+use crate::answer::{Answer, Failure, remark};
+use crate::args::ledger::{Place, WhichNode};
+use crate::args::{Global, Waits};
+use crate::commands::release::{lost, mine};
+use crate::context;
+use crate::exit::Exit;
+use crate::program::broken;
+use crate::signals::Signals;
+use crate::table::Table;
+use crate::waiting;
+use crate::words;
+
+fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
+    let start = context::start()?;
+    let project = Project::find(&start, context::home().as_deref());
+    let config = context::config(project.as_ref())?;
+    let agent = context::named(global)?;
+    let agent = agent.as_ref().map(|agent| agent.as_str());
+    Ok(Tenure::open_ledger(&folder(place)?, agent, config)?)
+}
+
+/// The key of a node that somebody typed, with or without `node:`.
+fn key(node: &str) -> Result<Key, Failure> {
+    let id = node.strip_prefix("node:").unwrap_or(node);
+    let node = NodeId::parse(id)
+        .map_err(|error| Failure::new(Exit::Usage, "BAD_NODE", error.to_string()))?;
+    Ok(node.key().clone())
+}
+
+fn check_ttl(ttl: Option<Duration>) -> Result<(), Failure> {
+    if let Some(ttl) = ttl.filter(|ttl| !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(ttl)) {
+        let (given, min, max) = (
+            duration::format(ttl),
+            duration::format(MIN_TIMEOUT),
+            duration::format(MAX_TIMEOUT),
+        );
+        return Err(tenure::Error::Ttl { given, min, max }.into());
+    }
+    Ok(())
+}
+
+pub(super) fn claim(
+    global: &Global,
+    node: &str,
+    waits: &Waits,
+    place: &Place,
+) -> Result<Answer, Failure> {
+    let key = key(node)?;
+    check_ttl(waits.ttl)?;
+    let tenure = open(global, place)?;
+    let ask = waiting::with_name(global, &tenure, tenure.ask(key.as_str())?)?;
+    let mut ask = waiting::with_patience(&tenure, ask, waits).tied_to(Tie::Nothing);
+    if global.holder.is_none() {
+        ask = ask.called(context::caller(global)?);
+    }
+    let mut signals = Signals::catch().map_err(broken)?;
+    let held = waiting::acquire(global, &tenure, key.as_str(), ask, &mut signals)
+        .map_err(|failure| already_locked(&key, failure))?;
+    let now = tenure.clock().now();
+    let (lease, reason) = (held.lease().clone(), held.reason());
+    held.leave_standing();
+    let proof = if global.holder.is_some() {
+        format!("--as {}", words::quoted(lease.holder.id.as_str()))
+    } else {
+        format!("--token {}", lease.token)
+    };
+    remark(
+        global,
+        &format!(
+            "{} holds node {} until {}; give it back with: tenure ledger release {} {proof}",
+            lease.holder.id,
+            key.id(),
+            words::end(&now, &lease),
+            key.id()
+        ),
+    );
+    let data = json!({
+        "node": key.id(),
+        "owner": lease.holder.id,
+        "token": lease.token,
+        "acquiredAt": words::time(lease.acquired_at),
+        "expiresAt": words::time(lease.expires.shown(&now)),
+        "reason": reason.word(),
+    });
+    let token = lease.token.to_string();
+    // A token that nobody got to see is of no use to anybody, unless it was seen before.
+    if reason == Reason::AlreadyOwned {
+        return Ok(Answer::new(data, token));
+    }
+    let store = std::sync::Arc::clone(tenure.store());
+    let undo = move || {
+        let _ = store.release(&lease.grant());
+    };
+    Ok(Answer::new(data, token).or_undo(undo))
+}
+
+/// The protocol's own words first.
+fn already_locked(key: &Key, failure: Failure) -> Failure {
+    if failure.code != "LOCKED" {
+        return failure;
+    }
+    let look = format!("tenure locks show {key}");
+    let message = failure.message.replace(&look, "tenure ledger claims");
+    Failure {
+        code: "NODE_LOCKED",
+        message: format!("node already locked: {message}"),
+        ..failure
+    }
+}
+
+/// Commands that other words name work on the project's own store unless they are told this one.
+fn in_this_store(place: &Place, failure: Failure) -> Failure {
+    let Ok(dir) = folder(place) else {
+        return failure;
+    };
+    let store = words::quoted(&format!("ledger:{}", dir.display()));
+    let message = failure
+        .message
+        .replace("tenure locks ", &format!("tenure --store {store} locks "));
+    Failure { message, ..failure }
+}
+
+pub(super) fn refresh(
+    global: &Global,
+    which: &WhichNode,
+    ttl: Option<Duration>,
+    place: &Place,
+) -> Result<Answer, Failure> {
+    let key = key(&which.node)?;
+    check_ttl(ttl)?;
+    let tenure = open(global, place)?;
+    let (grant, _) = mine(global, &tenure, &key, which.token)
+        .map_err(|failure| in_this_store(place, failure))?;
+    let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
+    match tenure.store().renew(&grant, ttl)? {
+        Renewed::Extended(lease) => {
+            let until = words::time(lease.expires.shown(&tenure.clock().now()));
+            let text = if global.quiet {
+                String::new()
+            } else {
+                format!("Node {} is yours until {until}.", key.id())
+            };
+            let data = json!({ "node": key.id(), "token": lease.token, "expiresAt": until });
+            Ok(Answer::new(data, text))
+        }
+        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.as_ref())),
+    }
+}
+
+pub(super) fn release(
+    global: &Global,
+    which: &WhichNode,
+    place: &Place,
+) -> Result<Answer, Failure> {
+    let key = key(&which.node)?;
+    let tenure = open(global, place)?;
+    let (grant, _) = mine(global, &tenure, &key, which.token)
+        .map_err(|failure| in_this_store(place, failure))?;
+    match tenure.store().release(&grant)? {
+        Released::Freed(lease) => {
+            let text = if global.quiet {
+                String::new()
+            } else {
+                format!("Node {} is free.", key.id())
+            };
+            let data = json!({ "node": key.id(), "token": lease.token, "released": true });
+            Ok(Answer::new(data, text))
+        }
+        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.as_ref())),
+    }
+}
+
+pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> {
+    let store = LedgerStore::of(super::open(global, place)?);
+    let now = tenure::core::Clock::now(&tenure::host::HostClock::new());
+    let listed = store.claims()?;
+    let (active, over): (Vec<_>, Vec<_>) = listed
+        .into_iter()
+        .partition(|claim| claim.lease.expires.shown(&now) > now.wall);
+    let data: Vec<_> = active
+        .iter()
+        .map(|claim| {
+            let lease = &claim.lease;
+            json!({
+                "node": claim.node,
+                "owner": lease.holder.id,
+                "token": lease.token,
+                "verdict": claim.verdict.word(),
+                "acquiredAt": words::time(lease.acquired_at),
+                "expiresAt": lease.expires.wall.to_string(),
+                "remainingSeconds": lease.expires.remaining(&now).map_or(0, |left| left.as_secs()),
+                "file": claim.file.as_ref().map(|file| file.display().to_string()),
+            })
+        })
+        .collect();
+    let mut lines = Vec::new();
+    if active.is_empty() {
+        lines.push("No node is claimed.".to_owned());
+    } else {
+        let mut table = Table::new(&[
+            "NODE",
+            "OWNER",
+            "TOKEN",
+            "STATE",
+            "SINCE",
+            "UNTIL",
+            "REMAINING",
+        ]);
+        for claim in &active {
+            let lease = &claim.lease;
+            let state = match (&claim.verdict, &claim.file) {
+                (Verdict::Malformed, _) => "malformed".to_owned(),
+                (Verdict::Dead(evidence), _) => format!("dead: {evidence}"),
+                (_, Some(_)) => "held (file)".to_owned(),
+                _ => "held".to_owned(),
+            };
+            table.row([
+                claim.node.to_string(),
+                lease.holder.id.to_string(),
+                lease.token.to_string(),
+                state,
+                words::ago(&now, lease.acquired_at),
+                words::time(lease.expires.shown(&now)),
+                words::until(&now, lease, &claim.verdict),
+            ]);
+        }
+        lines.push(table.text());
+    }
+    if !over.is_empty() && !global.quiet {
+        lines.push(format!(
+            "{} more ran out and can be claimed by anybody; to end them on record: tenure ledger reap",
+            over.len()
+        ));
+    }
+    Ok(Answer::new(
+        json!({ "claims": data, "over": over.len() }),
+        lines.join("\n"),
+    ))
+}
+
+pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answer, Failure> {
+    let tenure = open(global, place)?;
+    let reaped = tenure
+        .store()
+        .reap(if dry_run { Reap::DryRun } else { Reap::Free })?;
+    let verb = if dry_run { "Would free" } else { "Freed" };
+    let mut lines: Vec<String> = reaped
+        .iter()
+        .map(|reaped| {
+            format!(
+                "{verb} node {} of {}: {}",
+                reaped.lease.key.id(),
+                reaped.lease.holder.id,
+                reaped.evidence
+            )
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push("No claim has run out and nobody is proven dead.".into());
+    }
+    let freed: Vec<_> = reaped
+        .iter()
+        .map(|reaped| {
+            json!({
+                "node": reaped.lease.key.id(),
+                "owner": reaped.lease.holder.id,
+                "token": reaped.lease.token,
+                "evidence": reaped.evidence,
+                "why": reaped.evidence.to_string(),
+            })
+        })
+        .collect();
+    let text = if global.quiet {
+        String::new()
+    } else {
+        lines.join("\n")
+    };
+    Ok(Answer::new(
+        json!({ "dryRun": dry_run, "freed": freed }),
+        text,
+    ))
+}

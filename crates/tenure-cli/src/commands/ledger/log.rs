@@ -1,0 +1,156 @@
+//! `tenure ledger log`: print events, and wait for more.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tenure::core::Clock;
+use tenure::file::ledger::{Ledger, NodeId, Recorded};
+use tenure::host::HostClock;
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::ledger::Log;
+use crate::exit::Exit;
+use crate::words;
+
+/// Which events are wanted.
+struct Filter<'a> {
+    asked: &'a Log,
+    node: Option<String>,
+    since: Option<Timestamp>,
+}
+
+impl Filter<'_> {
+    fn takes(&self, event: &Recorded, value: Option<&Value>) -> bool {
+        let (kind, at) = event.head();
+        let kinds = &self.asked.kinds;
+        if !kinds.is_empty() && !kind.is_some_and(|kind| kinds.contains(&kind)) {
+            return false;
+        }
+        if let Some(since) = self.since
+            && at.is_none_or(|at| at < since)
+        {
+            return false;
+        }
+        let text = |name: &str| value.and_then(|value| value.get(name)?.as_str());
+        if let Some(owner) = &self.asked.owner
+            && text("owner") != Some(owner)
+        {
+            return false;
+        }
+        let Some(node) = &self.node else { return true };
+        let several = value.and_then(|value| value.get("node_ids")?.as_array());
+        text("node_id") == Some(node)
+            || several.is_some_and(|ids| ids.iter().any(|id| id.as_str() == Some(node)))
+            || value.and_then(|value| value.get("node")?.get("id")?.as_str()) == Some(node)
+    }
+}
+
+pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answer, Failure> {
+    let node = asked.node.as_deref().map(NodeId::parse).transpose();
+    let node = node.map_err(|error| Failure::new(Exit::Usage, "BAD_NODE", error.to_string()))?;
+    let now = HostClock::new().now().wall;
+    let filter = Filter {
+        asked,
+        node: node.map(|node| node.to_string()),
+        since: asked.since.map(|since| {
+            let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+            now.checked_sub(since).unwrap_or(Timestamp::MIN)
+        }),
+    };
+    // Listening first: nothing that comes while the rest is printed is missed.
+    let mut follow = asked.follow.then(|| ledger.follow(1)).transpose()?;
+    let mut out = std::io::BufWriter::new(anstream::stdout().lock());
+    let mut newest: VecDeque<String> = VecDeque::new();
+    let mut seen = asked.from.unwrap_or(1).max(1).saturating_sub(1);
+    for event in ledger.events(seen.saturating_add(1))? {
+        let event = event?;
+        seen = event.seq;
+        let Some(line) = line(global, &filter, &event) else {
+            continue;
+        };
+        match asked.limit {
+            Some(limit) => {
+                newest.push_back(line);
+                if newest.len() > limit {
+                    newest.pop_front();
+                }
+            }
+            None => {
+                if let Some(end) = end(writeln!(out, "{line}")) {
+                    return end;
+                }
+            }
+        }
+    }
+    for line in newest {
+        if let Some(end) = end(writeln!(out, "{line}")) {
+            return end;
+        }
+    }
+    if let Some(end) = end(out.flush()) {
+        return end;
+    }
+    if let Some(follow) = &mut follow {
+        follow.skip_to(seen.saturating_add(1));
+        loop {
+            let Some(event) = follow.next(Duration::from_secs(3600))? else {
+                continue;
+            };
+            if let Some(line) = line(global, &filter, &event)
+                && let Some(end) = end(writeln!(out, "{line}").and_then(|()| out.flush()))
+            {
+                return end;
+            }
+        }
+    }
+    Ok(Answer::silent(Exit::Done))
+}
+
+/// That nobody reads to the end is no failure.
+fn end(written: std::io::Result<()>) -> Option<Result<Answer, Failure>> {
+    let error = written.err()?;
+    Some(if error.kind() == ErrorKind::BrokenPipe {
+        Ok(Answer::silent(Exit::Done))
+    } else {
+        let message = format!("the answer could not be written ({error})");
+        Err(Failure::new(Exit::Runtime, "IO", message))
+    })
+}
+
+fn line(global: &Global, filter: &Filter<'_>, event: &Recorded) -> Option<String> {
+    let value = event.value();
+    if !filter.takes(event, value.as_ref().ok()) {
+        return None;
+    }
+    if global.json {
+        let line = match value {
+            Ok(value) => json!({ "seq": event.seq, "event": value }),
+            Err(why) => json!({ "seq": event.seq, "event": null, "flaw": why }),
+        };
+        return Some(line.to_string());
+    }
+    let (kind, at) = event.head();
+    let at = at.map_or_else(|| "-".into(), words::time);
+    let rest = match value {
+        Ok(Value::Object(mut fields)) => {
+            fields.retain(|name, _| !matches!(name.as_str(), "type" | "timestamp"));
+            if fields.is_empty() {
+                String::new()
+            } else {
+                Value::Object(fields).to_string()
+            }
+        }
+        Ok(_) => String::new(),
+        Err(why) => format!("can't be read: {why}"),
+    };
+    let line = format!(
+        "{:>6}  {at:<24}  {:<18} {rest}",
+        event.seq,
+        kind.as_deref().unwrap_or("-")
+    );
+    Some(line.trim_end().replace(char::is_control, " "))
+}

@@ -1,0 +1,376 @@
+//! Whose turn it is to write among tenure's own processes: [`Gate`], [`Turn`].
+//!
+//! ```text
+//!   gate     flock: whoever has it has the turn. Nothing else excludes anybody.
+//!   queue/   one file for each that had to wait, numbered; flock: whoever waits
+//!   desk     flock for a moment: numbers are given one after the other
+//! ```
+//!
+//! Whoever finds the gate free and nobody in the queue goes through at once: one system call and a
+//! look. Everybody else sits down behind the last, sleeps until the one before it is gone (the
+//! kernel tells, however it went), and then at the gate. So it is first come, first served, and of
+//! many that wait one is woken at a time (G8, G9).
+//!
+//! # Invariants
+//!
+//! 1. Two never have the turn: that is the kernel's lock on the gate, whatever the queue says.
+//! 2. Whoever came later does not go first: a free gate is left to a queue that is not empty.
+//! 3. A number in the queue is larger than all that are there, and its file is locked before
+//!    anybody can see a larger one.
+//!
+//! It gives up when nothing moves for a while: a process that was stopped in its turn must not hold
+//! up the others for ever.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::{ErrorKind, StoreError};
+
+use crate::fault::explain;
+use crate::guard::{Guard, PATIENCE};
+
+/// The stack of a thread that waits: it makes one system call.
+const STACK: usize = 64 * 1024;
+
+/// Where turns are given.
+#[derive(Debug)]
+pub(super) struct Gate {
+    path: PathBuf,
+    queue: PathBuf,
+    desk: PathBuf,
+    /// The open file. One thread of this object at a time.
+    file: Mutex<Option<File>>,
+    patience: Duration,
+}
+
+/// The turn, while we have it.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Turn<'a>(MutexGuard<'a, Option<File>>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = &*self.0 {
+            // Not left to closing: a command that is just being started has a copy.
+            let _ = file.unlock();
+        }
+    }
+}
+
+impl Gate {
+    /// The gate in this folder, which must be there once a turn is taken.
+    pub(super) fn new(side: &Path) -> Self {
+        Self {
+            path: side.join("gate"),
+            queue: side.join("queue"),
+            desk: side.join("desk"),
+            file: Mutex::new(None),
+            patience: PATIENCE,
+        }
+    }
+
+    /// Waits for the turn.
+    pub(super) fn take(&self) -> Result<Turn<'_>, StoreError> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place: Option<Place> = None;
+        loop {
+            let open = self.open(&mut file)?;
+            match open.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    self.wait_in_line(&mut place)?;
+                    if !self.wait_at_gate(open)? {
+                        return Err(self.stuck());
+                    }
+                }
+                Err(TryLockError::Error(error)) => {
+                    return Err(explain("locked", &self.path, error));
+                }
+            }
+            if !is_at(open, &self.path) {
+                // Somebody removed the file: those who come now would lock another one.
+                *file = None;
+                continue;
+            }
+            let first = match &place {
+                Some(place) => place.before()?.is_none(),
+                None => self.nobody_waits()?,
+            };
+            if first {
+                return Ok(Turn(file));
+            }
+            unlock(open);
+            self.wait_in_line(&mut place)?;
+        }
+    }
+
+    fn open<'a>(&self, file: &'a mut Option<File>) -> Result<&'a File, StoreError> {
+        if file.is_none() {
+            let opened = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&self.path);
+            *file = Some(opened.map_err(|error| explain("written", &self.path, error))?);
+        }
+        // Just filled in.
+        file.as_ref()
+            .ok_or_else(|| StoreError::new(ErrorKind::Io, "the gate is not open"))
+    }
+
+    fn nobody_waits(&self) -> Result<bool, StoreError> {
+        match fs::read_dir(&self.queue) {
+            Ok(mut entries) => Ok(entries.next().is_none()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(explain("read", &self.queue, error)),
+        }
+    }
+
+    /// Sits down, and sleeps until nobody is before us.
+    fn wait_in_line(&self, place: &mut Option<Place>) -> Result<(), StoreError> {
+        let place = match place {
+            Some(place) => place,
+            None => place.insert(self.sit_down()?),
+        };
+        let mut seen = None;
+        while let Some(before) = place.before()? {
+            if sleep(before, self.patience, |file| file.lock_shared(), unlock)
+                .map_err(|error| explain("locked", &self.queue, error))?
+            {
+                continue;
+            }
+            // The crowd is large, or nothing moves at all.
+            let first = numbers(&self.queue)?.into_iter().min();
+            if seen == first {
+                return Err(self.stuck());
+            }
+            seen = first;
+        }
+        Ok(())
+    }
+
+    fn wait_at_gate(&self, gate: &File) -> Result<bool, StoreError> {
+        let copy = gate
+            .try_clone()
+            .map_err(|error| explain("opened", &self.path, error))?;
+        sleep(copy, self.patience, File::lock, unlock)
+            .map_err(|error| explain("locked", &self.path, error))
+    }
+
+    fn sit_down(&self) -> Result<Place, StoreError> {
+        let _desk = Guard::take(&self.desk, self.patience)?;
+        let make = || {
+            let all = match numbers_in(&self.queue) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(&self.queue)?;
+                    Vec::new()
+                }
+                all => all?,
+            };
+            let number = all.into_iter().max().unwrap_or(0).saturating_add(1);
+            let path = self.queue.join(number.to_string());
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&path)?;
+            file.lock()?;
+            Ok(Place {
+                queue: self.queue.clone(),
+                number,
+                path,
+                file,
+            })
+        };
+        make().map_err(|error| explain("written", &self.queue, error))
+    }
+
+    fn stuck(&self) -> StoreError {
+        let what = format!(
+            "{} was held by another tenure for over {} s",
+            self.path.display(),
+            self.patience.as_secs()
+        );
+        StoreError::new(ErrorKind::Contended, what)
+            .fix("see who has it open (fuser or lsof tell) and try again; nothing was changed")
+    }
+}
+
+/// A place in the queue, given up when it is dropped.
+#[derive(Debug)]
+struct Place {
+    queue: PathBuf,
+    number: u64,
+    path: PathBuf,
+    file: File,
+}
+
+impl Place {
+    /// The one directly before us that is still there. What the dead left behind is removed.
+    fn before(&self) -> Result<Option<File>, StoreError> {
+        let mut before = numbers(&self.queue)?;
+        before.retain(|number| *number < self.number);
+        before.sort_unstable();
+        while let Some(number) = before.pop() {
+            let path = self.queue.join(number.to_string());
+            let Ok(file) = File::open(&path) else {
+                continue;
+            };
+            match file.try_lock_shared() {
+                Err(TryLockError::WouldBlock) => return Ok(Some(file)),
+                // Invariant 3: it was locked before we had our number, so it is over.
+                Ok(()) => {
+                    let _ = fs::remove_file(&path);
+                }
+                Err(TryLockError::Error(error)) => return Err(explain("locked", &path, error)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
+fn numbers(queue: &Path) -> Result<Vec<u64>, StoreError> {
+    match numbers_in(queue) {
+        // Somebody removed the folder: nobody waits there any more.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found.map_err(|error| explain("read", queue, error)),
+    }
+}
+
+fn numbers_in(queue: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(queue)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    Ok(numbers)
+}
+
+fn unlock(file: &File) {
+    let _ = file.unlock();
+}
+
+/// Blocks in `lock` for up to so long; `false` if it was not to be had. The kernel has no such call
+/// with a limit, so another thread makes it. What that gets after the limit it gives back.
+fn sleep(
+    file: File,
+    limit: Duration,
+    lock: fn(&File) -> io::Result<()>,
+    give_back: fn(&File),
+) -> io::Result<bool> {
+    // Without room, so that what is sent is either taken or known not to be.
+    let (tell, told) = sync_channel(0);
+    std::thread::Builder::new()
+        .name("turn".into())
+        .stack_size(STACK)
+        .spawn(move || {
+            let locked = lock(&file);
+            let got = locked.is_ok();
+            if tell.send(locked).is_err() && got {
+                give_back(&file);
+            }
+        })?;
+    match told.recv_timeout(limit) {
+        Ok(locked) => locked.map(|()| true),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(false),
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), path.metadata()) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn those_who_wait_go_in_the_order_in_which_they_came() {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = || Gate::new(dir.path());
+        let first = gate();
+        let turn = first.take().unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let tell = tell.clone();
+                let gate = gate();
+                scope.spawn(move || {
+                    let _turn = gate.take().unwrap();
+                    tell.send(number).unwrap();
+                });
+                tenure_testkit::limit::within_limit("a place to be taken", || {
+                    numbers(&dir.path().join("queue")).unwrap().len() == number + 1
+                });
+            }
+            // Somebody who comes just when the gate is free stands behind all of them.
+            drop(turn);
+            let _turn = first.take().unwrap();
+            let order: Vec<usize> = told.try_iter().collect();
+            assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        });
+        assert!(numbers(&dir.path().join("queue")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_the_dead_left_in_the_queue_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = dir.path().join("queue");
+        fs::create_dir(&queue).unwrap();
+        for number in ["1", "2", "7"] {
+            fs::write(queue.join(number), "").unwrap();
+        }
+        let gate = Gate::new(dir.path());
+        let _turn = gate.take().unwrap();
+        assert!(numbers(&queue).unwrap().len() < 3);
+    }
+
+    #[test]
+    fn one_that_keeps_its_turn_for_too_long_is_given_up_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let impatient = || Gate {
+            patience: Duration::from_millis(30),
+            ..Gate::new(dir.path())
+        };
+        let (first, second) = (impatient(), impatient());
+        let turn = first.take().unwrap();
+        let error = second.take().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended);
+        drop(turn);
+        // The thread that still waits gives back what it gets.
+        tenure_testkit::limit::within_limit("the gate to be free", || first.take().is_ok());
+    }
+
+    #[test]
+    fn a_gate_whose_file_was_removed_is_taken_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (Gate::new(dir.path()), Gate::new(dir.path()));
+        drop(old.take().unwrap());
+        fs::remove_file(dir.path().join("gate")).unwrap();
+        let turn = new.take().unwrap();
+        let impatient = Gate {
+            patience: Duration::from_millis(20),
+            file: Mutex::new(old.file.lock().unwrap().take()),
+            ..Gate::new(dir.path())
+        };
+        assert!(impatient.take().is_err(), "two have the turn");
+        drop(turn);
+    }
+}

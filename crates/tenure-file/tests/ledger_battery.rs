@@ -1,0 +1,61 @@
+//! The battery that every store must pass, for claims on the nodes of a ledger, in both dialects.
+#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
+
+use std::path::Path;
+
+use tenure_core::Store;
+use tenure_file::ledger::{Dialect, Ledger, LedgerStore};
+use tenure_file::{Disk, Options};
+use tenure_testkit::Subject;
+
+/// What is left after a crash, once somebody has used the store again: a ledger that is sound from
+/// its first event to its last, by its own account, and nothing on its way.
+fn sound(place: &Path) -> Result<(), String> {
+    let ledger = Ledger::open(place, Options::default()).map_err(|error| error.to_string())?;
+    let verified = ledger.verify().map_err(|error| error.to_string())?;
+    if let Some(found) = verified.findings.first() {
+        return Err(found.to_string());
+    }
+    let known = ["event-", "0"];
+    for entry in std::fs::read_dir(place.join("ledger")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !known.iter().any(|known| name.starts_with(known)) {
+            return Err(format!("{name} was left behind"));
+        }
+    }
+    let side = place.join(".ledger-tenure");
+    for left in ["batch", "aside", "reaped"] {
+        if side.join(left).exists() {
+            return Err(format!("{left} was left behind"));
+        }
+    }
+    Ok(())
+}
+
+fn open(place: &Path, dialect: Dialect) -> Box<dyn Store> {
+    // A sync for each of many thousand events would take longer than all the rest.
+    let options = Options {
+        disk: Disk::Crash,
+        ..Options::default()
+    };
+    let ledger = Ledger::init(place, dialect, options).unwrap();
+    Box::new(LedgerStore::of(ledger))
+}
+
+fn subject(open: fn(&Path) -> Box<dyn Store>) -> Subject {
+    Subject::opened_by(open)
+        .keys(&["node:1", "node:1.2", "node:1.10.3"])
+        .sound(sound)
+}
+
+mod seed {
+    tenure_testkit::battery!(super::subject(|place| {
+        super::open(place, tenure_file::ledger::Dialect::Seed)
+    }));
+}
+
+mod af {
+    tenure_testkit::battery!(super::subject(|place| {
+        super::open(place, tenure_file::ledger::Dialect::Af)
+    }));
+}
