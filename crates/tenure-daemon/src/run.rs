@@ -270,6 +270,7 @@ impl Daemon {
                 signals,
                 &mut places,
                 done.watched.as_ref(),
+                || self.lock.stands(),
             )?;
             last = Some(Done {
                 watched: None,
