@@ -1,7 +1,6 @@
 //! Daemons under attack: killed anywhere, and beside a tool that replaces stale locks with live ones.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]

@@ -1,10 +1,5 @@
 //! The daemon's log: shown, followed, begun anew, and on a disk that does not take it.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod project;
 

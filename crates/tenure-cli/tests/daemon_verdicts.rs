@@ -2,7 +2,6 @@
 //! malformed in many ways, and a lock that appears during a cycle.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
@@ -323,7 +322,7 @@ fn a_file_that_may_not_be_read_is_stood_aside_for() {
     let place = project.lock_file(".tenure");
     let secret = project.path("secret");
     fs::write(&secret, lock_text("secret", NOBODY)).unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     fs::rename(&secret, &place).unwrap();
     let words = "Skipping database (lock check failed: failed to read lock file: ";
     let at = project.until_logged(words, 0);
@@ -342,7 +341,7 @@ fn a_lock_that_appears_during_a_cycle_lets_that_cycle_finish() {
     // Whoever writes to the store makes a cycle wait in its midst.
     let database = rusqlite::Connection::open(project.database()).unwrap();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let _daemon = project.start("daemon run --interval 1s");
+    let daemon = project.start("daemon run --interval 1s");
     until("a cycle is under way", || {
         let state = project.read(".tenure/daemon.json");
         serde_json::from_str::<serde_json::Value>(&state)
@@ -350,7 +349,7 @@ fn a_lock_that_appears_during_a_cycle_lets_that_cycle_finish() {
     });
     // The cycle has looked for a lock before it opened the store.
     until("it waits for the store", || {
-        let fds = fs::read_dir(format!("/proc/{}/fd", _daemon.pid())).unwrap();
+        let fds = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
         fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
             .any(|to| to.ends_with("tenure.db"))
     });
