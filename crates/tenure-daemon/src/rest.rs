@@ -25,25 +25,17 @@ const LEAST: Duration = Duration::from_millis(100);
 /// A cycle that was woken comes no sooner than this many times what the last one took.
 const SHARE: u32 = 10;
 
-/// Why the rest is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Woken {
-    /// It is time.
-    Due,
-    /// Something happened to a lock, or its holder has ended.
-    Lock,
-    /// A signal came in.
-    Signal,
-}
-
-/// Rests for `interval`, or until something happens. `took` is how long the last cycle was.
+/// Rests for `interval`, or until something happens. `took` is how long the last cycle was. Whenever
+/// something happens near the locks, `stands` is asked whether the daemon's own lock is still there: the
+/// kernel does not tell of the end of a folder in which somebody has a file open, and we have.
 pub(crate) fn rest(
     interval: Duration,
     took: Duration,
     signals: &mut Signals,
     places: &mut Places,
     watched: Option<&OwnedFd>,
-) -> io::Result<Woken> {
+    stands: impl Fn() -> bool,
+) -> io::Result<()> {
     let due = alarm(interval)?;
     // Counted from now, the end of the last cycle.
     let rested = alarm(LEAST.max(took * SHARE).min(interval))?;
@@ -53,28 +45,22 @@ pub(crate) fn rest(
             listen(signals, &due, news)?
         };
         match heard {
-            Heard::Signal => return Ok(signal(signals)),
-            Heard::Time => return Ok(Woken::Due),
+            Heard::Signal => return signals.drain(),
+            Heard::Time => return Ok(()),
             Heard::News => {}
         }
         let settled = alarm(SETTLE)?;
         if let Heard::Signal = listen(signals, &settled, [])? {
-            return Ok(signal(signals));
+            return signals.drain();
         }
         let ended = watched.is_some_and(|process| is_ready(process.as_fd()));
-        if places.take() || ended {
+        if places.take() || ended || !stands() {
             return match listen(signals, &rested, [])? {
-                Heard::Signal => Ok(signal(signals)),
-                Heard::Time | Heard::News => Ok(Woken::Lock),
+                Heard::Signal => signals.drain(),
+                Heard::Time | Heard::News => Ok(()),
             };
         }
     }
-}
-
-/// Takes note of it.
-fn signal(signals: &mut Signals) -> Woken {
-    signals.drain();
-    Woken::Signal
 }
 
 enum Heard {

@@ -270,6 +270,7 @@ impl Daemon {
                 signals,
                 &mut places,
                 done.watched.as_ref(),
+                || self.lock.stands(),
             )?;
             last = Some(Done {
                 watched: None,
@@ -357,6 +358,10 @@ impl Daemon {
 
     /// Puts the state on record. That it can't be is said once, and tried again with the next cycle.
     fn record(&mut self, echo: &mut dyn FnMut(Timestamp, &str)) {
+        // Somebody removed our lock, and perhaps another daemon has it: what is there may be its word.
+        if !self.lock.stands() {
+            return;
+        }
         self.state.log_error = self.log.error().map(str::to_owned);
         let Err(error) = self.state.write(&self.folder) else {
             return;
@@ -376,15 +381,13 @@ impl Daemon {
             return;
         }
         self.say(echo, &line);
-        if self.lock.stands() {
-            self.state.cycle_since = None;
-            self.state.next_at = None;
-            self.state.ended = Some(End {
-                at: self.clock.now().wall,
-                why: ended.to_string(),
-            });
-            self.record(echo);
-        }
+        self.state.cycle_since = None;
+        self.state.next_at = None;
+        self.state.ended = Some(End {
+            at: self.clock.now().wall,
+            why: ended.to_string(),
+        });
+        self.record(echo);
     }
 }
 

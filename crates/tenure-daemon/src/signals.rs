@@ -84,9 +84,16 @@ impl Signals {
     }
 
     /// Forgets that there was something to look at.
-    pub(crate) fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
         let mut bytes = [0; 64];
-        while self.ready.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        loop {
+            match self.ready.read(&mut bytes) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

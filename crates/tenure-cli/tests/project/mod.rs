@@ -21,6 +21,7 @@
 )]
 
 pub mod call;
+pub mod daemon;
 pub mod process;
 
 use std::ffi::OsStr;

@@ -29,7 +29,7 @@ use crate::program::broken;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What belongs to whoever starts it, not to the daemon.
-const THEIRS: [&str; 7] = [
+const THEIRS: [&str; 9] = [
     "TENURE_HOLDER",
     "TENURE_KEY",
     "TENURE_TOKEN",
@@ -37,6 +37,8 @@ const THEIRS: [&str; 7] = [
     "TENURE_MADE_UP",
     "TENURE_TASK_ID",
     "TENURE_TASK_TITLE",
+    "TENURE_TASK_TOKEN",
+    "TENURE_TASK_ATTEMPT",
 ];
 
 pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {

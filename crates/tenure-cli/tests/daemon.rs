@@ -1,0 +1,504 @@
+//! The daemon's life: one for a project, started, stopped, killed, and what it tells of itself.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod project;
+
+use std::fs;
+use std::io::Write;
+
+use project::daemon::{Detached, lock_text, put};
+use project::{Project, process, until};
+use rustix::process::Signal;
+
+#[test]
+fn a_daemon_is_started_shown_and_stopped() {
+    let project = Project::new();
+    let none = project.tenure("daemon status").exits(0);
+    assert!(none.out.contains("Not running"), "{none:?}");
+    assert_eq!(project.daemon_status()["running"], false);
+    project.tenure("daemon stop").fails(
+        4,
+        &["no daemon runs for this project", "tenure daemon start"],
+    );
+
+    let said = project.tenure("daemon start --interval 30s").exits(0);
+    assert!(said.out.contains("a cycle every 30s"), "{said:?}");
+    let status = project.daemon_status();
+    let daemon = Detached::of(u32::try_from(status["pid"].as_u64().unwrap()).unwrap());
+    assert!(
+        said.out.contains(&format!("pid {}", daemon.pid)),
+        "{said:?}"
+    );
+    assert_eq!(status["running"], true);
+    assert_eq!(status["intervalSeconds"], 30);
+    project.until_logged("Cycle done: nothing to free.", 0);
+    until("the cycle is on record", || {
+        project.daemon_status()["lastCycle"]["outcome"] == "done"
+    });
+    let shown = project.tenure("daemon status").exits(0).out;
+    for words in [
+        "Running: pid",
+        "Last cycle: ",
+        "Next cycle: in ",
+        "(every 30s)",
+        "daemon.log",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+
+    let stopped = project.tenure("daemon stop").exits(0);
+    assert!(!daemon.runs());
+    assert_eq!(
+        stopped.out,
+        format!("The daemon (pid {}) has stopped.\n", daemon.pid)
+    );
+    let after = project.daemon_status();
+    assert_eq!(after["running"], false);
+    assert_eq!(after["last"]["ended"]["why"], "told to by SIGTERM");
+    let shown = project.tenure("daemon status").exits(0).out;
+    assert!(shown.contains("told to by SIGTERM"), "{shown}");
+    assert_eq!(
+        project.logged().last().unwrap(),
+        "Stopped: told to by SIGTERM."
+    );
+}
+
+#[test]
+fn a_second_daemon_says_which_one_runs() {
+    let project = Project::new();
+    let daemon = project.daemon("");
+    let pid = format!("pid {} since 2", daemon.pid);
+    for words in ["daemon start", "daemon run", "daemon start --foreground"] {
+        let said = project.tenure(words);
+        said.fails(6, &["the daemon of this project runs already", &pid]);
+    }
+    let said = project.tenure("daemon start --json").exits(6);
+    assert_eq!(said.error(), "DAEMON_RUNNING");
+    assert_eq!(said.json()["error"]["details"]["pid"], daemon.pid);
+    assert!(daemon.runs());
+}
+
+#[test]
+fn of_eight_that_start_at_once_one_runs_and_the_others_name_it() {
+    let project = Project::new();
+    for round in 0..5 {
+        let calls: Vec<_> = (0..8)
+            .map(|number| {
+                // Half of them have not looked before they start.
+                let words = if number % 2 == 0 {
+                    "daemon start --json"
+                } else {
+                    "--json daemon run --detached"
+                };
+                project.start(words)
+            })
+            .collect();
+        until("one runs", || project.daemon_status()["running"] == true);
+        let pid = project.daemon_status()["pid"].as_u64().unwrap();
+        let daemon = Detached::of(u32::try_from(pid).unwrap());
+        // A daemon that was started without its starter is that call itself, and goes on.
+        let (own, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|call| call.pid() == daemon.pid);
+        let mut started = own.len();
+        for call in calls {
+            let said = call.ended();
+            if said.code == 0 {
+                started += 1;
+                assert_eq!(said.json()["data"]["pid"], pid, "round {round}");
+            } else {
+                assert_eq!(said.code, 6, "{said:?}");
+                assert!(said.out.contains(&format!("pid {pid} since")), "{said:?}");
+            }
+        }
+        assert_eq!(started, 1, "round {round}");
+        // The kernel's word for it: no other daemon has this project for its folder.
+        let root = project.root().canonicalize().unwrap();
+        let others = daemons_of(&root);
+        assert!(
+            others.iter().all(|other| *other == daemon.pid),
+            "{others:?}"
+        );
+        // Its words are gone before its lock is; so ask for its end, not for its words.
+        daemon.signal(Signal::KILL);
+        until("it is gone", || !daemon.runs());
+    }
+}
+
+/// The pids of all daemons that work in this folder, asked without any code of tenure's.
+fn daemons_of(root: &std::path::Path) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap();
+    pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let cwd = fs::read_link(format!("/proc/{pid}/cwd"));
+            words.contains("daemon\0run")
+                && cwd.is_ok_and(|cwd| cwd == root)
+                && process::alive(*pid)
+        })
+        .collect()
+}
+
+#[test]
+fn a_killed_daemon_is_not_believed_and_does_not_stand_in_the_way() {
+    let project = Project::new();
+    let first = project.daemon("");
+    project.until_logged("Cycle done", 0);
+    first.signal(Signal::KILL);
+    until("it is gone", || !first.runs());
+    let status = project.daemon_status();
+    assert_eq!(status["running"], false);
+    assert_eq!(status["last"]["pid"], first.pid);
+    let shown = project.tenure("daemon status").exits(0).out;
+    let words = format!("Not running; the last one, pid {}, was killed", first.pid);
+    assert!(shown.contains(&words), "{shown}");
+    project.tenure("daemon stop").exits(4);
+    let second = project.daemon("");
+    assert_ne!(first.pid, second.pid);
+    let words = format!(
+        "The daemon before, pid {}, did not end by itself",
+        first.pid
+    );
+    project.until_logged(&words, 0);
+}
+
+#[test]
+fn a_state_that_lies_never_ends_another_process() {
+    let project = Project::new();
+    let mut sleep = project.program("sleep");
+    sleep.arg("60");
+    let child = project.prepare(sleep).start();
+    let bystander = Detached::of(child.pid());
+    let started = |pid: u32| -> u64 {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let (_, rest) = text.rsplit_once(')').unwrap();
+        rest.split_ascii_whitespace()
+            .nth(19)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let daemon = project.daemon("");
+    project.until_logged("Cycle done", 0);
+    let lie = |started: u64| {
+        let mut state: serde_json::Value =
+            serde_json::from_str(&project.read(".tenure/daemon.json")).unwrap();
+        state["pid"] = bystander.pid.into();
+        state["started"] = started.into();
+        project.write(".tenure/daemon.json", &state.to_string());
+    };
+    // Another process has the pid by now: its start time tells.
+    lie(started(bystander.pid) - 1);
+    let said = project.tenure("daemon stop");
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(bystander.runs() && daemon.runs());
+    // No daemon runs: however good the state looks, nobody is stopped.
+    lie(started(bystander.pid));
+    daemon.signal(Signal::KILL);
+    until("it is gone", || !daemon.runs());
+    project.tenure("daemon stop").exits(4);
+    assert!(bystander.runs());
+}
+
+#[test]
+fn a_daemon_that_does_not_end_in_time_is_told_of() {
+    let project = Project::new();
+    let daemon = project.daemon("");
+    daemon.signal(Signal::STOP);
+    let pid = daemon.pid.to_string();
+    let said = project.tenure("daemon stop --wait 700ms");
+    said.fails(
+        1,
+        &[
+            "still runs after 700ms",
+            &pid,
+            "kill -KILL",
+            "waiting for pid",
+        ],
+    );
+    let said = project.tenure("daemon stop --wait 0s --json").exits(1);
+    assert_eq!(said.error(), "DAEMON_STILL_RUNNING");
+    daemon.signal(Signal::CONT);
+    until("it hears the signal", || !daemon.runs());
+    assert_eq!(
+        project.daemon_status()["last"]["ended"]["why"],
+        "told to by SIGTERM"
+    );
+}
+
+#[test]
+fn it_stops_at_once_while_it_rests() {
+    let project = Project::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let running = project.start("daemon run --interval 1d");
+        project.until_logged("Cycle done", 0);
+        running.signal(signal);
+        let said = running.ended().exits(0);
+        assert!(said.out.contains("Stopped: told to by SIG"), "{said:?}");
+        fs::remove_file(project.path(".tenure/daemon.log")).unwrap();
+    }
+}
+
+#[test]
+fn in_the_foreground_it_tells_people_what_it_does() {
+    let project = Project::new();
+    let running = project.start("daemon start --foreground --interval 1d");
+    until("it has done a cycle", || {
+        running.out().contains("Cycle done: nothing to free.")
+    });
+    assert!(
+        running.out().contains(" Started: pid "),
+        "{}",
+        running.out()
+    );
+    assert!(
+        !running.out().contains('\x1b'),
+        "no colour without a terminal"
+    );
+    put(
+        &project.lock_file(".tenure"),
+        lock_text("tool", std::process::id()),
+    );
+    until("it says that it stands aside", || {
+        running.out().contains("Skipping database (locked by tool)")
+    });
+    // The terminal is gone.
+    running.signal(Signal::HUP);
+    running.ended().exits(0);
+    assert_eq!(
+        project.logged().last().unwrap(),
+        "Stopped: told to by SIGHUP."
+    );
+
+    let quiet = project.start("daemon run --json --interval 1d");
+    let pid = quiet.pid();
+    until("it runs", || project.daemon_status()["pid"] == pid);
+    quiet.signal(Signal::TERM);
+    let said = quiet.ended().exits(0).json();
+    assert_eq!(said["data"]["pid"], pid);
+    assert_eq!(said["subcommand"], "run");
+}
+
+#[test]
+fn it_survives_the_terminal_it_was_started_on() {
+    let project = Project::new();
+    let mut script = project.program("script");
+    let line = "exec $TENURE daemon start --interval 1s";
+    script
+        .args(["--quiet", "--return", "--command", line, "/dev/null"])
+        .env("SHELL", "/bin/sh");
+    // When script ends, its terminal is gone, and all who were on it are told.
+    project.prepare(script).input().end().exits(0);
+    let pid = project.daemon_status()["pid"].as_u64().unwrap();
+    let daemon = Detached::of(u32::try_from(pid).unwrap());
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = text.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // state ppid pgrp session tty
+    assert_eq!(fields[2], pid.to_string(), "it leads a group of its own");
+    assert_eq!(fields[3], pid.to_string(), "it leads a session of its own");
+    assert_eq!(fields[4], "0", "it has no terminal");
+    for fd in 0..=2 {
+        let to = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap();
+        assert_eq!(to.to_str().unwrap(), "/dev/null");
+    }
+    let cwd = fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    assert_eq!(cwd, project.root().canonicalize().unwrap());
+    // A hang-up means something else to it: the log is opened anew.
+    fs::rename(project.path(".tenure/daemon.log"), project.path("old.log")).unwrap();
+    daemon.signal(Signal::HUP);
+    project.until_logged("The log was opened anew (SIGHUP).", 0);
+    assert!(daemon.runs());
+}
+
+#[test]
+fn a_daemon_keeps_nothing_of_what_it_was_started_under() {
+    let project = Project::new();
+    let said = project
+        .call("run build --as me --no-wait")
+        .sh("exec 7<. 8<.; exec $TENURE daemon start --quiet")
+        .end()
+        .exits(0);
+    let daemon = Detached::of(said.out.trim().parse().unwrap());
+    // The key is free as soon as the command is over: its life was not inherited.
+    assert_eq!(project.verdict("build"), "free");
+    let environment = fs::read(format!("/proc/{}/environ", daemon.pid)).unwrap();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    for name in [
+        "TENURE_HOLDER",
+        "TENURE_TOKEN",
+        "TENURE_KEY",
+        "TENURE_WITHIN",
+    ] {
+        assert!(!environment.contains(&format!("{name}=")), "{name}");
+    }
+}
+
+#[test]
+fn it_ends_when_the_projects_folder_is_gone() {
+    let project = Project::new();
+    let running = project.start("daemon run --interval 1d");
+    until("it rests", || {
+        project.daemon_status()["lastCycle"].is_object()
+    });
+    fs::rename(project.path(".tenure"), project.path("moved")).unwrap();
+    let said = running.ended().exits(0);
+    assert!(
+        said.out.contains("Stopped: the project's folder is gone."),
+        "{said:?}"
+    );
+    assert!(!project.path(".tenure").exists(), "nothing is made anew");
+
+    fs::rename(project.path("moved"), project.path(".tenure")).unwrap();
+    let running = project.start("daemon run --interval 1d");
+    let pid = running.pid();
+    until("it rests", || {
+        let status = project.daemon_status();
+        status["pid"] == pid && status["lastCycle"].is_object()
+    });
+    fs::remove_dir_all(project.path(".tenure")).unwrap();
+    running.ended().exits(0);
+    assert!(!project.path(".tenure").exists(), "nothing is made anew");
+}
+
+#[test]
+fn a_lock_of_its_own_that_was_removed_is_taken_again_or_yields() {
+    let project = Project::new();
+    let first = project.daemon("--interval 1d");
+    project.until_logged("Cycle done", 0);
+    // Noticed at once.
+    fs::remove_file(project.path(".tenure/daemon.lock")).unwrap();
+    project.until_logged("The daemon's lock was removed; it is taken again.", 0);
+    project.tenure("daemon start").exits(6);
+    assert!(first.runs());
+    // Somebody else is quicker.
+    first.signal(Signal::STOP);
+    fs::remove_file(project.path(".tenure/daemon.lock")).unwrap();
+    let second = project.daemon("--interval 1d");
+    first.signal(Signal::CONT);
+    until("the first yields", || !first.runs());
+    assert!(second.runs());
+    assert_eq!(project.daemon_status()["pid"], second.pid);
+}
+
+#[test]
+fn what_is_over_is_freed_with_its_evidence() {
+    let project = Project::new();
+    project.acquire("build --as late --ttl 100ms");
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    project.acquire(&format!("deploy --as gone --pid {}", child.id()));
+    project.acquire("schema --as holds --ttl 1h");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("its time runs out", || {
+        project.verdict("build") == "expired"
+    });
+    let daemon = project.daemon("");
+    project.until_logged("Freed build of late: its time ran out at ", 0);
+    let words = format!("Freed deploy of gone: pid {} is gone", child.id());
+    project.until_logged(&words, 0);
+    project.until_logged("Cycle done: 2 leases freed.", 0);
+    assert_eq!(project.verdict("schema"), "unknown");
+    drop(daemon);
+}
+
+#[test]
+fn a_store_or_settings_that_can_not_be_used_do_not_end_it() {
+    let project = Project::new();
+    let daemon = project.daemon("--interval 1s");
+    project.until_logged("Cycle done", 0);
+    let config = project.path(".tenure/config.yaml");
+    fs::write(&config, "daemon: {interval: soon}\n").unwrap();
+    let at = project.until_logged("The settings can't be used, the earlier ones stay: ", 0);
+    fs::write(&config, "sync: {enabled: false}\n").unwrap();
+    project.until_logged(
+        "Cycle done: nothing to free. Sync is off (sync.enabled).",
+        at,
+    );
+    // Said once, not with every cycle.
+    let told = project
+        .logged()
+        .iter()
+        .filter(|line| line.contains("settings can't"))
+        .count();
+    assert_eq!(told, 1);
+
+    for name in ["tenure.db", "tenure.db-wal", "tenure.db-shm"] {
+        let _ = fs::rename(project.path(&format!(".tenure/{name}")), project.path(name));
+    }
+    fs::File::create(project.database())
+        .unwrap()
+        .write_all(&[7; 4096])
+        .unwrap();
+    let at = project.until_logged("Cycle failed: ", at);
+    let _ = fs::remove_file(project.path(".tenure/tenure.db-wal"));
+    let _ = fs::remove_file(project.path(".tenure/tenure.db-shm"));
+    for name in ["tenure.db", "tenure.db-wal", "tenure.db-shm"] {
+        let _ = fs::rename(project.path(name), project.path(&format!(".tenure/{name}")));
+    }
+    project.until_logged("Cycle done: ", at);
+    assert!(daemon.runs());
+}
+
+#[test]
+fn commands_that_change_tasks_start_it_if_the_settings_say_so() {
+    let project = Project::new();
+    project.write(".tenure/config.yaml", "daemon: {autostart: true}\n");
+    let none_runs = || project.daemon_status()["running"] == false;
+    project.tenure("tasks list").exits(0);
+    project.tenure("--no-daemon tasks add one").exits(0);
+    project
+        .call("tasks add two")
+        .env("TENURE_NO_DAEMON", "1")
+        .end()
+        .exits(0);
+    assert!(none_runs());
+    assert!(
+        !project.path(".tenure/daemon.lock").exists(),
+        "none was started"
+    );
+    let said = project.tenure("tasks add three").exits(0);
+    assert_eq!(said.err, "");
+    until("it runs", || !none_runs());
+    let pid = project.daemon_status()["pid"].as_u64().unwrap();
+    let daemon = Detached::of(u32::try_from(pid).unwrap());
+    project.tenure("sections add Backend").exits(0);
+    project.tenure("tasks update one --priority 9").exits(0);
+    assert_eq!(project.daemon_status()["pid"], pid, "the same one");
+    drop(daemon);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_words() {
+    let project = Project::new();
+    project
+        .tenure("daemon start --interval 1ms")
+        .fails(2, &["from 1s to 1d"]);
+    project
+        .tenure("daemon run --interval 2d")
+        .fails(2, &["from 1s to 1d"]);
+    project
+        .tenure("daemon start --log nowhere/at/all.log")
+        .fails(1, &["the log ", "can't be opened", "--log"]);
+    project
+        .tenure("--store sqlite:x.db daemon start")
+        .fails(2, &["the project's own store"]);
+    project.tenure("daemon logs").fails(4, &["there is no log"]);
+    project.write(".tenure/config.yaml", "daemon: {logMaxSize: big}\n");
+    project
+        .tenure("daemon start")
+        .fails(2, &["daemon.logMaxSize", "\"big\" is not a size"]);
+    assert_eq!(
+        project.tenure("daemon start --json").exits(2).error(),
+        "BAD_CONFIG"
+    );
+    let nowhere = Project::uninitialised();
+    for words in ["run", "start", "stop", "status", "logs"] {
+        nowhere
+            .tenure(&format!("daemon {words}"))
+            .fails(3, &["tenure init"]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Daemons under attack: killed anywhere, and beside a tool that replaces stale locks with live ones.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod project;
+
+use std::fs;
+use std::time::Duration;
+
+use project::daemon::{Detached, NOBODY, lock_text, put};
+use project::{Project, Running, until};
+
+/// Numbers that differ from one to the next, the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+#[test]
+fn no_live_lock_is_ever_removed_by_daemons_that_remove_stale_ones() {
+    // One daemon looks no more than ten times a second. Four projects share the folder of the lock.
+    let projects: Vec<Project> = (0..4).map(|_| Project::new()).collect();
+    let shared = tempfile::tempdir().unwrap();
+    let place = shared.path().join(".exclusive-lock");
+    for project in &projects {
+        std::os::unix::fs::symlink(shared.path(), project.path(".beads")).unwrap();
+    }
+    let _daemons: Vec<Running> = projects
+        .iter()
+        .map(|project| {
+            let running = project.start("daemon run --interval 1s");
+            project.until_logged("Cycle done", 0);
+            running
+        })
+        .collect();
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let live = lock_text("live", std::process::id());
+    let stale = lock_text("stale", NOBODY);
+    let removed = || -> usize {
+        let lines = projects.iter().flat_map(Project::logged);
+        let words = "Removed stale lock (stale), proceeding with sync";
+        lines.filter(|line| line == words).count()
+    };
+    let mut replaced = 0;
+    for _ in 0..220 {
+        put(&place, &stale);
+        // A daemon lets things settle for 30 ms and looks then: about there the live one comes.
+        std::thread::sleep(Duration::from_micros(20_000 + chance.below(20_000)));
+        replaced += usize::from(place.exists());
+        put(&place, &live);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(10));
+            // Out of its place for microseconds it may be; gone it must not be.
+            until("the live lock is in its place", || {
+                fs::read_to_string(&place).is_ok_and(|text| text == live)
+            });
+        }
+    }
+    let removed = removed();
+    println!("{removed} stale locks were removed, {replaced} replaced before that");
+    assert!(
+        removed >= 20,
+        "the daemons hardly ever removed anything: {removed}"
+    );
+    assert!(
+        replaced >= 20,
+        "the tool was hardly ever the first: {replaced}"
+    );
+}
+
+#[test]
+fn a_daemon_killed_200_times_at_any_moment_is_followed_by_one_that_goes_on() {
+    let project = Project::new();
+    fs::create_dir(project.path(".beads")).unwrap();
+    // So that kills land in every step: a log that is begun anew all the time, stale locks, leases.
+    project.write(".tenure/config.yaml", "daemon: {logMaxSize: 1KB}\n");
+    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
+    for round in 0..200 {
+        let folder = if round % 2 == 0 { ".beads" } else { ".tenure" };
+        put(
+            &project.lock_file(folder),
+            lock_text(&format!("tool-{round}"), NOBODY),
+        );
+        if round % 4 == 0 {
+            project.acquire(&format!("key-{round} --as late --ttl 100ms"));
+        }
+        let running = project.start("daemon run --quiet --interval 1s");
+        std::thread::sleep(Duration::from_micros(chance.below(30_000)));
+        let said = running.killed();
+        assert_eq!((said.code, said.err.as_str()), (137, ""), "round {round}");
+        check_what_is_left(&project, round);
+        if round % 25 == 24 {
+            goes_on(&project, round);
+        }
+    }
+    goes_on(&project, 200);
+}
+
+/// What a killed daemon leaves is whole.
+fn check_what_is_left(project: &Project, round: usize) {
+    let state = project.read(".tenure/daemon.json");
+    if !state.is_empty() {
+        let state: Result<serde_json::Value, _> = serde_json::from_str(&state);
+        assert!(state.is_ok(), "round {round}: {state:?}");
+    }
+    for name in ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"] {
+        let text = project.read(&format!(".tenure/{name}"));
+        assert!(text.len() <= 1000, "round {round}: {name} is too large");
+        assert!(
+            text.is_empty() || text.ends_with('\n'),
+            "round {round}: {name}: {text}"
+        );
+        for line in text.lines() {
+            let (at, words) = line.split_once(' ').unwrap();
+            let at: Result<jiff::Timestamp, _> = at.parse();
+            assert!(at.is_ok() && !words.is_empty(), "round {round}: {line}");
+        }
+    }
+    assert!(!project.path(".tenure/daemon.log.4").exists());
+}
+
+/// The next one starts by itself and finishes all that was left.
+#[track_caller]
+fn goes_on(project: &Project, round: usize) {
+    let daemon: Detached = project.daemon("--interval 1s");
+    until("all is done", || {
+        let status = project.daemon_status();
+        let done = status["lastCycle"]["outcome"] == "done";
+        let list = project.tenure("locks list --json").exits(0).json();
+        let free = list["data"]["locks"].as_array().unwrap().is_empty();
+        let gone = |folder| !project.lock_file(folder).exists();
+        done && free && gone(".beads") && gone(".tenure")
+    });
+    project.tenure("daemon stop").exits(0);
+    assert!(!daemon.runs(), "round {round}");
+    check_what_is_left(project, round);
+}

@@ -1,0 +1,183 @@
+//! The daemon's log: shown, followed, begun anew, and on a disk that does not take it.
+#![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod project;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use project::daemon::{lock_text, put};
+use project::{Project, TENURE, until};
+
+/// Makes the daemon say so many lines of its own: each lock that appears is a line.
+fn talk(project: &Project, lines: std::ops::Range<usize>) {
+    for number in lines {
+        let holder = format!("tool-{number}");
+        put(
+            &project.lock_file(".tenure"),
+            lock_text(&holder, std::process::id()),
+        );
+        until("it is said", || {
+            project.daemon_status()["skipped"]["holder"] == holder.as_str()
+        });
+    }
+}
+
+#[test]
+fn the_end_of_the_log_is_shown_and_what_is_added_is_followed_across_new_logs() {
+    let project = Project::new();
+    project.write(".tenure/config.yaml", "daemon: {logMaxSize: 1KB}\n");
+    let daemon = project.daemon("--interval 1d");
+    let follow = project.start("daemon logs -f -n 1000");
+    let json = project.start("daemon logs --follow --json");
+    talk(&project, 0..30);
+    assert!(
+        project.path(".tenure/daemon.log.1").exists(),
+        "it was begun anew"
+    );
+    assert!(!project.path(".tenure/daemon.log.4").exists());
+    for name in ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"] {
+        let size = project.read(&format!(".tenure/{name}")).len();
+        assert!(size <= 1000, "{name} has {size} bytes");
+    }
+    let words = |number: usize| format!("Skipping database (locked by tool-{number})");
+    for running in [&follow, &json] {
+        until("all of it is shown", || running.out().contains(&words(29)));
+        let out = running.out();
+        // Each once, in order, whichever log it was in.
+        let mut at = 0;
+        for number in 0..30 {
+            assert_eq!(out.matches(&words(number)).count(), 1, "{number}: {out}");
+            let found = out.find(&words(number)).unwrap();
+            assert!(found >= at, "{number}: {out}");
+            at = found;
+        }
+    }
+    for line in json.out().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["at"].is_string() && line["text"].is_string(), "{line}");
+    }
+    let last = project.tenure("daemon logs -n 3").exits(0).out;
+    assert_eq!(last.lines().count(), 3);
+    assert!(last.lines().last().unwrap().ends_with(&words(29)), "{last}");
+    let many = project.tenure("daemon logs -n 20 --json").exits(0).json();
+    let lines = many["data"]["lines"].as_array().unwrap();
+    assert_eq!(lines.len(), 20, "more than one log holds");
+    assert_eq!(lines[0]["text"], words(10));
+    drop(daemon);
+}
+
+#[test]
+fn a_log_elsewhere_is_found_again_by_status_and_logs() {
+    let project = Project::new();
+    let said = project
+        .tenure("daemon start --log ours.log --json")
+        .exits(0)
+        .json();
+    let daemon = project::daemon::Detached::of(
+        u32::try_from(said["data"]["pid"].as_u64().unwrap()).unwrap(),
+    );
+    until("it has said something", || {
+        project.read("ours.log").contains("Cycle done")
+    });
+    assert!(!project.path(".tenure/daemon.log").exists());
+    assert!(
+        project.daemon_status()["log"]
+            .as_str()
+            .unwrap()
+            .ends_with("/work/ours.log")
+    );
+    let said = project.tenure("daemon logs").exits(0);
+    assert!(said.out.contains("Started: pid "), "{said:?}");
+    drop(daemon);
+    // Also of one that runs no more.
+    let said = project.tenure("daemon logs -n 100").exits(0);
+    assert!(said.out.contains("Started: pid "), "{said:?}");
+}
+
+#[test]
+fn a_log_that_can_not_be_written_does_not_stop_it() {
+    let project = Project::new();
+    // Not even root can write a line into a folder.
+    let log = project.path(".tenure/daemon.log");
+    fs::create_dir(&log).unwrap();
+    let said = project.tenure("daemon start --interval 1s").exits(0);
+    assert!(
+        said.err.contains("nothing can be written to its log"),
+        "{said:?}"
+    );
+    let pid = project.daemon_status()["pid"].as_u64().unwrap();
+    let daemon = project::daemon::Detached::of(u32::try_from(pid).unwrap());
+    until("it works", || {
+        project.daemon_status()["lastCycle"]["outcome"] == "done"
+    });
+    let shown = project.tenure("daemon status").exits(0).out;
+    assert!(shown.contains("Nothing can be written there: "), "{shown}");
+    // It is tried again with every line.
+    fs::remove_dir(&log).unwrap();
+    put(
+        &project.lock_file(".tenure"),
+        lock_text("tool", std::process::id()),
+    );
+    project.until_logged("lines before this one could not be written", 0);
+    project.until_logged("Skipping database (locked by tool)", 0);
+    until("all is well", || {
+        project.daemon_status()["logError"].is_null()
+    });
+    project.tenure("daemon stop").exits(0);
+    assert!(!daemon.runs());
+}
+
+#[test]
+fn a_full_disk_does_not_stop_it() {
+    // A small disk, on which the whole project is: the daemon has to live through it and go on.
+    let project = Project::new();
+    let script = r#"
+mount -t tmpfs -o size=1m,mode=0777 small "$1" || exit 77
+cd "$1" && "$TENURE" init --quiet || exit 1
+"$TENURE" daemon run --quiet --interval 1s & DAEMON=$!
+logged() { for i in $(seq 600); do grep -q "$1" .tenure/daemon.log && return; sleep 0.05; done; echo "not logged: $1"; cat .tenure/daemon.log; kill $DAEMON; exit 2; }
+logged 'Cycle done'
+dd if=/dev/zero of=ballast bs=1k 2>/dev/null
+# What is left of the last block of each file, too.
+for i in 1 2 3 4 5 6 7 8; do
+  cat > .tenure/.exclusive-lock <<EOF
+{"holder":"tool-$i","pid":$$,"hostname":"$(hostname)","started_at":"2025-10-25T12:00:00Z"}
+EOF
+  sleep 0.2
+done
+kill -0 $DAEMON || { echo "it ended"; exit 3; }
+rm ballast .tenure/.exclusive-lock
+logged 'Cycle done'
+"$TENURE" tasks add 'there is space again' --quiet > /dev/null || exit 4
+kill $DAEMON
+wait $DAEMON || exit 5
+grep -vE '^[0-9TZ:.-]+ .+$' .tenure/daemon.log && { echo 'a torn line'; exit 6; }
+tail -n 1 .tenure/daemon.log
+"#;
+    let mut command = Command::new("unshare");
+    let root = rustix::process::geteuid().is_root();
+    command.arg(if root { "-m" } else { "-rm" });
+    command.args(["sh", "-c", script, "sh"]);
+    let place = tempfile::tempdir().unwrap();
+    let done = command
+        .arg(place.path())
+        .env("TENURE", TENURE)
+        .env("HOME", project.home())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    if done.status.code() == Some(77) || err.contains("unshare failed") {
+        println!("skipped: unshare can't mount a small file system here");
+        return;
+    }
+    assert_eq!(done.status.code(), Some(0), "{out}\n{err}");
+    assert!(
+        out.ends_with("Stopped: told to by SIGTERM.\n"),
+        "{out}\n{err}"
+    );
+}
