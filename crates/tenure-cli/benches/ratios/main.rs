@@ -7,6 +7,7 @@
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
+//! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +18,7 @@
     reason = "a benchmark: whatever goes wrong ends it"
 )]
 
+mod board;
 mod command;
 mod handoff;
 mod pairs;
@@ -50,12 +52,13 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 5] = [
+    let measures: [(&str, Measure); 6] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
         ("scale", scale::measure),
         ("tasks", tasks::measure),
+        ("board", board::measure),
     ];
     for (name, measure) in measures {
         if wanted(name) {
