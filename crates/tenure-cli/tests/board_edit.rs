@@ -107,7 +107,7 @@ fn an_edit_that_is_killed_leaves_the_old_or_the_new_file_and_the_next_one_goes_o
 }
 
 /// An edit is stopped while it holds the lock; then something is done, and it goes on.
-fn while_it_is_stopped(deed: impl Fn(&Project)) -> (Project, project::Said, String) {
+fn while_it_is_stopped(deed: impl Fn(&Project, u32)) -> (Project, project::Said, String) {
     for _ in 0..20 {
         let project = empty();
         let file = long(20 * LINES);
@@ -127,7 +127,7 @@ fn while_it_is_stopped(deed: impl Fn(&Project)) -> (Project, project::Said, Stri
         });
         let is_inside = project.path(LOCK).exists() && project.read(&task("1")) == file;
         if is_inside {
-            deed(&project);
+            deed(&project, running.pid());
         }
         running.signal(Signal::CONT);
         let said = running.ended();
@@ -139,8 +139,23 @@ fn while_it_is_stopped(deed: impl Fn(&Project)) -> (Project, project::Said, Stri
 }
 
 #[test]
+fn an_edit_that_is_told_to_stop_in_the_middle_writes_no_further() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let tell = |project: &Project, pid: u32| {
+            assert!(project.path(LOCK).exists());
+            project::process::signal(pid, signal);
+        };
+        let (project, said, file) = while_it_is_stopped(tell);
+        said.fails(code, &["stopped by", "nothing was changed"]);
+        assert!(project.read(&task("1")) == file);
+        assert_eq!(litter(&project), [""; 0]);
+        assert!(!project.path(LOCK).exists());
+    }
+}
+
+#[test]
 fn an_edit_whose_lock_was_taken_is_not_put_in_place() {
-    let (project, said, file) = while_it_is_stopped(|project| {
+    let (project, said, file) = while_it_is_stopped(|project, _| {
         fs::remove_dir_all(project.path(LOCK)).unwrap();
         hold_as_shell(project, std::process::id());
     });
@@ -165,7 +180,7 @@ fn an_edit_whose_lock_was_taken_is_not_put_in_place() {
 
 #[test]
 fn an_edit_whose_lock_vanished_is_not_put_in_place() {
-    let (project, said, file) = while_it_is_stopped(|project| {
+    let (project, said, file) = while_it_is_stopped(|project, _| {
         fs::remove_dir_all(project.path(LOCK)).unwrap();
     });
     said.fails(7, &["was taken away while it was held"]);

@@ -343,6 +343,8 @@ fn a_holder_is_told_at_once_when_its_lock_goes() {
         assert_eq!(waited, Waited::TimedOut);
         std::thread::scope(|scope| {
             let wait = scope.spawn(|| store.wait(&watched, TTL));
+            // So that it most likely waits by then; what it sees before, it need not be told.
+            std::thread::sleep(Duration::from_millis(150));
             if moved {
                 fs::rename(lock(dir.path()), dir.path().join("storage/x")).unwrap();
             } else {
@@ -366,6 +368,7 @@ fn a_waiter_is_woken_when_a_shell_releases_or_dies() {
         };
         std::thread::scope(|scope| {
             let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
+            std::thread::sleep(Duration::from_millis(150));
             if dies {
                 shell.end();
             } else {
@@ -395,34 +398,37 @@ fn waiters_sleep_through_what_tenure_does() {
     let _ = waiter.release(&lease.grant()).unwrap();
 }
 
-/// A lock that a shell breaks, file by file, while it is being taken over.
-struct Breaking {
+/// Somebody does something at a certain touch of the lock.
+type Deed = Box<dyn Fn(&Path) + Send + Sync>;
+
+/// A lock that others do something to while it is being taken over.
+struct Watched {
     lock: Mkdir,
     touched: AtomicUsize,
-    at: usize,
-    gone: &'static [&'static str],
+    deeds: Vec<(usize, Deed)>,
 }
 
-impl Breaking {
+impl Watched {
+    fn store(dir: &Path, deeds: Vec<(usize, Deed)>) -> FileStore<Self> {
+        let lock = Mkdir::at(&lock(dir), &options()).unwrap();
+        let side = Side::of_folder(lock.side());
+        let slot = Self {
+            lock,
+            touched: AtomicUsize::new(0),
+            deeds,
+        };
+        FileStore::with_side(slot, side, options())
+    }
+
     fn touch(&self) {
-        if self.touched.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
-            let storage = self.lock.place().parent().unwrap();
-            // Through the folder it has open, wherever that is by now.
-            for place in [
-                self.lock.place().to_owned(),
-                storage.join(".lock-tenure-next"),
-            ] {
-                if !place.join("tenure").exists() {
-                    for name in self.gone {
-                        let _ = fs::remove_file(place.join(name));
-                    }
-                }
-            }
+        let touch = self.touched.fetch_add(1, Ordering::SeqCst) + 1;
+        for (_, deed) in self.deeds.iter().filter(|(at, _)| *at == touch) {
+            deed(self.lock.place().parent().unwrap());
         }
     }
 }
 
-impl Slot for Breaking {
+impl Slot for Watched {
     fn key(&self) -> &Key {
         self.lock.key()
     }
@@ -459,15 +465,17 @@ fn a_dead_lock_that_a_shell_is_taking_apart_is_taken_over_and_not_left_without_a
         for at in 1..12 {
             let dir = tempfile::tempdir().unwrap();
             shell_lock(dir.path(), Some(&NOBODY.to_string()));
-            let lock_slot = Mkdir::at(&lock(dir.path()), &options()).unwrap();
-            let side = Side::of_folder(lock_slot.side());
-            let slot = Breaking {
-                lock: lock_slot,
-                touched: AtomicUsize::new(0),
-                at,
-                gone,
-            };
-            let store = FileStore::with_side(slot, side, options());
+            // Through the folder it has open, wherever that is by now.
+            let take_apart: Deed = Box::new(move |storage| {
+                for place in [storage.join("lock"), storage.join(".lock-tenure-next")] {
+                    if !place.join("tenure").exists() {
+                        for name in gone {
+                            let _ = fs::remove_file(place.join(name));
+                        }
+                    }
+                }
+            });
+            let store = Watched::store(dir.path(), vec![(at, take_apart)]);
             match Ask::new(&key(), "us").once(&store) {
                 Acquired::Granted { lease, .. } => {
                     granted += 1;
@@ -481,6 +489,55 @@ fn a_dead_lock_that_a_shell_is_taking_apart_is_taken_over_and_not_left_without_a
         }
     }
     assert!(granted >= 30, "{granted}");
+}
+
+/// A shell breaks the dead lock and makes its own in the very moment in which we swap, so that ours is in its
+/// place when the shell writes its pid: by path, as shells do.
+#[test]
+fn a_shell_that_writes_its_pid_into_our_lock_while_its_own_is_swapped_out_gets_that_back() {
+    let mut given_back = 0;
+    for made in 1..14 {
+        for written in made..made + 5 {
+            let dir = tempfile::tempdir().unwrap();
+            shell_lock(dir.path(), Some(&NOBODY.to_string()));
+            let make: Deed = Box::new(|storage| {
+                let lock = storage.join("lock");
+                if !lock.join("tenure").exists() {
+                    let _ = fs::remove_dir_all(&lock);
+                    fs::create_dir(lock).unwrap();
+                    fs::write(storage.join("made"), "").unwrap();
+                }
+            });
+            let write: Deed = Box::new(|storage| {
+                if storage.join("made").exists() {
+                    for name in ["pid", "cmd"] {
+                        let path = storage.join("lock").join(name);
+                        let _ = fs::remove_file(&path);
+                        let _ = fs::write(path, format!("{}\n", std::process::id()));
+                    }
+                }
+            });
+            let store = Watched::store(dir.path(), vec![(made, make), (written, write)]);
+            let asked = Ask::new(&key(), "us").once(&store);
+            if dir.path().join("storage/made").exists() {
+                assert!(
+                    matches!(asked, Acquired::Busy(_)),
+                    "{made}, {written}: {asked:?}"
+                );
+                given_back += 1;
+                assert!(
+                    !lock(dir.path()).join("tenure").exists(),
+                    "{made}, {written}: ours was left"
+                );
+                let state = verdict(&open(dir.path()));
+                assert!(
+                    matches!(state, Verdict::Alive | Verdict::Unknown(_)),
+                    "{made}, {written}: {state}"
+                );
+            }
+        }
+    }
+    assert!(given_back > 20, "{given_back}");
 }
 
 #[test]

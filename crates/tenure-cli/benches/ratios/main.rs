@@ -8,6 +8,7 @@
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the seed's algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
+//! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,6 +19,7 @@
     reason = "a benchmark: whatever goes wrong ends it"
 )]
 
+mod board;
 mod command;
 mod handoff;
 mod ledger;
@@ -52,13 +54,14 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 6] = [
+    let measures: [(&str, Measure); 7] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
         ("scale", scale::measure),
         ("ledger", ledger::measure),
         ("tasks", tasks::measure),
+        ("board", board::measure),
     ];
     for (name, measure) in measures {
         if wanted(name) {

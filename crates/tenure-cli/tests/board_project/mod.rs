@@ -79,6 +79,6 @@ pub fn litter(project: &Project) -> Vec<String> {
     let entries = fs::read_dir(project.path(".bilu/board/tasks")).unwrap();
     entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.ends_with(".md"))
+        .filter(|name| !name.as_bytes().ends_with(b".md"))
         .collect()
 }
