@@ -3,19 +3,20 @@
 //! | step | what is done | what is said |
 //! |---|---|---|
 //! | 1 | each place of an exclusive lock is checked; the first that is held, or may be, ends the cycle | the seed's lines |
-//! | 2 | leases of the project's store that are over are freed | a line each, with the evidence |
+//! | 2 | leases that are over are freed, in every store of the project | a line each, with the evidence |
 //! | 3 | the tasks are synced, unless `sync.enabled` says no | what the sync says |
 //!
 //! A step that fails says so and does not keep the others from being done.
 
 use std::os::fd::OwnedFd;
 
-use tenure::core::{Key, Reap, Store};
+use tenure::core::{Key, Store};
 use tenure::file::exclusive::{Check, ExclusiveStore, KEY, check};
 use tenure::{Config, Project, Tenure};
 
 use crate::places::Places;
 use crate::process::hold_fast;
+use crate::reap::reap;
 use crate::state::Outcome;
 use crate::sync;
 
@@ -128,21 +129,7 @@ fn work(
             return (Outcome::Failed, line, None);
         }
     };
-    let (freed, reap_failed) = match tenure.store().reap(Reap::Free) {
-        Ok(reaped) => {
-            for over in &reaped {
-                let (key, holder) = (&over.lease.key, &over.lease.holder.id);
-                say(&format!("Freed {key} of {holder}: {}", over.evidence));
-            }
-            let freed = match reaped.len() {
-                0 => "nothing to free".to_owned(),
-                1 => "1 lease freed".to_owned(),
-                many => format!("{many} leases freed"),
-            };
-            (freed, false)
-        }
-        Err(error) => (format!("nothing could be freed ({error})"), true),
-    };
+    let freed = reap(project, &tenure, config, say);
     if stop() {
         return (
             Outcome::CutShort,
@@ -156,7 +143,7 @@ fn work(
         sync::Outcome::PutOff(_) => Outcome::PutOff,
         sync::Outcome::Failed(_) => Outcome::Failed,
     };
-    let outcome = if reap_failed {
+    let outcome = if freed.failed() {
         Outcome::Failed
     } else {
         outcome

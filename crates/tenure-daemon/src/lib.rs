@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`run`] | the daemon's life: begin, one cycle after another, end |
 //! | `cycle` | one cycle: check the exclusive locks, free what is over, sync |
+//! | `reap` | freeing what is over in every store of the project |
 //! | `rest` | between two cycles: sleep until the time, a lock or a signal says so |
 //! | `places` | the places of the exclusive locks, watched |
 //! | `signals` | signals as a flag to ask and something to poll |
@@ -36,6 +37,7 @@ pub mod lock;
 pub mod log;
 mod places;
 mod process;
+mod reap;
 mod rest;
 pub mod run;
 mod signals;

@@ -112,7 +112,7 @@ fn append() -> Vec<Line> {
     }
     for round in 0..ROUNDS {
         theirs.push(time(|| {
-            bare(bare_dir.path(), u64::try_from(round).unwrap())
+            bare(bare_dir.path(), u64::try_from(round).unwrap());
         }));
         for (ledger, times) in ledgers.iter().zip(&mut ours) {
             times.push(time(|| append_one(ledger, &event)));
