@@ -12,8 +12,8 @@ use crate::state::State;
 /// Between two looks at a daemon that is just beginning.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How many looks it is given: two seconds.
-const LOOKS: usize = 200;
+/// How many looks it is given: a second.
+const LOOKS: usize = 100;
 
 /// What is known of a project's daemon.
 #[derive(Debug, Clone)]

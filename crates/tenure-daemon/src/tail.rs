@@ -356,4 +356,36 @@ mod tests {
         writer.join().unwrap();
         assert_eq!(shown, (1..=20).collect::<Vec<_>>());
     }
+
+    #[test]
+    fn nothing_is_missed_while_logs_are_begun_anew_under_the_reader() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        const LAST: usize = 12_000;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mut log) = log(dir.path(), 400);
+        say(&mut log, 0..1);
+        let (first, mut tail) = Tail::begin(&path, 1).unwrap();
+        let mut shown = numbers(&first);
+        let seen = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=LAST {
+                    // Never so far ahead that logs are dropped before they are read.
+                    while number > seen.load(Ordering::SeqCst) + 20 {
+                        std::thread::yield_now();
+                    }
+                    say(&mut log, number..number + 1);
+                }
+            });
+            while shown.len() <= LAST {
+                shown.extend(numbers(&tail.more().unwrap()));
+                let last = shown.last().copied().unwrap();
+                seen.store(last, Ordering::SeqCst);
+                if last == LAST {
+                    break;
+                }
+            }
+        });
+        assert_eq!(shown, (0..=LAST).collect::<Vec<_>>());
+    }
 }
