@@ -491,6 +491,25 @@ fn a_script_whose_lock_was_taken_away_is_told_when_it_gives_it_back() {
 }
 
 #[test]
+fn a_subshell_does_not_give_back_what_its_parent_holds() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 0
+             ( board_lock_release lock; echo $? ); [ -d lock ] && echo still
+             board_lock_release lock; [ -d lock ] || echo free",
+        );
+        assert_eq!(
+            said.end().exits(0).out,
+            "0\nstill\nfree\n",
+            "{shell} {tenure}"
+        );
+    });
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     each(|project, shell, tenure| {
         project.write("file", "");

@@ -38,7 +38,7 @@ pub(crate) fn board(global: &Global, board: Board) -> Result<Answer, Failure> {
             filter,
             filter_value,
             place,
-        } => list::list(&find(&place)?, view, filter.zip(filter_value)),
+        } => list::list(global, &find(&place)?, view, filter.zip(filter_value)),
         Board::Validate { place } => look_for_problems(&find(&place)?),
         Board::SetStatus { task, status, lock } => {
             let board = find(&lock.place)?;

@@ -5,12 +5,14 @@ use tenure_board::{Board, Config, Level, Task, load};
 
 use super::{kanban, unusable};
 use crate::answer::{Answer, Failure};
+use crate::args::Global;
 use crate::args::board::{Field, View};
 use crate::exit::Exit;
 use crate::fit;
 use crate::table::Table;
 
 pub(super) fn list(
+    global: &Global,
     board: &Board,
     view: View,
     filter: Option<(Field, String)>,
@@ -21,17 +23,18 @@ pub(super) fn list(
         let wanted = meant(&config, field, &value)?;
         tasks.retain(|task| has(task, field, &wanted));
     }
-    let data = json!({
-        "board": board.folder(),
-        "tasks": tasks.iter().map(task_json).collect::<Vec<_>>(),
-    });
+    if global.json {
+        let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
+        let data = json!({ "board": board.folder(), "tasks": tasks });
+        return Ok(Answer::new(data, ""));
+    }
     let text = match view {
         View::Tsv => records(&tasks),
         View::Table | View::Kanban if tasks.is_empty() => "No tasks.".to_owned(),
         View::Table => table(&tasks),
         View::Kanban => kanban::kanban(&config, &tasks, fit::terminal_width()),
     };
-    Ok(Answer::new(data, text))
+    Ok(Answer::new(Value::Null, text))
 }
 
 /// The value that somebody filters by, as the settings write it.
