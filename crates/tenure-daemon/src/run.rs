@@ -398,7 +398,8 @@ fn is_worth_a_line(done: &Done, last: Option<&Done>) -> bool {
         Outcome::Skipped => false,
         Outcome::Failed => true,
         Outcome::Done | Outcome::PutOff | Outcome::CutShort => {
-            done.eventful || last.is_none_or(|last| last.line != done.line)
+            let shared = matches!(done.synced, Some(crate::sync::Outcome::Done(_)));
+            done.eventful || shared || last.is_none_or(|last| last.line != done.line)
         }
     }
 }
