@@ -101,6 +101,11 @@ impl Numbers {
             .ok()
     }
 
+    /// Has seen an event elsewhere, which is a hint as good as any.
+    pub(super) fn saw(&self, seq: u64) {
+        self.seen.fetch_max(seq, Ordering::Relaxed);
+    }
+
     /// Remembers that an event was written. In our turn.
     pub(super) fn written(&self, seq: u64, many: u64) {
         self.seen.store(seq, Ordering::Relaxed);

@@ -7,16 +7,19 @@
 //! ```
 //!
 //! Whoever finds the gate free and nobody in the queue goes through at once: one system call and a
-//! look. Everybody else sits down behind the last, sleeps until the one before it is gone (the
-//! kernel tells, however it went), and then at the gate. So it is first come, first served, and of
-//! many that wait one is woken at a time (G8, G9).
+//! look. Everybody else sits down behind the last and sleeps until the one before it is gone (the
+//! kernel tells, however it went). So it is first come, first served, and of many that wait one is
+//! woken at a time (G8, G9). Whoever has something to prepare, such as a file that has to be synced,
+//! does that while it waits.
 //!
 //! # Invariants
 //!
 //! 1. Two never have the turn: that is the kernel's lock on the gate, whatever the queue says.
 //! 2. Whoever came later does not go first: a free gate is left to a queue that is not empty.
 //! 3. A number in the queue is larger than all that are there, and its file is locked before
-//!    anybody can see a larger one.
+//!    anybody can see a larger one. It stays until the turn is over.
+//! 4. Turns come in the order of their moments: one at the gate takes its moment before it looks at
+//!    the queue, one in the queue after it can be seen there.
 //!
 //! It gives up when nothing moves for a while: a process that was stopped in its turn must not hold
 //! up the others for ever.
@@ -29,7 +32,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 
 use crate::fault::explain;
 use crate::guard::{Guard, PATIENCE};
@@ -48,17 +51,64 @@ pub(super) struct Gate {
     patience: Duration,
 }
 
+/// Whose something is that was left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Somebody who found the gate free.
+    Gate,
+    /// Somebody who waited, with this number.
+    Place(u64),
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gate => f.write_str("gate"),
+            Self::Place(number) => write!(f, "{number}"),
+        }
+    }
+}
+
 /// The turn, while we have it.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Turn<'a>(MutexGuard<'a, Option<File>>);
+pub(super) struct Turn<'a> {
+    gate: MutexGuard<'a, Option<File>>,
+    place: Option<Place>,
+}
+
+impl Turn<'_> {
+    pub(super) fn who(&self) -> Who {
+        self.place
+            .as_ref()
+            .map_or(Who::Gate, |place| Who::Place(place.number))
+    }
+
+    /// Those before us who were killed, and have to be cleaned up after.
+    pub(super) fn dead(&self) -> Result<Vec<u64>, StoreError> {
+        match &self.place {
+            // Nobody was in the queue.
+            None => Ok(Vec::new()),
+            Some(place) => place.numbers_before(),
+        }
+    }
+
+    /// They were.
+    pub(super) fn forget(&self, dead: u64) {
+        if let Some(place) = &self.place {
+            let _ = fs::remove_file(place.queue.join(dead.to_string()));
+        }
+    }
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if let Some(file) = &*self.0 {
-            // Not left to closing: a command that is just being started has a copy.
+        if let Some(file) = &*self.gate {
+            // Not left to closing: a command that is just being started has a copy. Before the
+            // place is given up: whoever is woken by that finds the gate free.
             let _ = file.unlock();
         }
+        self.place = None;
     }
 }
 
@@ -75,37 +125,58 @@ impl Gate {
     }
 
     /// Waits for the turn.
-    pub(super) fn take(&self) -> Result<Turn<'_>, StoreError> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut place: Option<Place> = None;
+    pub(super) fn take(&self, clock: &dyn Clock) -> Result<Turn<'_>, StoreError> {
+        let (turn, ()) = self.take_prepared(clock, |_, _| Ok(()))?;
+        Ok(turn)
+    }
+
+    /// Waits for the turn, and prepares something meanwhile. It is told for whom, and for which moment.
+    pub(super) fn take_prepared<T>(
+        &self,
+        clock: &dyn Clock,
+        prepare: impl FnOnce(Who, &Moment) -> Result<T, StoreError>,
+    ) -> Result<(Turn<'_>, T), StoreError> {
+        let mut turn = Turn {
+            gate: self.file.lock().unwrap_or_else(PoisonError::into_inner),
+            place: None,
+        };
         loop {
-            let open = self.open(&mut file)?;
+            let open = self.open(&mut turn.gate)?;
             match open.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    self.wait_in_line(&mut place)?;
-                    if !self.wait_at_gate(open)? {
-                        return Err(self.stuck());
+                Ok(()) if is_at(open, &self.path) => {
+                    // Invariant 4.
+                    let now = clock.now();
+                    if self.nobody_waits()? {
+                        let prepared = prepare(Who::Gate, &now)?;
+                        return Ok((turn, prepared));
                     }
+                    unlock(open);
+                    break;
                 }
+                // Somebody removed the file: those who come now would lock another one.
+                Ok(()) => *turn.gate = None,
+                Err(TryLockError::WouldBlock) => break,
                 Err(TryLockError::Error(error)) => {
                     return Err(explain("locked", &self.path, error));
                 }
             }
+        }
+        let (place, now) = self.sit_down(clock)?;
+        let prepared = prepare(Who::Place(place.number), &now)?;
+        let place = turn.place.insert(place);
+        loop {
+            self.wait_in_line(place)?;
+            let open = self.open(&mut turn.gate)?;
+            if !self.wait_at_gate(open)? {
+                return Err(self.stuck());
+            }
             if !is_at(open, &self.path) {
-                // Somebody removed the file: those who come now would lock another one.
-                *file = None;
-                continue;
+                *turn.gate = None;
+            } else if place.before()?.is_none() {
+                return Ok((turn, prepared));
+            } else {
+                unlock(open);
             }
-            let first = match &place {
-                Some(place) => place.before()?.is_none(),
-                None => self.nobody_waits()?,
-            };
-            if first {
-                return Ok(Turn(file));
-            }
-            unlock(open);
-            self.wait_in_line(&mut place)?;
         }
     }
 
@@ -132,12 +203,8 @@ impl Gate {
         }
     }
 
-    /// Sits down, and sleeps until nobody is before us.
-    fn wait_in_line(&self, place: &mut Option<Place>) -> Result<(), StoreError> {
-        let place = match place {
-            Some(place) => place,
-            None => place.insert(self.sit_down()?),
-        };
+    /// Sleeps until nobody is before us.
+    fn wait_in_line(&self, place: &Place) -> Result<(), StoreError> {
         let mut seen = None;
         while let Some(before) = place.before()? {
             if sleep(before, self.patience, |file| file.lock_shared(), unlock)
@@ -156,14 +223,17 @@ impl Gate {
     }
 
     fn wait_at_gate(&self, gate: &File) -> Result<bool, StoreError> {
-        let copy = gate
-            .try_clone()
-            .map_err(|error| explain("opened", &self.path, error))?;
-        sleep(copy, self.patience, File::lock, unlock)
-            .map_err(|error| explain("locked", &self.path, error))
+        let fault = |error| explain("locked", &self.path, error);
+        match gate.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(fault(error)),
+        }
+        let copy = gate.try_clone().map_err(fault)?;
+        sleep(copy, self.patience, File::lock, unlock).map_err(fault)
     }
 
-    fn sit_down(&self) -> Result<Place, StoreError> {
+    fn sit_down(&self, clock: &dyn Clock) -> Result<(Place, Moment), StoreError> {
         let _desk = Guard::take(&self.desk, self.patience)?;
         let make = || {
             let all = match numbers_in(&self.queue) {
@@ -188,7 +258,8 @@ impl Gate {
                 file,
             })
         };
-        make().map_err(|error| explain("written", &self.queue, error))
+        let place = make().map_err(|error| explain("written", &self.queue, error))?;
+        Ok((place, clock.now()))
     }
 
     fn stuck(&self) -> StoreError {
@@ -212,10 +283,15 @@ struct Place {
 }
 
 impl Place {
-    /// The one directly before us that is still there. What the dead left behind is removed.
-    fn before(&self) -> Result<Option<File>, StoreError> {
+    fn numbers_before(&self) -> Result<Vec<u64>, StoreError> {
         let mut before = numbers(&self.queue)?;
         before.retain(|number| *number < self.number);
+        Ok(before)
+    }
+
+    /// The one directly before us that is still there.
+    fn before(&self) -> Result<Option<File>, StoreError> {
+        let mut before = self.numbers_before()?;
         before.sort_unstable();
         while let Some(number) = before.pop() {
             let path = self.queue.join(number.to_string());
@@ -225,9 +301,7 @@ impl Place {
             match file.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => return Ok(Some(file)),
                 // Invariant 3: it was locked before we had our number, so it is over.
-                Ok(()) => {
-                    let _ = fs::remove_file(&path);
-                }
+                Ok(()) => {}
                 Err(TryLockError::Error(error)) => return Err(explain("locked", &path, error)),
             }
         }
@@ -300,20 +374,21 @@ fn is_at(file: &File, path: &Path) -> bool {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use tenure_host::HostClock;
 
     #[test]
     fn those_who_wait_go_in_the_order_in_which_they_came() {
         let dir = tempfile::tempdir().unwrap();
         let gate = || Gate::new(dir.path());
         let first = gate();
-        let turn = first.take().unwrap();
+        let turn = first.take(&HostClock::new()).unwrap();
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
             for number in 0..6 {
                 let tell = tell.clone();
                 let gate = gate();
                 scope.spawn(move || {
-                    let _turn = gate.take().unwrap();
+                    let _turn = gate.take(&HostClock::new()).unwrap();
                     tell.send(number).unwrap();
                 });
                 tenure_testkit::limit::within_limit("a place to be taken", || {
@@ -322,7 +397,7 @@ mod tests {
             }
             // Somebody who comes just when the gate is free stands behind all of them.
             drop(turn);
-            let _turn = first.take().unwrap();
+            let _turn = first.take(&HostClock::new()).unwrap();
             let order: Vec<usize> = told.try_iter().collect();
             assert_eq!(order, [0, 1, 2, 3, 4, 5]);
         });
@@ -338,8 +413,16 @@ mod tests {
             fs::write(queue.join(number), "").unwrap();
         }
         let gate = Gate::new(dir.path());
-        let _turn = gate.take().unwrap();
-        assert!(numbers(&queue).unwrap().len() < 3);
+        let turn = gate.take(&HostClock::new()).unwrap();
+        let mut dead = turn.dead().unwrap();
+        dead.sort_unstable();
+        assert_eq!(dead, [1, 2, 7]);
+        for number in dead {
+            turn.forget(number);
+        }
+        drop(turn);
+        assert!(numbers(&queue).unwrap().is_empty());
+        assert_eq!(gate.take(&HostClock::new()).unwrap().who(), Who::Gate);
     }
 
     #[test]
@@ -350,27 +433,32 @@ mod tests {
             ..Gate::new(dir.path())
         };
         let (first, second) = (impatient(), impatient());
-        let turn = first.take().unwrap();
-        let error = second.take().unwrap_err();
+        let turn = first.take(&HostClock::new()).unwrap();
+        let error = second.take(&HostClock::new()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Contended);
         drop(turn);
         // The thread that still waits gives back what it gets.
-        tenure_testkit::limit::within_limit("the gate to be free", || first.take().is_ok());
+        tenure_testkit::limit::within_limit("the gate to be free", || {
+            first.take(&HostClock::new()).is_ok()
+        });
     }
 
     #[test]
     fn a_gate_whose_file_was_removed_is_taken_anew() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (Gate::new(dir.path()), Gate::new(dir.path()));
-        drop(old.take().unwrap());
+        drop(old.take(&HostClock::new()).unwrap());
         fs::remove_file(dir.path().join("gate")).unwrap();
-        let turn = new.take().unwrap();
+        let turn = new.take(&HostClock::new()).unwrap();
         let impatient = Gate {
             patience: Duration::from_millis(20),
             file: Mutex::new(old.file.lock().unwrap().take()),
             ..Gate::new(dir.path())
         };
-        assert!(impatient.take().is_err(), "two have the turn");
+        assert!(
+            impatient.take(&HostClock::new()).is_err(),
+            "two have the turn"
+        );
         drop(turn);
     }
 }
