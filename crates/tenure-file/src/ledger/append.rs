@@ -192,9 +192,9 @@ impl Writing<'_> {
         ledger.lock.put_back_what_was_aside()?;
         self.finish_batch()?;
         self.finish_reaping()?;
-        for dead in self.turn.dead()? {
-            ledger.clear(Who::Place(dead));
-            self.turn.forget(dead);
+        for dead in self.turn.dead() {
+            ledger.clear(Who::Place(*dead));
+            self.turn.forget(*dead);
         }
         if self.turn.who() != Who::Gate {
             ledger.clear(Who::Gate);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   gate     flock: whoever has it has the turn. Nothing else excludes anybody.
-//!   queue/   one file for each that had to wait, numbered; flock: whoever waits
+//!   queue/   one named pipe for each that had to wait, numbered; open and flock: whoever waits
 //!   desk     flock for a moment: numbers are given one after the other
 //! ```
 //!
@@ -26,16 +26,22 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::Errno;
 use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 
 use crate::fault::explain;
 use crate::guard::{Guard, PATIENCE};
+
+/// To open a pipe without waiting for its other end.
+const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// The stack of a thread that waits: it makes one system call.
 const STACK: usize = 64 * 1024;
@@ -85,12 +91,9 @@ impl Turn<'_> {
     }
 
     /// Those before us who were killed, and have to be cleaned up after.
-    pub(super) fn dead(&self) -> Result<Vec<u64>, StoreError> {
-        match &self.place {
-            // Nobody was in the queue.
-            None => Ok(Vec::new()),
-            Some(place) => place.numbers_before(),
-        }
+    pub(super) fn dead(&self) -> &[u64] {
+        // Without a place: nobody was in the queue.
+        self.place.as_ref().map_or(&[], |place| &place.dead)
     }
 
     /// They were.
@@ -164,19 +167,17 @@ impl Gate {
         let (place, now) = self.sit_down(clock)?;
         let prepared = prepare(Who::Place(place.number), &now)?;
         let place = turn.place.insert(place);
+        // Nobody can come before us any more.
+        self.wait_in_line(place)?;
         loop {
-            self.wait_in_line(place)?;
             let open = self.open(&mut turn.gate)?;
             if !self.wait_at_gate(open)? {
                 return Err(self.stuck());
             }
-            if !is_at(open, &self.path) {
-                *turn.gate = None;
-            } else if place.before()?.is_none() {
+            if is_at(open, &self.path) {
                 return Ok((turn, prepared));
-            } else {
-                unlock(open);
             }
+            *turn.gate = None;
         }
     }
 
@@ -204,11 +205,11 @@ impl Gate {
     }
 
     /// Sleeps until nobody is before us.
-    fn wait_in_line(&self, place: &Place) -> Result<(), StoreError> {
+    fn wait_in_line(&self, place: &mut Place) -> Result<(), StoreError> {
         let mut seen = None;
         while let Some(before) = place.before()? {
-            if sleep(before, self.patience, |file| file.lock_shared(), unlock)
-                .map_err(|error| explain("locked", &self.queue, error))?
+            if has_gone(&before, self.patience)
+                .map_err(|error| explain("watched", &self.queue, error))?
             {
                 continue;
             }
@@ -245,17 +246,17 @@ impl Gate {
             };
             let number = all.into_iter().max().unwrap_or(0).saturating_add(1);
             let path = self.queue.join(number.to_string());
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&path)?;
+            let anyone = Mode::from_bits_retain(0o666);
+            mknodat(CWD, &path, FileType::Fifo, anyone, 0)?;
+            // Both ends: it is open for writing for as long as we are here.
+            let file = File::options().read(true).write(true).open(&path)?;
             file.lock()?;
             Ok(Place {
                 queue: self.queue.clone(),
                 number,
                 path,
                 file,
+                dead: Vec::new(),
             })
         };
         let place = make().map_err(|error| explain("written", &self.queue, error))?;
@@ -280,28 +281,30 @@ struct Place {
     number: u64,
     path: PathBuf,
     file: File,
+    /// Those before us who were killed.
+    dead: Vec<u64>,
 }
 
 impl Place {
-    fn numbers_before(&self) -> Result<Vec<u64>, StoreError> {
+    /// The one directly before us that is still there.
+    fn before(&mut self) -> Result<Option<File>, StoreError> {
         let mut before = numbers(&self.queue)?;
         before.retain(|number| *number < self.number);
-        Ok(before)
-    }
-
-    /// The one directly before us that is still there.
-    fn before(&self) -> Result<Option<File>, StoreError> {
-        let mut before = self.numbers_before()?;
         before.sort_unstable();
+        self.dead.clear();
         while let Some(number) = before.pop() {
             let path = self.queue.join(number.to_string());
-            let Ok(file) = File::open(&path) else {
+            let open = File::options()
+                .read(true)
+                .custom_flags(O_NONBLOCK)
+                .open(&path);
+            let Ok(file) = open else {
                 continue;
             };
             match file.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => return Ok(Some(file)),
                 // Invariant 3: it was locked before we had our number, so it is over.
-                Ok(()) => {}
+                Ok(()) => self.dead.push(number),
                 Err(TryLockError::Error(error)) => return Err(explain("locked", &path, error)),
             }
         }
@@ -335,6 +338,23 @@ fn numbers_in(queue: &Path) -> io::Result<Vec<u64>> {
 
 fn unlock(file: &File) {
     let _ = file.unlock();
+}
+
+/// Waits for up to so long until whoever has a pipe open for writing closes it, in whatever way. It had
+/// it open when we opened it, so the kernel tells.
+fn has_gone(pipe: &File, limit: Duration) -> io::Result<bool> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    loop {
+        // Nobody ever writes into it: only the end is heard.
+        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(heard) => return Ok(heard > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Blocks in `lock` for up to so long; `false` if it was not to be had. The kernel has no such call
@@ -414,7 +434,7 @@ mod tests {
         }
         let gate = Gate::new(dir.path());
         let turn = gate.take(&HostClock::new()).unwrap();
-        let mut dead = turn.dead().unwrap();
+        let mut dead = turn.dead().to_vec();
         dead.sort_unstable();
         assert_eq!(dead, [1, 2, 7]);
         for number in dead {
