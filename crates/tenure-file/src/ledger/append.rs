@@ -30,11 +30,11 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{ErrorKind, Moment, StoreError};
 
 use super::lock::Asked;
 use super::standing::Standing;
-use super::turn::{Turn, Who};
+use super::turn::{Turn, Waited, Who};
 use super::{Appended, Ledger};
 use crate::atomic::{self, Put, Sync};
 use crate::fault::explain;
@@ -96,14 +96,23 @@ impl Ledger {
         events: impl FnOnce(Timestamp) -> Vec<Vec<u8>>,
     ) -> Result<(Writing<'_>, Prepared), StoreError> {
         self.side.make()?;
-        let (turn, prepared) = self.gate.take_prepared(&*self.options.clock, |who, now| {
-            self.prepare(who, &events(now.wall))
+        let mut events = Some(events);
+        let mut bytes = |now: &Moment| {
+            let events = events.take();
+            events.map_or_else(Vec::new, |events| events(now.wall))
+        };
+        let (turn, waited) = self.gate.take_prepared(&*self.options.clock, |who, now| {
+            self.prepare(who, &bytes(now))
         })?;
         let writing = Writing { ledger: self, turn };
-        if let Err(error) = writing.begin() {
-            drop(prepared);
-            return Err(error);
-        }
+        // Named apart, so that it is dropped before the turn, whatever happens.
+        let waited = waited;
+        writing.begin()?;
+        let prepared = match waited {
+            Waited::Meanwhile(prepared) => prepared,
+            // Only now: somebody who was killed may have left files of the same names, of a batch.
+            Waited::NotAtAll(now) => self.prepare(Who::Gate, &bytes(&now))?,
+        };
         Ok((writing, prepared))
     }
 
@@ -196,9 +205,7 @@ impl Writing<'_> {
             ledger.clear(Who::Place(*dead));
             self.turn.forget(*dead);
         }
-        if self.turn.who() != Who::Gate {
-            ledger.clear(Who::Gate);
-        }
+        ledger.clear(Who::Gate);
         Ok(())
     }
 
@@ -253,7 +260,7 @@ impl Writing<'_> {
                 linked => {
                     let many = u64::try_from(linked).unwrap_or(u64::MAX);
                     let seq = last.saturating_add(many);
-                    ledger.numbers.written(seq, many);
+                    ledger.numbers.written(seq);
                     if linked < count {
                         return Err(self.interrupted(first, seq));
                     }

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tenure_core::StoreError;
@@ -20,9 +20,6 @@ use crate::fault::explain;
 /// How far to walk before a listing is cheaper.
 const WALK: u64 = 4096;
 
-/// How often, in events, the hint is written. Whoever reads it walks so far at most.
-const EVERY: u64 = 8;
-
 #[derive(Debug)]
 pub(super) struct Numbers {
     ledger: PathBuf,
@@ -30,8 +27,6 @@ pub(super) struct Numbers {
     dialect: Dialect,
     /// What this object saw last; 0 if nothing yet.
     seen: AtomicU64,
-    /// Whether there was no hint that would do.
-    listed: AtomicBool,
     file: Mutex<Option<File>>,
 }
 
@@ -42,7 +37,6 @@ impl Numbers {
             hint: side.join("last"),
             dialect,
             seen: AtomicU64::new(0),
-            listed: AtomicBool::new(false),
             file: Mutex::new(None),
         }
     }
@@ -66,11 +60,9 @@ impl Numbers {
             Some(hint) if hint == 0 || self.is_there(hint) => self.walk(hint),
             Some(_) | None => None,
         };
-        let last = if let Some(last) = last {
-            last
-        } else {
-            self.listed.store(true, Ordering::Relaxed);
-            self.list()?
+        let last = match last {
+            Some(last) => last,
+            None => self.list()?,
         };
         self.seen.store(last, Ordering::Relaxed);
         Ok(last)
@@ -107,16 +99,13 @@ impl Numbers {
     }
 
     /// Remembers that an event was written. In our turn.
-    pub(super) fn written(&self, seq: u64, many: u64) {
+    pub(super) fn written(&self, seq: u64) {
         self.seen.store(seq, Ordering::Relaxed);
-        if seq % EVERY < many || self.listed.swap(false, Ordering::Relaxed) {
-            // Only a hint: without it the next one takes longer.
-            let _ = self.write_hint(seq);
-        }
+        // Only a hint: without it the next one takes longer.
+        let _ = self.write_hint(seq);
     }
 
-    /// Remembers what was found. In our turn.
-    pub(super) fn write_hint(&self, seq: u64) -> io::Result<()> {
+    fn write_hint(&self, seq: u64) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_none() {
             let open = File::options()

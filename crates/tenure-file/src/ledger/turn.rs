@@ -75,6 +75,15 @@ impl std::fmt::Display for Who {
     }
 }
 
+/// What became of the time in which we waited.
+#[derive(Debug)]
+pub(super) enum Waited<T> {
+    /// There was none: the turn is of this moment.
+    NotAtAll(Moment),
+    /// This was prepared.
+    Meanwhile(T),
+}
+
 /// The turn, while we have it.
 #[derive(Debug)]
 #[must_use]
@@ -129,16 +138,16 @@ impl Gate {
 
     /// Waits for the turn.
     pub(super) fn take(&self, clock: &dyn Clock) -> Result<Turn<'_>, StoreError> {
-        let (turn, ()) = self.take_prepared(clock, |_, _| Ok(()))?;
-        Ok(turn)
+        Ok(self.take_prepared(clock, |_, _| Ok(()))?.0)
     }
 
-    /// Waits for the turn, and prepares something meanwhile. It is told for whom, and for which moment.
+    /// Waits for the turn, and prepares something meanwhile: it is told for whom, and for which moment.
+    /// Whoever need not wait prepares nothing, and is told its moment.
     pub(super) fn take_prepared<T>(
         &self,
         clock: &dyn Clock,
         prepare: impl FnOnce(Who, &Moment) -> Result<T, StoreError>,
-    ) -> Result<(Turn<'_>, T), StoreError> {
+    ) -> Result<(Turn<'_>, Waited<T>), StoreError> {
         let mut turn = Turn {
             gate: self.file.lock().unwrap_or_else(PoisonError::into_inner),
             place: None,
@@ -150,8 +159,7 @@ impl Gate {
                     // Invariant 4.
                     let now = clock.now();
                     if self.nobody_waits()? {
-                        let prepared = prepare(Who::Gate, &now)?;
-                        return Ok((turn, prepared));
+                        return Ok((turn, Waited::NotAtAll(now)));
                     }
                     unlock(open);
                     break;
@@ -175,7 +183,7 @@ impl Gate {
                 return Err(self.stuck());
             }
             if is_at(open, &self.path) {
-                return Ok((turn, prepared));
+                return Ok((turn, Waited::Meanwhile(prepared)));
             }
             *turn.gate = None;
         }
