@@ -2,8 +2,8 @@
 //!
 //! A hint says where to look: the number that this object saw last, or that somebody wrote into
 //! `last` in the side folder. It is never believed: its event must be there, and then one looks for
-//! the next ones until one is not. Only if its event is not there, or there is no hint, is the folder
-//! listed. So the cost of an append does not grow with the ledger.
+//! the next ones until one is not. Only if its event is not there, if there is one beyond a gap, or if
+//! there is no hint, is the folder listed. So the cost of an append does not grow with the ledger.
 
 use std::fs::File;
 use std::io;
@@ -19,6 +19,9 @@ use crate::fault::explain;
 
 /// How far to walk before a listing is cheaper.
 const WALK: u64 = 4096;
+
+/// How far to look beyond the first one that is not there: an event must not be put into a gap.
+const BEYOND: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Numbers {
@@ -68,8 +71,12 @@ impl Numbers {
         Ok(last)
     }
 
+    /// The last one in a row; `None` if that is far away, or others are there beyond a gap.
     fn walk(&self, from: u64) -> Option<u64> {
-        (from..from.saturating_add(WALK)).find(|seq| !self.is_there(seq.saturating_add(1)))
+        let mut row = from..from.saturating_add(WALK);
+        let last = row.find(|seq| !self.is_there(seq.saturating_add(1)))?;
+        let beyond = |more: u64| self.is_there(last.saturating_add(more));
+        (!(2..=BEYOND).any(beyond)).then_some(last)
     }
 
     /// Looks at every name.
