@@ -274,11 +274,12 @@ impl Ledger {
                 .check(self.dialect)
                 .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
         }
-        let writing = self.writing()?;
-        // In our turn, so that times come in the order of numbers.
-        let now = self.options.clock.now().wall;
-        let bytes: Vec<Vec<u8>> = events.iter().map(|event| event.bytes(now)).collect();
-        let appended = writing.append(expected, &bytes)?;
+        // Turns come in the order of their moments, and so do the times of events.
+        let (writing, prepared) =
+            self.writing_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
+        let appended = writing.link(expected, &prepared)?;
+        // Before the turn is over: see `append`.
+        drop(prepared);
         drop(writing);
         if matches!(appended, Appended::Done { .. }) {
             self.sync()?;
@@ -300,7 +301,7 @@ impl Ledger {
         force: bool,
     ) -> Result<Broken, StoreError> {
         self.side.make()?;
-        let turn = self.gate.take()?;
+        let turn = self.gate.take(&*self.options.clock)?;
         let now = self.options.clock.now();
         let broken = self.lock.break_it(&now, older_than, force)?;
         if let Broken::Removed(standing) = &broken {

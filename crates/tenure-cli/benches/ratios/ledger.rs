@@ -23,10 +23,18 @@ const WRITERS: usize = 32;
 const EACH: usize = 50;
 
 pub(crate) fn measure() -> Vec<Line> {
-    let mut lines = append();
-    lines.extend(crowd());
-    lines.extend(replay());
-    lines.push(claims());
+    // Kept to the end: while a hundred thousand files are removed every sync takes longer.
+    let mut kept = Vec::new();
+    let mut place = || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        kept.push(dir);
+        path
+    };
+    let mut lines = crowd(&mut place);
+    lines.push(claims(&mut place));
+    lines.extend(append(&mut place));
+    lines.extend(replay(&mut place));
     lines
 }
 
@@ -93,16 +101,16 @@ fn seed(dir: &Path) {
     fs::remove_file(lock).unwrap();
 }
 
-fn append() -> Vec<Line> {
+fn append(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     const ROUNDS: usize = 300;
     let sizes = [100, 10_000, 100_000];
     let event = NewEvent::parse(EVENT).unwrap();
-    let dirs: Vec<_> = sizes.iter().map(|_| tempfile::tempdir().unwrap()).collect();
+    let dirs: Vec<_> = sizes.iter().map(|_| place()).collect();
     for (dir, size) in dirs.iter().zip(sizes) {
-        filled(dir.path(), size, note);
+        filled(dir, size, note);
     }
-    let bare_dir = tempfile::tempdir().unwrap();
-    let ledgers: Vec<Ledger> = dirs.iter().map(|dir| ledger(dir.path())).collect();
+    let bare_dir = place();
+    let ledgers: Vec<Ledger> = dirs.iter().map(|dir| ledger(dir)).collect();
     let mut ours = [const { Vec::new() }; 3];
     let mut theirs = Vec::new();
     // What was written above goes to disk now, not while something is measured.
@@ -110,17 +118,17 @@ fn append() -> Vec<Line> {
     for ledger in &ledgers {
         append_one(ledger, &event);
     }
-    for round in 0..ROUNDS {
-        theirs.push(time(|| {
-            bare(bare_dir.path(), u64::try_from(round).unwrap());
-        }));
+    let mut number = 0;
+    for _ in 0..ROUNDS {
         for (ledger, times) in ledgers.iter().zip(&mut ours) {
+            number += 1;
+            theirs.push(time(|| bare(&bare_dir, number)));
             times.push(time(|| append_one(ledger, &event)));
         }
     }
     let mut seeds: Vec<Duration> = Vec::new();
     for dir in &dirs {
-        let folder = dir.path().join("ledger");
+        let folder = dir.join("ledger");
         let mut times: Vec<_> = (0..20).map(|_| time(|| seed(&folder))).collect();
         seeds.push(percentile(&mut times, 50));
     }
@@ -177,6 +185,9 @@ fn append() -> Vec<Line> {
 /// How long each writer took, and all of them.
 fn write_together(how: &str, dir: &Path, writers: usize) -> (Vec<Duration>, Duration) {
     let go = dir.join("go");
+    for number in 0..writers {
+        let _ = fs::remove_file(dir.join(format!("ready-{number}")));
+    }
     let _ = fs::remove_file(&go);
     let children: Vec<Child> = (0..writers)
         .map(|number| {
@@ -233,27 +244,30 @@ pub(crate) fn is_partner() -> bool {
     true
 }
 
-fn crowd() -> Vec<Line> {
-    let many = tempfile::tempdir().unwrap();
-    let one = tempfile::tempdir().unwrap();
-    ledger(many.path());
-    ledger(one.path());
-    let (times, all) = write_together("tenure", many.path(), WRITERS);
-    let (_, alone) = write_together("tenure", one.path(), 1);
-    let last = ledger(many.path()).last().unwrap();
+fn crowd(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
+    let many = place();
+    let one = place();
+    ledger(&many);
+    ledger(&one);
+    // Before and after, and the better of both: disks have moods.
+    let (_, before) = write_together("tenure", &one, 1);
+    let (times, all) = write_together("tenure", &many, WRITERS);
+    let (_, after) = write_together("tenure", &one, 1);
+    let alone = before.min(after);
+    let last = ledger(&many).last().unwrap();
     assert_eq!(
         last,
         u64::try_from(WRITERS * EACH).unwrap(),
         "something is lost"
     );
-    let verified = ledger(many.path()).verify().unwrap();
+    let verified = ledger(&many).verify().unwrap();
     assert!(verified.is_sound(), "{:?}", verified.findings);
     let rate = |events: usize, all: Duration| events as f64 / all.as_secs_f64();
     let (together, by_one) = (rate(WRITERS * EACH, all), rate(EACH, alone));
     let (slowest, fastest) = (all, times.iter().copied().min().unwrap());
-    let theirs = tempfile::tempdir().unwrap();
-    fs::create_dir(theirs.path().join("ledger")).unwrap();
-    let (_, seeds) = write_together("seed", theirs.path(), 8);
+    let theirs = place();
+    fs::create_dir(theirs.join("ledger")).unwrap();
+    let (_, seeds) = write_together("seed", &theirs, 8);
     let seeds = rate(8 * EACH, seeds);
     let per_second = |rate: f64| format!("{rate:.0} /s");
     vec![
@@ -291,19 +305,19 @@ fn story(seq: u64) -> String {
     };
     format!(
         r#"{{"type":"{kind}","timestamp":"2026-11-15T18:09:47.618800602Z","node_id":"{node}","owner":"agent-{}","expires_at":"2036-11-15T18:09:47Z"}}"#,
-        seq % 7
+        seq / 2 % 7
     )
 }
 
-fn replay() -> Vec<Line> {
-    let dir = tempfile::tempdir().unwrap();
-    filled(dir.path(), 100_000, story);
-    ledger(dir.path());
+fn replay(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
+    let dir = place();
+    filled(&dir, 100_000, story);
+    ledger(&dir);
     let claims = || {
-        let store = LedgerStore::open(dir.path(), Options::default()).unwrap();
+        let store = LedgerStore::open(&dir, Options::default()).unwrap();
         store.claims().unwrap().len()
     };
-    let side = dir.path().join(".ledger-tenure");
+    let side = dir.join(".ledger-tenure");
     let mut cold = Vec::new();
     let mut held = 0;
     for _ in 0..3 {
@@ -325,11 +339,11 @@ fn replay() -> Vec<Line> {
     }]
 }
 
-fn claims() -> Line {
+fn claims(place: &mut dyn FnMut() -> PathBuf) -> Line {
     const ROUNDS: usize = 200;
-    let (small, large) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    filled(small.path(), 50, note);
-    filled(large.path(), 50_000, note);
+    let (small, large) = (place(), place());
+    filled(&small, 50, note);
+    filled(&large, 50_000, note);
     let open = |dir: &Path| {
         ledger(dir);
         Tenure::open_ledger(dir, None, Config::default()).unwrap()
@@ -341,7 +355,7 @@ fn claims() -> Line {
         };
         let _freed = held.release().unwrap();
     };
-    let (small, large) = (open(small.path()), open(large.path()));
+    let (small, large) = (open(&small), open(&large));
     rustix::fs::sync();
     for tenure in [&small, &large] {
         pair(tenure);

@@ -1,12 +1,12 @@
 //! Writing events, in our turn: [`Writing`].
 //!
 //! ```text
-//!   the turn          tenure's own go one after the other
-//!     .event-tenure-1.tmp   written and synced: nobody else is held up by that
-//!     ledger.lock           taken
-//!       the number          what is expected?  link the file to its name, which must be free
-//!     ledger.lock           given back
-//!   the folder        synced: only now is it told
+//!   .event-tenure-*.tmp   written and synced, while we wait for our turn
+//!   the turn              tenure's own go one after the other
+//!     ledger.lock         taken
+//!       the number        what is expected?  link the file to its name, which must be free
+//!     ledger.lock         given back
+//!   the folder            synced: only now is it told
 //! ```
 //!
 //! An event is linked to its name, never renamed: nothing is ever replaced, and those who listen to
@@ -20,20 +20,21 @@
 //!
 //! # Killed at any point
 //!
-//! Temporary files have fixed names, so the next one to write knows what was left behind without
-//! looking for it.
+//! Temporary files are named after a place in the queue ([`super::turn`]), and that is given up after
+//! them. So whoever has the turn next knows what was left behind without looking for it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{ErrorKind, Moment, StoreError};
 
 use super::lock::Asked;
 use super::standing::Standing;
-use super::turn::Turn;
+use super::turn::{Turn, Waited, Who};
 use super::{Appended, Ledger};
 use crate::atomic::{self, Put, Sync};
 use crate::fault::explain;
@@ -48,6 +49,8 @@ const TRIES: usize = 64;
 #[derive(Debug, Serialize, Deserialize)]
 struct Batch {
     first: u64,
+    /// The names of the temporary files.
+    files: Vec<String>,
     digests: Vec<u64>,
 }
 
@@ -56,22 +59,109 @@ struct Batch {
 #[must_use]
 pub(super) struct Writing<'a> {
     ledger: &'a Ledger,
-    _turn: Turn<'a>,
+    turn: Turn<'a>,
+}
+
+/// Events that are on disk, and have no number yet. What is left of them is removed in the end.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Prepared {
+    files: Vec<PathBuf>,
+    digests: Vec<u64>,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        for path in &self.files {
+            // What stays is removed by the next one to write.
+            let _ = atomic::unlink(path);
+        }
+    }
 }
 
 impl Ledger {
     /// Waits for our turn.
     pub(super) fn writing(&self) -> Result<Writing<'_>, StoreError> {
         self.side.make()?;
-        let turn = self.gate.take()?;
-        let writing = Writing {
-            ledger: self,
-            _turn: turn,
-        };
-        self.lock.put_back_what_was_aside()?;
-        writing.finish_batch()?;
-        writing.finish_reaping()?;
+        let turn = self.gate.take(&*self.options.clock)?;
+        let writing = Writing { ledger: self, turn };
+        writing.begin()?;
         Ok(writing)
+    }
+
+    /// Waits for our turn, and writes these events to disk meanwhile. What is prepared has to be
+    /// dropped before the turn: after it, the names of its files may be somebody else's.
+    pub(super) fn writing_prepared(
+        &self,
+        events: impl FnOnce(Timestamp) -> Vec<Vec<u8>>,
+    ) -> Result<(Writing<'_>, Prepared), StoreError> {
+        self.side.make()?;
+        let mut events = Some(events);
+        let mut bytes = |now: &Moment| {
+            let events = events.take();
+            events.map_or_else(Vec::new, |events| events(now.wall))
+        };
+        let (turn, waited) = self.gate.take_prepared(&*self.options.clock, |who, now| {
+            self.prepare(who, &bytes(now))
+        })?;
+        let writing = Writing { ledger: self, turn };
+        // Named apart, so that it is dropped before the turn, whatever happens.
+        let waited = waited;
+        writing.begin()?;
+        let prepared = match waited {
+            Waited::Meanwhile(prepared) => prepared,
+            // Only now: somebody who was killed may have left files of the same names, of a batch.
+            Waited::NotAtAll(now) => self.prepare(Who::Gate, &bytes(&now))?,
+        };
+        Ok((writing, prepared))
+    }
+
+    /// Removes the temporary files that somebody left behind.
+    fn clear(&self, who: Who) {
+        for number in 1.. {
+            let path = self.temporary(who, number);
+            if path.symlink_metadata().is_err() || atomic::unlink(&path).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn prepare(&self, who: Who, events: &[Vec<u8>]) -> Result<Prepared, StoreError> {
+        let mut prepared = Prepared {
+            files: Vec::new(),
+            digests: Vec::new(),
+        };
+        for (index, bytes) in events.iter().enumerate() {
+            let path = self.temporary(who, index + 1);
+            prepared.files.push(path.clone());
+            prepared.digests.push(digest(bytes));
+            self.write_temporary(&path, bytes)
+                .map_err(|error| explain("written", &path, error))?;
+        }
+        Ok(prepared)
+    }
+
+    fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let create = || {
+            File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(path)
+        };
+        let mut file = match create() {
+            // Left behind. Never written into: it may have become an event.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(path)?;
+                create()?
+            }
+            created => created?,
+        };
+        file.write_all(bytes)?;
+        if self.options.disk == Disk::PowerCut {
+            file.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Makes sure that what was written is on disk. Needs no turn.
@@ -91,8 +181,8 @@ impl Ledger {
         })
     }
 
-    fn temporary(&self, number: usize) -> PathBuf {
-        self.path.join(format!(".event-tenure-{number}.tmp"))
+    fn temporary(&self, who: Who, number: usize) -> PathBuf {
+        self.path.join(format!(".event-tenure-{who}-{number}.tmp"))
     }
 
     fn batch(&self) -> PathBuf {
@@ -105,6 +195,20 @@ impl Writing<'_> {
         self.ledger
     }
 
+    /// Brings to an end what those were at who were killed, and cleans up after them.
+    fn begin(&self) -> Result<(), StoreError> {
+        let ledger = self.ledger;
+        ledger.lock.put_back_what_was_aside()?;
+        self.finish_batch()?;
+        self.finish_reaping()?;
+        for dead in self.turn.dead() {
+            ledger.clear(Who::Place(*dead));
+            self.turn.forget(*dead);
+        }
+        ledger.clear(Who::Gate);
+        Ok(())
+    }
+
     /// Appends these, if the newest event is the one that is expected. They are visible when this
     /// returns, and on disk after [`Ledger::sync`].
     pub(super) fn append(
@@ -112,52 +216,24 @@ impl Writing<'_> {
         expected: Option<u64>,
         events: &[Vec<u8>],
     ) -> Result<Appended, StoreError> {
+        let prepared = self.ledger.prepare(self.turn.who(), events)?;
+        self.link(expected, &prepared)
+    }
+
+    /// Gives events that are on disk their names, under the ledger lock.
+    pub(super) fn link(
+        &self,
+        expected: Option<u64>,
+        prepared: &Prepared,
+    ) -> Result<Appended, StoreError> {
         let ledger = self.ledger;
-        if events.is_empty() {
+        let count = prepared.files.len();
+        if count == 0 {
             return Err(StoreError::new(
                 ErrorKind::Unsupported,
                 "there is nothing to append",
             ));
         }
-        for (index, bytes) in events.iter().enumerate() {
-            let path = ledger.temporary(index + 1);
-            self.write_temporary(&path, bytes)
-                .map_err(|error| explain("written", &path, error))?;
-        }
-        let appended = self.link(expected, events);
-        for index in 0..events.len() {
-            // What stays is removed by the next one to write.
-            let _ = atomic::unlink(&ledger.temporary(index + 1));
-        }
-        appended
-    }
-
-    fn write_temporary(&self, path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
-        let create = || {
-            File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(path)
-        };
-        let mut file = match create() {
-            // Left behind. Never written into: it may have become an event.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(path)?;
-                create()?
-            }
-            created => created?,
-        };
-        file.write_all(bytes)?;
-        if self.ledger.options.disk == Disk::PowerCut {
-            file.sync_all()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the temporary files their names, under the ledger lock.
-    fn link(&self, expected: Option<u64>, events: &[Vec<u8>]) -> Result<Appended, StoreError> {
-        let ledger = self.ledger;
         let clock = &*ledger.options.clock;
         let held = match ledger.lock.take(clock, &ledger.agent)? {
             Asked::Taken(held) => held,
@@ -172,10 +248,10 @@ impl Writing<'_> {
                 });
             }
             let first = last.saturating_add(1);
-            if events.len() > 1 {
-                self.announce(first, events)?;
+            if count > 1 {
+                self.announce(first, prepared)?;
             }
-            match self.link_from(first, events.len())? {
+            match self.link_from(first, prepared)? {
                 0 => {
                     // Somebody wrote without the lock.
                     ledger.numbers.forget();
@@ -184,11 +260,11 @@ impl Writing<'_> {
                 linked => {
                     let many = u64::try_from(linked).unwrap_or(u64::MAX);
                     let seq = last.saturating_add(many);
-                    ledger.numbers.written(seq, many);
-                    if linked < events.len() {
+                    ledger.numbers.written(seq);
+                    if linked < count {
                         return Err(self.interrupted(first, seq));
                     }
-                    if events.len() > 1 {
+                    if count > 1 {
                         self.call_off()?;
                     }
                     drop(held);
@@ -205,19 +281,16 @@ impl Writing<'_> {
     }
 
     /// How many could be linked, one after the other.
-    fn link_from(&self, first: u64, many: usize) -> Result<usize, StoreError> {
-        for index in 0..many {
+    fn link_from(&self, first: u64, prepared: &Prepared) -> Result<usize, StoreError> {
+        for (index, from) in prepared.files.iter().enumerate() {
             let seq = first.saturating_add(u64::try_from(index).unwrap_or(u64::MAX));
-            let (from, to) = (
-                self.ledger.temporary(index + 1),
-                self.ledger.numbers.path(seq),
-            );
-            match atomic::put(&from, &to).map_err(|error| explain("written", &to, error))? {
+            let to = self.ledger.numbers.path(seq);
+            match atomic::put(from, &to).map_err(|error| explain("written", &to, error))? {
                 Put::Done => {}
                 Put::Occupied => return Ok(index),
             }
         }
-        Ok(many)
+        Ok(prepared.files.len())
     }
 
     /// A program that does not ask for the lock came between the events of a batch. What is there
@@ -237,11 +310,13 @@ impl Writing<'_> {
         .fix("look with tenure ledger log before trying again")
     }
 
-    fn announce(&self, first: u64, events: &[Vec<u8>]) -> Result<(), StoreError> {
+    fn announce(&self, first: u64, prepared: &Prepared) -> Result<(), StoreError> {
         let path = self.ledger.batch();
+        let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
         let batch = Batch {
             first,
-            digests: events.iter().map(|bytes| digest(bytes)).collect(),
+            files: prepared.files.iter().filter_map(name).collect(),
+            digests: prepared.digests.clone(),
         };
         let sync = match self.ledger.options.disk {
             Disk::PowerCut => Sync::ToDisk,
@@ -276,12 +351,13 @@ impl Writing<'_> {
             Asked::Taken(held) => held,
             Asked::Busy(standing) => return Err(busy(&standing)),
         };
-        for (index, wanted) in batch.digests.iter().enumerate() {
+        let all = batch.digests.iter().zip(&batch.files);
+        for (index, (wanted, name)) in all.enumerate() {
             let seq = batch
                 .first
                 .saturating_add(u64::try_from(index).unwrap_or(u64::MAX));
-            let (from, to) = (ledger.temporary(index + 1), ledger.numbers.path(seq));
-            let is = |path: &std::path::Path| fs::read(path).is_ok_and(|b| digest(&b) == *wanted);
+            let (from, to) = (ledger.path.join(name), ledger.numbers.path(seq));
+            let is = |path: &Path| fs::read(path).is_ok_and(|b| digest(&b) == *wanted);
             if is(&to) {
                 continue;
             }
@@ -295,6 +371,9 @@ impl Writing<'_> {
                 }
                 break;
             }
+        }
+        for name in &batch.files {
+            let _ = atomic::unlink(&ledger.path.join(name));
         }
         ledger.numbers.forget();
         self.call_off()?;

@@ -42,6 +42,7 @@ impl Ledger {
             event.is_some_and(|event| event.digest() == found.replay.digest)
         };
         if found.format == FORMAT && found.dialect == self.dialect && is_there() {
+            self.numbers.saw(found.replay.seq);
             found.replay
         } else {
             Replay::default()

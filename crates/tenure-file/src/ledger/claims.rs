@@ -24,6 +24,7 @@ mod past;
 mod step;
 mod verbs;
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -221,7 +222,7 @@ impl LedgerStore {
         // Whoever may not write goes without.
         if let Some(replay) = keep
             && self.ledger.side.make().is_ok()
-            && let Ok(_turn) = self.ledger.gate.take()
+            && let Ok(_turn) = self.ledger.gate.take(&*self.ledger.options.clock)
         {
             let _ = self.ledger.save(&replay);
         }
@@ -265,9 +266,15 @@ impl LedgerStore {
             nodes.extend(glance.files.iter().filter_map(|file| file.node.clone()));
             nodes.sort();
             nodes.dedup();
+            let known: HashSet<NodeId> = Keyed::nodes(&self.keys)?.into_iter().collect();
             let mut listed = Vec::new();
             for node in nodes {
-                let keyed = glance.keyed(&node)?;
+                // Of most, among many, nothing more is known.
+                let keyed = if known.contains(&node) {
+                    glance.keyed(&node)?
+                } else {
+                    Keyed::default()
+                };
                 let Some(counts) = glance.counts(&node, &keyed) else {
                     continue;
                 };

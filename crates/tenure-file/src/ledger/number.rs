@@ -2,14 +2,14 @@
 //!
 //! A hint says where to look: the number that this object saw last, or that somebody wrote into
 //! `last` in the side folder. It is never believed: its event must be there, and then one looks for
-//! the next ones until one is not. Only if its event is not there, or there is no hint, is the folder
-//! listed. So the cost of an append does not grow with the ledger.
+//! the next ones until one is not. Only if its event is not there, if there is one beyond a gap, or if
+//! there is no hint, is the folder listed. So the cost of an append does not grow with the ledger.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tenure_core::StoreError;
@@ -20,8 +20,8 @@ use crate::fault::explain;
 /// How far to walk before a listing is cheaper.
 const WALK: u64 = 4096;
 
-/// How often, in events, the hint is written. Whoever reads it walks so far at most.
-const EVERY: u64 = 8;
+/// How far to look beyond the first one that is not there: an event must not be put into a gap.
+const BEYOND: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Numbers {
@@ -30,8 +30,6 @@ pub(super) struct Numbers {
     dialect: Dialect,
     /// What this object saw last; 0 if nothing yet.
     seen: AtomicU64,
-    /// Whether there was no hint that would do.
-    listed: AtomicBool,
     file: Mutex<Option<File>>,
 }
 
@@ -42,7 +40,6 @@ impl Numbers {
             hint: side.join("last"),
             dialect,
             seen: AtomicU64::new(0),
-            listed: AtomicBool::new(false),
             file: Mutex::new(None),
         }
     }
@@ -66,18 +63,20 @@ impl Numbers {
             Some(hint) if hint == 0 || self.is_there(hint) => self.walk(hint),
             Some(_) | None => None,
         };
-        let last = if let Some(last) = last {
-            last
-        } else {
-            self.listed.store(true, Ordering::Relaxed);
-            self.list()?
+        let last = match last {
+            Some(last) => last,
+            None => self.list()?,
         };
         self.seen.store(last, Ordering::Relaxed);
         Ok(last)
     }
 
+    /// The last one in a row; `None` if that is far away, or others are there beyond a gap.
     fn walk(&self, from: u64) -> Option<u64> {
-        (from..from.saturating_add(WALK)).find(|seq| !self.is_there(seq.saturating_add(1)))
+        let mut row = from..from.saturating_add(WALK);
+        let last = row.find(|seq| !self.is_there(seq.saturating_add(1)))?;
+        let beyond = |more: u64| self.is_there(last.saturating_add(more));
+        (!(2..=BEYOND).any(beyond)).then_some(last)
     }
 
     /// Looks at every name.
@@ -101,17 +100,19 @@ impl Numbers {
             .ok()
     }
 
-    /// Remembers that an event was written. In our turn.
-    pub(super) fn written(&self, seq: u64, many: u64) {
-        self.seen.store(seq, Ordering::Relaxed);
-        if seq % EVERY < many || self.listed.swap(false, Ordering::Relaxed) {
-            // Only a hint: without it the next one takes longer.
-            let _ = self.write_hint(seq);
-        }
+    /// Has seen an event elsewhere, which is a hint as good as any.
+    pub(super) fn saw(&self, seq: u64) {
+        self.seen.fetch_max(seq, Ordering::Relaxed);
     }
 
-    /// Remembers what was found. In our turn.
-    pub(super) fn write_hint(&self, seq: u64) -> io::Result<()> {
+    /// Remembers that an event was written. In our turn.
+    pub(super) fn written(&self, seq: u64) {
+        self.seen.store(seq, Ordering::Relaxed);
+        // Only a hint: without it the next one takes longer.
+        let _ = self.write_hint(seq);
+    }
+
+    fn write_hint(&self, seq: u64) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_none() {
             let open = File::options()
