@@ -433,10 +433,17 @@ fn an_af_ledger_is_made_and_found_again() {
         .arg(r#"{"type":"note"}"#)
         .end();
     bad.fails(2, &["note", "unreadable"]);
+    // The real tool can't read a claim on a node that is not there.
+    project
+        .tenure("ledger claim 1 --as a --dir proof")
+        .fails(4, &["no node 1", "node_created"]);
+    let node = r#"{"type":"node_created","node":{"id":"1","type":"claim","statement":"x"}}"#;
+    let made = project.call("ledger append --dir proof").arg(node).end();
+    made.exits(0);
     project.tenure("ledger claim 1 --as a --dir proof").exits(0);
     assert!(
         project
-            .read("proof/ledger/000001.json")
+            .read("proof/ledger/000002.json")
             .contains("nodes_claimed")
     );
     let call = project.call("ledger claims --json");
@@ -467,4 +474,17 @@ fn a_damaged_ledger_is_told_event_by_event() {
         .tenure("ledger claim 1 --as a")
         .fails(1, &["event 2", "verify"]);
     project.tenure("ledger log").exits(0);
+}
+
+#[test]
+fn a_flag_after_the_event_is_a_flag() {
+    let project = Project::uninitialised();
+    project.tenure("ledger init .").exits(0);
+    let append = |rest: &[&str]| {
+        let call = project.call("ledger append").arg(r#"{"type":"note"}"#);
+        rest.iter().fold(call, |call, arg| call.arg(arg)).end()
+    };
+    append(&["--expect", "0"]).exits(0);
+    append(&["--expect", "0"]).fails(8, &["0", "1"]);
+    append(&["--json"]).exits(0).json();
 }

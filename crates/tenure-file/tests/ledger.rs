@@ -544,8 +544,18 @@ fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
     assert!(refused.to_string().contains("note"), "{refused}");
 
     let store = place.store();
-    let key = "node:1.2".parse().unwrap();
+    // A claim on a node that is not there would make all of it unreadable to the real tool.
+    let nowhere = Ask::new(&"node:1.2".parse().unwrap(), "b").detached();
+    let refused = store.acquire(&nowhere.claim()).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotFound);
+    assert_eq!(ledger.last().unwrap(), 5);
+    // And it knows no event for the end of a claim that is a file.
+    let file = place.path("locks/1.lock");
+    fs::create_dir_all(place.path("locks")).unwrap();
+    fs::write(&file, r#"{"node_id":"1","owner":"old","acquired_at":"2026-01-01T00:00:00Z","expires_at":"2026-01-01T00:05:00Z"}"#).unwrap();
+    let key = "node:1".parse().unwrap();
     let lease = Ask::new(&key, "agent <b>").detached().granted(&store);
+    assert!(!file.exists());
     let renewed = store
         .renew(&lease.grant(), Duration::from_secs(60))
         .unwrap();

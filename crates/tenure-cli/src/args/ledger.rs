@@ -149,7 +149,7 @@ pub(crate) struct Place {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Append {
     /// The event as JSON, or - to read it from standard input
-    #[arg(value_name = "JSON", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "JSON", required = true)]
     pub(crate) events: Vec<String>,
     /// Only if the newest event has this number
     #[arg(long, value_name = "N")]

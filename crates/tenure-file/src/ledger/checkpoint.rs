@@ -15,7 +15,7 @@ use crate::halves::Halves;
 pub(super) const EVERY: u64 = 64;
 
 /// The format of the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {

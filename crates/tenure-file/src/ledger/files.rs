@@ -165,19 +165,19 @@ impl Writing<'_> {
     }
 
     /// Removes the file of a claim that is over and appends the event, in that order, if the newest
-    /// event is the one that is expected.
+    /// event is the one that is expected. Where no event may tell of it, the history does.
     pub(super) fn reap_file(
         &self,
         claim: &FileClaim,
         expected: u64,
-        event: &[u8],
+        event: Option<&[u8]>,
     ) -> Result<FileReaped, StoreError> {
         let ledger = self.ledger();
         let (reaped, reaping) = (ledger.reaped(), ledger.reaping());
         let note = Reaping {
             place: claim.path.clone(),
             seq: expected.saturating_add(1),
-            digest: digest(event),
+            digest: digest(event.unwrap_or_default()),
         };
         fs::write(&reaping, serde_json::to_vec(&note).unwrap_or_default())
             .map_err(|error| explain("written", &reaping, error))?;
@@ -188,13 +188,16 @@ impl Writing<'_> {
             return Ok(FileReaped::Changed);
         }
         let same = look(&reaped).is_some_and(|out| out.mark == claim.mark);
-        let done = if same {
-            self.append(Some(expected), &[event.to_vec()])
-        } else {
-            Ok(Appended::Mismatch {
+        let done = match event {
+            Some(event) if same => self.append(Some(expected), &[event.to_vec()]),
+            None if same => self.note_reaped(claim).map(|()| Appended::Done {
+                first: expected,
+                last: expected,
+            }),
+            _ => Ok(Appended::Mismatch {
                 expected,
                 found: expected,
-            })
+            }),
         };
         if !matches!(done, Ok(Appended::Done { .. })) {
             put_back(&reaped, &claim.path)?;
@@ -205,6 +208,15 @@ impl Writing<'_> {
             Appended::Mismatch { .. } => Ok(FileReaped::Changed),
             Appended::Locked(standing) => Err(super::append::busy(&standing)),
         }
+    }
+}
+
+impl Writing<'_> {
+    fn note_reaped(&self, claim: &FileClaim) -> Result<(), StoreError> {
+        let ledger = self.ledger();
+        let owner = claim.says.as_ref().map_or("?", |says| &says.owner);
+        let words = format!("the claim of {owner} in {} was over", claim.path.display());
+        crate::history::note(&ledger.side, ledger.options.clock.now().wall, &words)
     }
 }
 

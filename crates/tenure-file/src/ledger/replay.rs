@@ -14,9 +14,11 @@
 //! the number of the event that began it), so that one of an earlier claim of the same owner does
 //! nothing to a later one. The number of the event that begins a claim is its token: it only grows.
 //!
+//! `node_created` (af) says that a node is there.
+//!
 //! Events of any other type, and nodes that are none, mean nothing here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,9 @@ pub(super) struct Replay {
     /// A digest of it.
     pub(super) digest: u64,
     pub(super) claims: BTreeMap<NodeId, Claimed>,
+    /// The nodes that there are, in an `af` ledger: the real tool can't read a claim on any other.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) nodes: BTreeSet<NodeId>,
 }
 
 /// What an event did to one node.
@@ -85,6 +90,17 @@ pub(super) struct Extra {
 struct Kind<'a> {
     #[serde(rename = "type", borrow)]
     kind: std::borrow::Cow<'a, str>,
+}
+
+/// A node of an `af` ledger that came into being.
+#[derive(Deserialize)]
+struct Created {
+    node: CreatedNode,
+}
+
+#[derive(Deserialize)]
+struct CreatedNode {
+    id: String,
 }
 
 /// The fields of every event about claims.
@@ -141,6 +157,11 @@ impl Replay {
             (_, "lock_reaped") => Said::End { reaped: true },
             (Dialect::Seed, "lock_released") | (Dialect::Af, "nodes_released") => {
                 Said::End { reaped: false }
+            }
+            (Dialect::Af, "node_created") => {
+                let Created { node } = serde_json::from_slice(&event.bytes).map_err(flaw)?;
+                self.nodes.extend(NodeId::parse(&node.id).ok());
+                return Ok(Vec::new());
             }
             _ => return Ok(Vec::new()),
         };

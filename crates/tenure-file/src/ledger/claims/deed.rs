@@ -23,7 +23,7 @@ pub(super) enum Deed<'a> {
     Release(&'a Claimed),
     /// It is taken away.
     Reap(&'a Claimed, &'a Evidence),
-    /// A file was, that claimed the node for this owner.
+    /// A file was, that claimed the node for this owner. No event of the real tool's tells of that.
     ReapFile(&'a str),
 }
 

@@ -329,11 +329,14 @@ impl Step<'_> {
             Ok(says) => says.owner.clone(),
             Err(_) => "?".into(),
         };
-        let bytes = self.bytes(&Deed::ReapFile(&owner))?;
+        let event = match self.store.ledger.dialect {
+            Dialect::Seed => Some(self.bytes(&Deed::ReapFile(&owner))?),
+            Dialect::Af => None,
+        };
         let expected = self.replay.seq;
-        match self.writing.reap_file(file, expected, &bytes)? {
+        match self.writing.reap_file(file, expected, event.as_deref())? {
             FileReaped::Done => {
-                self.appended = true;
+                self.appended |= event.is_some();
                 self.look()?;
                 Ok(true)
             }

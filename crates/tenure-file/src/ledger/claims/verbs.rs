@@ -15,6 +15,7 @@ use tenure_core::{
 };
 use tenure_host::{Life, bell, identity};
 
+use super::super::dialect::Dialect;
 use super::super::node::NodeId;
 use super::keyed::Keyed;
 use super::look::{Counts, Source};
@@ -50,6 +51,7 @@ impl Store for LedgerStore {
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
         let (mut answer, revision) = self.write(&claim.key, |step| {
             step.persevere(|step| {
+                step.can_be_claimed()?;
                 step.reap_file_of_node()?;
                 let view = step.view(Some(claim));
                 let decision = decide::acquire(&step.now, &view, claim);
@@ -353,6 +355,22 @@ impl Step<'_> {
         cycle::find(&claim.holder.id, &claim.key, &holder, ours, |held| {
             glance.waits_of(held)
         })
+    }
+
+    /// In an `af` ledger, whether the node is there: a claim on any other makes all of it unreadable to
+    /// the real tool.
+    fn can_be_claimed(&self) -> Result<(), StoreError> {
+        let ledger = &self.store.ledger;
+        if ledger.dialect() != Dialect::Af || self.replay.nodes.contains(&self.node) {
+            return Ok(());
+        }
+        let what = format!(
+            "there is no node {} in {}",
+            self.node,
+            ledger.root().display()
+        );
+        Err(StoreError::new(ErrorKind::NotFound, what)
+            .fix("see which there are: tenure ledger log --type node_created; nothing was changed"))
     }
 
     /// Frees a claim that is a file and is over, so that the node can be claimed in the ledger.
