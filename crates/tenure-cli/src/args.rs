@@ -49,7 +49,7 @@ pub(crate) struct Global {
     /// Work as if started in this folder
     #[arg(short = 'C', value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
-    /// The store, instead of the project's own: sqlite:PATH or steroids:PATH
+    /// The store, instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR or ledger:DIR
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
     /// Who is asking. The same name is taken for the same holder [env: TENURE_HOLDER]
