@@ -70,7 +70,7 @@ impl Place {
         fs::read_dir(self.path("ledger"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| !name.ends_with(".json"))
+            .filter(|name| name.strip_suffix(".json").is_none())
             .collect()
     }
 
@@ -158,6 +158,7 @@ fn an_event_is_never_replaced_even_if_somebody_writes_without_the_lock() {
 
 #[test]
 fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
+    use Severity::{Error, Note, Warning};
     let place = Place::new(Dialect::Af);
     let known = NewEvent::parse(r#"{"type":"proof_initialized"}"#).unwrap();
     let ledger = place.open();
@@ -175,7 +176,6 @@ fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
     let again = place.open().append(&known).unwrap();
     assert!(matches!(again, Appended::Done { last: 2, .. }), "{again:?}");
     let found = place.findings();
-    use Severity::{Error, Note, Warning};
     for one in [
         ("duplicate", Some(1), Error),
         ("strange_name", Some(3), Error),
@@ -546,7 +546,7 @@ fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
     let store = place.store();
     // A claim on a node that is not there would make all of it unreadable to the real tool.
     let nowhere = Ask::new(&"node:1.2".parse().unwrap(), "b").detached();
-    let refused = store.acquire(&nowhere.claim()).unwrap_err();
+    let refused = store.acquire(&nowhere.claim(&store)).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotFound);
     assert_eq!(ledger.last().unwrap(), 5);
     // And it knows no event for the end of a claim that is a file.
