@@ -79,7 +79,7 @@ pub fn sync(
     let sync = Sync {
         git: Git {
             root: project.root(),
-            scratch: project.folder().join("sync-index"),
+            scratch: git::scratch_in(&project.folder(), tenure.clock()),
             clock: tenure.clock(),
             stop,
         },

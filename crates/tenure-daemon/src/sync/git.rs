@@ -77,6 +77,17 @@ impl fmt::Display for Oid {
     }
 }
 
+/// What the name of an index of our own begins with.
+const SCRATCH: &[u8] = b"sync-scratch-";
+
+/// An index of our own, with a name that no other sync ever uses: a git of one that was killed may
+/// go on without it, and must not write into what we make our trees of.
+pub(super) fn scratch_in(folder: &Path, clock: &dyn Clock) -> PathBuf {
+    let (pid, since) = (std::process::id(), clock.now().since_boot.as_nanos());
+    let begin = String::from_utf8_lossy(SCRATCH);
+    folder.join(format!("{begin}{pid}-{since}"))
+}
+
 /// Git in one folder.
 pub(super) struct Git<'a> {
     pub(super) root: &'a Path,
@@ -240,13 +251,13 @@ impl Git<'_> {
         &self,
         work: impl FnOnce(&Path) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
-        // A git that was killed may have left its lock behind; nobody else uses this index.
-        let mut lock = self.scratch.clone().into_os_string();
-        lock.push(".lock");
-        let lock = PathBuf::from(lock);
+        // Nobody else needs theirs: one sync runs at a time.
         let clear = || {
-            for file in [&lock, &self.scratch] {
-                let _ = std::fs::remove_file(file);
+            let folder = self.scratch.parent().unwrap_or(self.root);
+            for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if file.file_name().as_encoded_bytes().starts_with(SCRATCH) {
+                    let _ = std::fs::remove_file(file.path());
+                }
             }
         };
         clear();
