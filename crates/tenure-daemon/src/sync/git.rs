@@ -23,6 +23,9 @@ use tenure::core::Clock;
 /// How long a remote may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a git that is to end may take.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// How often a running git is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -208,12 +211,29 @@ impl Git<'_> {
                 std::thread::sleep(GLANCE);
                 continue;
             };
-            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(pid, Signal::TERM);
-            }
-            let _ = child.wait();
+            self.end(child);
             return Err(trouble);
         }
+    }
+
+    /// Ends a git with all that it started. It may clean up after itself first; one that is stopped
+    /// (it asked for a password on a terminal that is not its own) has to be woken for that.
+    fn end(&self, child: &mut Child) {
+        let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process_group(group, signal);
+        }
+        let start = self.clock.now().since_boot;
+        while matches!(child.try_wait(), Ok(None))
+            && self.clock.now().since_boot.saturating_sub(start) < GRACE
+        {
+            std::thread::sleep(GLANCE);
+        }
+        // Also what did not listen.
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = child.wait();
     }
 
     /// The content of a file in a commit.
