@@ -30,7 +30,16 @@ const GRACE: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// What would lead git somewhere else, where we were started by a hook of it.
-const ASTRAY: [&str; 9] = [
+const ASTRAY: [&str; 18] = [
+    "GIT_CONFIG",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_GRAFT_FILE",
+    "GIT_ICASE_PATHSPECS",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_QUARANTINE_PATH",
+    "GIT_SHALLOW_FILE",
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -118,7 +127,6 @@ impl Git<'_> {
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("SSH_ASKPASS_REQUIRE", "never")
             .env("GIT_ASKPASS", "")
-            .env("GIT_LITERAL_PATHSPECS", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
