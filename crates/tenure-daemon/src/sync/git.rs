@@ -354,7 +354,10 @@ impl Git<'_> {
             &to.0,
             from,
         ];
-        let output = self.finish(self.command(&args), None)?;
+        // Not in our group: what kills that would leave the branch locked, also for the user.
+        let mut command = self.command(&args);
+        command.process_group(0);
+        let output = self.finish(command, None)?;
         if output.status.success() {
             return Ok(true);
         }
