@@ -79,7 +79,7 @@ pub fn sync(
     let sync = Sync {
         git: Git {
             root: project.root(),
-            scratch: project.folder().join("sync-index"),
+            scratch: git::scratch_in(&project.folder(), tenure.clock()),
             clock: tenure.clock(),
             stop,
         },
@@ -89,6 +89,8 @@ pub fn sync(
             Err(error) => return Outcome::Failed(error.to_string()),
         },
         merged: Merged::default(),
+        rewritten: false,
+        index_is_fresh: false,
     };
     let outcome = sync.run(say).unwrap_or_else(Outcome::from);
     if outcome != Outcome::Nothing {
@@ -132,6 +134,10 @@ struct Sync<'a> {
     tasks: &'a SqliteStore,
     /// What came in so far.
     merged: Merged,
+    /// Whether the file was written.
+    rewritten: bool,
+    /// Whether the user's index has the file as the branch has it.
+    index_is_fresh: bool,
 }
 
 /// What a try came to.
@@ -231,7 +237,7 @@ impl Sync<'_> {
         let Some(moved) = publish::commit(&self.git, repository, &sides, &blob)? else {
             return Ok(Try::Again);
         };
-        repository.refresh_index(&self.git, &blob)?;
+        self.index_is_fresh = repository.refresh_index(&self.git, &blob, self.rewritten)?;
         let Some(upstream) = &repository.upstream else {
             return Ok(Try::Over(
                 self.without_upstream(repository, &sides, &moved)?,
@@ -322,8 +328,8 @@ impl Sync<'_> {
     }
 
     fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {
-        // What waits for somebody here has to be tried again.
-        if self.merged.held > 0 {
+        // What waits for somebody here has to be tried again, and so has an index that was locked.
+        if self.merged.held > 0 || !self.index_is_fresh {
             return Ok(());
         }
         let (changes, before) = self.tasks.settled()?;
@@ -372,6 +378,7 @@ impl Sync<'_> {
             let aside = self.file.with_file_name("tasks.jsonl.new");
             atomic::replace(&self.file, &aside, text.as_bytes(), atomic::Sync::ToDisk)
                 .map_err(|error| Failure::File("written", error))?;
+            self.rewritten = true;
         }
         Ok(Some(text))
     }

@@ -23,11 +23,23 @@ use tenure::core::Clock;
 /// How long a remote may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a git that is to end may take.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// How often a running git is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// What would lead git somewhere else, where we were started by a hook of it.
-const ASTRAY: [&str; 9] = [
+const ASTRAY: [&str; 18] = [
+    "GIT_CONFIG",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_GRAFT_FILE",
+    "GIT_ICASE_PATHSPECS",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_QUARANTINE_PATH",
+    "GIT_SHALLOW_FILE",
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -77,6 +89,17 @@ impl fmt::Display for Oid {
     }
 }
 
+/// What the name of an index of our own begins with.
+const SCRATCH: &[u8] = b"sync-scratch-";
+
+/// An index of our own, with a name that no other sync ever uses: a git of one that was killed may
+/// go on without it, and must not write into what we make our trees of.
+pub(super) fn scratch_in(folder: &Path, clock: &dyn Clock) -> PathBuf {
+    let (pid, since) = (std::process::id(), clock.now().since_boot.as_nanos());
+    let begin = String::from_utf8_lossy(SCRATCH);
+    folder.join(format!("{begin}{pid}-{since}"))
+}
+
 /// Git in one folder.
 pub(super) struct Git<'a> {
     pub(super) root: &'a Path,
@@ -104,7 +127,6 @@ impl Git<'_> {
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("SSH_ASKPASS_REQUIRE", "never")
             .env("GIT_ASKPASS", "")
-            .env("GIT_LITERAL_PATHSPECS", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -197,12 +219,29 @@ impl Git<'_> {
                 std::thread::sleep(GLANCE);
                 continue;
             };
-            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(pid, Signal::TERM);
-            }
-            let _ = child.wait();
+            self.end(child);
             return Err(trouble);
         }
+    }
+
+    /// Ends a git with all that it started. It may clean up after itself first; one that is stopped
+    /// (it asked for a password on a terminal that is not its own) has to be woken for that.
+    fn end(&self, child: &mut Child) {
+        let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process_group(group, signal);
+        }
+        let start = self.clock.now().since_boot;
+        while matches!(child.try_wait(), Ok(None))
+            && self.clock.now().since_boot.saturating_sub(start) < GRACE
+        {
+            std::thread::sleep(GLANCE);
+        }
+        // Also what did not listen.
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = child.wait();
     }
 
     /// The content of a file in a commit.
@@ -240,13 +279,13 @@ impl Git<'_> {
         &self,
         work: impl FnOnce(&Path) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
-        // A git that was killed may have left its lock behind; nobody else uses this index.
-        let mut lock = self.scratch.clone().into_os_string();
-        lock.push(".lock");
-        let lock = PathBuf::from(lock);
+        // Nobody else needs theirs: one sync runs at a time.
         let clear = || {
-            for file in [&lock, &self.scratch] {
-                let _ = std::fs::remove_file(file);
+            let folder = self.scratch.parent().unwrap_or(self.root);
+            for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if file.file_name().as_encoded_bytes().starts_with(SCRATCH) {
+                    let _ = std::fs::remove_file(file.path());
+                }
             }
         };
         clear();
@@ -315,7 +354,10 @@ impl Git<'_> {
             &to.0,
             from,
         ];
-        let output = self.finish(self.command(&args), None)?;
+        // Not in our group: what kills that would leave the branch locked, also for the user.
+        let mut command = self.command(&args);
+        command.process_group(0);
+        let output = self.finish(command, None)?;
         if output.status.success() {
             return Ok(true);
         }

@@ -248,9 +248,22 @@ impl TaskLine {
     }
 }
 
-/// A time as the database keeps it: to the millisecond.
+/// The beginning of the last month that there is, December 9999, in seconds since 1970.
+const LAST_MONTH: i64 = 253_399_622_400;
+
+/// The beginning of that year.
+const LAST_YEAR: i64 = 253_370_764_800;
+
+/// A time as the database keeps it: to the millisecond. Whatever is changed later needs a later time,
+/// so the last of all are taken for earlier ones: everybody reads them alike.
 fn kept(at: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
+    let latest = at.as_second() >= LAST_MONTH;
+    let kept = if latest {
+        LAST_YEAR * 1000
+    } else {
+        at.as_millisecond()
+    };
+    Timestamp::from_millisecond(kept).unwrap_or(at)
 }
 
 /// What serde says, without the line number that is always 1.

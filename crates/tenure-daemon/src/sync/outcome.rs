@@ -82,7 +82,11 @@ impl From<Failure> for Outcome {
 
 /// What git says when it does not know who commits.
 fn is_nameless(words: &str) -> bool {
-    ["tell me who you are", "ident name", "auto-detect email"]
-        .iter()
-        .any(|known| words.contains(known))
+    let known = [
+        "tell me who you are",
+        "ident name",
+        "auto-detect email",
+        "auto-detection is disabled",
+    ];
+    known.iter().any(|known| words.contains(known))
 }

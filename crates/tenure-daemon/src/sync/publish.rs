@@ -134,6 +134,10 @@ pub(super) fn push(
         "push",
         "--quiet",
         "--no-verify",
+        // Whatever the settings say: nothing is signed, and no tag or submodule goes with it.
+        "--no-signed",
+        "--no-follow-tags",
+        "--recurse-submodules=no",
         "--end-of-options",
         &upstream.remote,
         &refspec,

@@ -147,16 +147,25 @@ impl Repository {
         Ok(Fetched::Offline(said))
     }
 
-    /// Makes the entry of our file in the user's index that of the branch, if it is not. If somebody
-    /// else has the index, the next time will do.
-    pub(super) fn refresh_index(&self, git: &Git<'_>, blob: &Oid) -> Result<(), Trouble> {
+    /// Makes the entry of our file in the user's index that of the branch, if it is not, or if the
+    /// file was `rewritten`: with other line endings it has another length, and counts as changed.
+    /// `false` if somebody else has the index, and the next time has to do it.
+    pub(super) fn refresh_index(
+        &self,
+        git: &Git<'_>,
+        blob: &Oid,
+        rewritten: bool,
+    ) -> Result<bool, Trouble> {
         let wanted = format!("100644 {blob} 0");
         let literal = format!(":(top,literal){}", self.path);
         let entry = git.tell(&["ls-files", "--stage", "--", &literal])?;
-        if entry.split('\t').next() != Some(wanted.as_str()) && self.in_the_way().is_none() {
-            index_of(git, &self.folder).set(git, &self.path, blob)?;
+        if entry.split('\t').next() == Some(wanted.as_str()) && !rewritten {
+            return Ok(true);
         }
-        Ok(())
+        if self.in_the_way().is_some() {
+            return Ok(false);
+        }
+        index_of(git, &self.folder).set(git, &self.path, blob)
     }
 }
 

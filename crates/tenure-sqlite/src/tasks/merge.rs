@@ -134,8 +134,9 @@ impl Write<'_> {
     fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, Failure> {
         let db = self.reader.db;
         let known = db
+            // Another program may have added two that differ in capitals: one of them is enough.
             .prepare_cached(
-                "UPDATE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
+                "UPDATE OR IGNORE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
             )?
             .execute(params![section.name, time(section.created_at)])?;
         if known > 0 {

@@ -19,8 +19,12 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
     let mut rows = sections.query([])?;
     while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if task::check_title(&name).is_err() {
+            return Err(unshared(0, &name, "it can't be a section's name"));
+        }
         replica.add_section(SectionCopy {
-            name: row.get(0)?,
+            name,
             created_at: moment(row, 1, None)?,
         });
     }
@@ -33,6 +37,9 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     let mut rows = tasks.query([])?;
     while let Some(row) = rows.next()? {
         let id: String = row.get(0)?;
+        if let Err(error) = task::check_id("id", &id) {
+            return Err(unshared(0, &id, error));
+        }
         let depends_on = edges.remove(&id).unwrap_or_default();
         replica.tasks.insert(id, copy(row, depends_on)?);
     }
@@ -43,6 +50,11 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     }
     replica.tidy();
     Ok(replica)
+}
+
+/// What another program wrote and no clone would read: shared, it would stop them all.
+fn unshared(column: usize, text: &str, why: impl std::fmt::Display) -> rusqlite::Error {
+    bad(column, format!("{text:?} can't be shared: {why}"))
 }
 
 type Edges = BTreeMap<String, Stamped<bool>>;
