@@ -19,7 +19,7 @@ const STORE: &str = "--store mkdir:storage/lock";
 /// A pid that no process has.
 const NOBODY: i32 = i32::MAX;
 
-/// How many rounds a contest has; `TENURE_ROUNDS` says more.
+/// How many rounds a contest has; `TENURE_TEST_ROUNDS` says more.
 fn rounds(usual: usize) -> usize {
     let wanted = std::env::var("TENURE_TEST_ROUNDS").ok();
     wanted.map_or(usual, |rounds| rounds.parse().unwrap())
