@@ -11,12 +11,12 @@
 //! | [`task`] | [`Task`]: what a task file says; its record of ten fields |
 //! | [`load`] | reading all task files, in order |
 //! | [`edit`] | putting another value into a section; adding sections |
-//! | [`save`] | writing a file whole or not at all, with somebody who may say stop |
+//! | [`mod@save`] | writing a file whole or not at all, with somebody who may say stop |
 //! | [`index`] | `default.json`: made from the tasks, and read |
 //! | [`validate`] | every problem, with its file and line |
 //! | `circle` | tasks that wait for one another in a circle |
 //! | [`migrate`] | sections that old task files lack, from the index |
-//! | [`columns`] | tasks by status, for a view |
+//! | [`mod@columns`] | tasks by status, for a view |
 //!
 //! # Invariants
 //!

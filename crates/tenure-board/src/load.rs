@@ -40,6 +40,8 @@ pub struct Tasks {
     pub files: Vec<Loaded>,
     /// Names that are no text, and so can be no id.
     pub nameless: Vec<PathBuf>,
+    /// Files that are there and can't be read, and why.
+    pub unreadable: Vec<(PathBuf, std::io::Error)>,
 }
 
 /// The names of all task files, in order, and those that are no text.
@@ -75,21 +77,29 @@ pub fn load(board: &Board) -> Result<Tasks, BoardError> {
     let (ids, nameless) = names(board)?;
     let folder = board.tasks();
     let mut files = Vec::with_capacity(ids.len());
+    let mut unreadable = Vec::new();
     for id in ids {
         let path = folder.join(format!("{id}.md"));
         match fs::read(&path) {
             Ok(bytes) => files.push(Loaded { id, path, bytes }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(BoardError::Unreadable { path, error }),
+            Err(error) => unreadable.push((path, error)),
         }
     }
-    Ok(Tasks { files, nameless })
+    Ok(Tasks {
+        files,
+        nameless,
+        unreadable,
+    })
 }
 
-/// Reads what all of them say.
+/// Reads what all of them say. One that can't be read is an error: nobody should take the rest for all.
 pub fn tasks(board: &Board, config: &Config) -> Result<Vec<Task>, BoardError> {
-    let loaded = load(board)?;
-    Ok(loaded.tasks(config))
+    let mut loaded = load(board)?;
+    match loaded.unreadable.pop() {
+        Some((path, error)) => Err(BoardError::Unreadable { path, error }),
+        None => Ok(loaded.tasks(config)),
+    }
 }
 
 impl Tasks {

@@ -28,6 +28,8 @@ pub enum Flaw {
     BadConfig,
     /// The index can't be read.
     BadIndex,
+    /// A file that can't be read.
+    Unreadable,
     /// Bytes that are no UTF-8 text.
     BadEncoding,
     /// The first line is no title.
@@ -58,6 +60,7 @@ impl Flaw {
         match self {
             Self::BadConfig => "bad_config",
             Self::BadIndex => "bad_index",
+            Self::Unreadable => "unreadable",
             Self::BadEncoding => "bad_encoding",
             Self::NoTitle => "no_title",
             Self::MissingSection => "missing_section",
@@ -134,6 +137,15 @@ pub fn validate(board: &Board) -> Result<Report, BoardError> {
             path,
             line: 1,
             flaw: Flaw::BadEncoding,
+            what,
+        });
+    }
+    for (path, error) in loaded.unreadable {
+        let what = format!("it can't be read ({error}): check its permissions");
+        problems.push(Problem {
+            path,
+            line: 1,
+            flaw: Flaw::Unreadable,
             what,
         });
     }
@@ -409,6 +421,23 @@ mod tests {
         ] {
             assert_eq!(problems(&[("tasks/1.md", &file)]), [told]);
         }
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_is_a_problem_and_not_the_end() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::create_dir(dir.path().join("tasks")).unwrap();
+        fs::write(dir.path().join("config.json"), CONFIG).unwrap();
+        fs::write(dir.path().join("tasks/1.md"), GOOD).unwrap();
+        // Root may read everything, but not what is larger than any address space.
+        let huge = fs::File::create(dir.path().join("tasks/2.md")).unwrap();
+        huge.set_len(1 << 60).unwrap();
+        let board = Board::at(dir.path()).unwrap();
+        let report = validate(&board).unwrap();
+        assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+        assert_eq!(report.problems[0].flaw, Flaw::Unreadable);
+        let config = Config::read(&board.config()).unwrap();
+        assert!(load::tasks(&board, &config).is_err());
     }
 
     #[test]

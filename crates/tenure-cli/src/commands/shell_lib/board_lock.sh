@@ -94,7 +94,7 @@ board_lock_acquire() {
 
   board_lock__ends=$(($(date +%s) + $2))
   while :; do
-    if board_lock__make "$1" "$BOARD_LOCK_PID" "$0 $*"; then
+    if board_lock__make "$1" "$BOARD_LOCK_PID" "$0"; then
       BOARD_LOCK_HELD=1
       return 0
     fi

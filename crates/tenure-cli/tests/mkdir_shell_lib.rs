@@ -1,0 +1,218 @@
+//! `tenure shell-lib`: the functions, in dash and bash, with tenure and without.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+mod project;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use project::{Project, until};
+use rustix::process::Signal;
+
+/// A pid that no process has.
+const NOBODY: i32 = i32::MAX;
+
+/// The functions, in a file.
+fn with_lib() -> Project {
+    let project = Project::uninitialised();
+    let lib = project.tenure("shell-lib").exits(0).out;
+    project.write("lib.sh", &lib);
+    project
+}
+
+/// A shell with the functions, with tenure or without.
+fn script(project: &Project, shell: &str, tenure: bool, script: &str) -> project::Call {
+    let mut command: Command = project.program(shell);
+    let path = std::env::var("PATH").unwrap();
+    let without: Vec<_> = path
+        .split(':')
+        .filter(|folder| !Path::new(folder).join("tenure").exists())
+        .collect();
+    command.env("PATH", without.join(":"));
+    if !tenure {
+        command.env_remove("TENURE");
+    }
+    command.args(["-c", &format!("set -eu; . ./lib.sh; {script}")]);
+    project.prepare(command)
+}
+
+/// Every shell, with tenure and without.
+fn each(check: impl Fn(&Project, &str, bool)) {
+    for shell in ["dash", "bash"] {
+        for tenure in [true, false] {
+            check(&with_lib(), shell, tenure);
+        }
+    }
+}
+
+#[test]
+fn a_script_takes_the_lock_and_gives_it_back_as_often_as_it_likes() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_release deep/storage/lock; echo $?
+             board_lock_acquire deep/storage/lock 0; echo $?
+             cat deep/storage/lock/pid; echo $$; cat deep/storage/lock/ts
+             board_lock_release deep/storage/lock; echo $?
+             board_lock_release deep/storage/lock; echo $?
+             board_lock_acquire deep/storage/lock 5 && board_lock_release deep/storage/lock; echo $?",
+        );
+        let said = said.end().exits(0);
+        let lines: Vec<_> = said.out.lines().collect();
+        assert_eq!(lines[..2], ["0", "0"], "{said:?}");
+        assert_eq!(lines[2], lines[3], "{said:?}");
+        assert!(lines[4].parse::<u64>().is_ok(), "{said:?}");
+        assert_eq!(lines[5..], ["0", "0", "0"], "{said:?}");
+        assert!(!project.path("deep/storage/lock").exists());
+    });
+}
+
+/// The three tests of the seed: somebody holds the lock and sleeps; a writer with a short timeout fails with 1;
+/// after the release it succeeds.
+#[test]
+fn a_background_job_has_the_lock_and_the_script_waits_or_fails() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "( board_lock_acquire lock 5; : > held; until [ -e done ]; do sleep 0.05; done; board_lock_release lock ) &
+             until [ -e held ]; do sleep 0.05; done
+             for timeout in 0 1; do
+               if board_lock_acquire lock $timeout; then echo got; else echo $?; fi
+             done
+             board_lock_release lock
+             [ -d lock ] && echo still
+             : > done
+             board_lock_acquire lock 10; echo $?
+             board_lock_release lock; echo $?; wait",
+        );
+        let said = said.end().exits(0);
+        assert_eq!(said.out, "1\n1\nstill\n0\n0\n", "{shell} {tenure} {said:?}");
+        let busy = said
+            .err
+            .matches("tenure board: error: lock busy: lock")
+            .count();
+        assert_eq!(busy, 2, "{said:?}");
+        assert!(said.err.contains("held by pid"), "{said:?}");
+        assert!(said.err.contains("remove the lock directory"), "{said:?}");
+    });
+}
+
+#[test]
+fn a_script_that_is_told_to_end_gives_the_lock_back_and_writes_no_more() {
+    each(|project, shell, tenure| {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+            let running = script(
+                project,
+                shell,
+                tenure,
+                "board_lock_trap lock; board_lock_acquire lock 5
+                 : > ready; while :; do sleep 0.05; done; echo went on",
+            );
+            let running = running.start();
+            until("the script holds the lock", || {
+                project.path("ready").exists()
+            });
+            running.signal(signal);
+            let said = running.ended().exits(code);
+            assert_eq!(said.out, "");
+            assert!(!project.path("lock").exists(), "{shell} {tenure} {said:?}");
+            fs::remove_file(project.path("ready")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_dead_lock_is_taken_over_with_tenure_and_never_broken_without() {
+    each(|project, shell, tenure| {
+        fs::create_dir(project.path("lock")).unwrap();
+        project.write("lock/pid", &format!("{NOBODY}\n"));
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 1 || exit; echo got",
+        );
+        let said = said.end();
+        if tenure {
+            assert_eq!(said.exits(0).out, "got\n");
+            // It ended without a release, and is dead now.
+            let again = script(
+                project,
+                shell,
+                tenure,
+                "board_lock_acquire lock 0; board_lock_release lock",
+            );
+            again.end().exits(0);
+        } else {
+            said.fails(1, &["lock busy"]);
+            assert_eq!(project.read("lock/pid"), format!("{NOBODY}\n"));
+        }
+    });
+}
+
+#[test]
+fn a_script_whose_lock_was_taken_away_is_told_when_it_gives_it_back() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 0; rm -rf lock; mkdir lock
+             board_lock_release lock || echo $?; [ -d lock ] && echo theirs",
+        );
+        let said = said.end().exits(0);
+        assert_eq!(said.out, "1\ntheirs\n", "{shell} {tenure} {said:?}");
+        assert!(said.err.contains("not held any more"), "{said:?}");
+    });
+}
+
+#[test]
+fn a_subshell_does_not_give_back_what_its_parent_holds() {
+    each(|project, shell, tenure| {
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire lock 0
+             ( board_lock_release lock; echo $? ); [ -d lock ] && echo still
+             board_lock_release lock; [ -d lock ] || echo free",
+        );
+        assert_eq!(
+            said.end().exits(0).out,
+            "0\nstill\nfree\n",
+            "{shell} {tenure}"
+        );
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    each(|project, shell, tenure| {
+        project.write("file", "");
+        for (words, told) in [
+            ("lock", "usage"),
+            ("lock soon", "whole number"),
+            ("lock -1", "whole number"),
+            ("file/lock 0", "cannot create the storage directory"),
+        ] {
+            let said = script(
+                project,
+                shell,
+                tenure,
+                &format!("board_lock_acquire {words}"),
+            );
+            said.end().fails(1, &[told]);
+        }
+        assert!(!project.path("lock").exists());
+    });
+}

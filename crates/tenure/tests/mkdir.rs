@@ -1,0 +1,87 @@
+//! The mkdir lock, held by a process that keeps it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tenure::{Config, Held, Loss, Outcome, StoreUrl, Tenure};
+
+/// An hour between two looks: whoever is told, is told by somebody.
+const HOUR: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_secs(60);
+
+fn open(dir: &Path) -> Tenure {
+    let url = StoreUrl::parse(&format!("mkdir:{}", dir.join("lock").display())).unwrap();
+    let mut config = Config::default();
+    config.locking.poll_interval = HOUR;
+    Tenure::open(&url, config).unwrap()
+}
+
+fn granted(tenure: &Tenure) -> Held {
+    let ask = tenure.ask("board").unwrap().ttl(HOUR * 4);
+    match ask.acquire().unwrap() {
+        Outcome::Granted(held) => held,
+        _ => panic!("it is free"),
+    }
+}
+
+/// What the guard object tells once somebody did this to the lock.
+fn loss_after(deed: impl Fn(&Path)) -> Option<Loss> {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    let mut held = granted(&tenure);
+    assert!(held.check().unwrap() && held.is_trusted());
+    let (tell, told) = mpsc::channel();
+    held.keep_alive(move || tell.send(()).unwrap());
+    // So that it most likely waits by then.
+    std::thread::sleep(Duration::from_millis(100));
+    deed(&dir.path().join("lock"));
+    told.recv_timeout(LONG).unwrap();
+    assert!(!held.is_trusted());
+    assert!(!held.check().unwrap());
+    held.take_loss()
+}
+
+#[test]
+fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
+    let loss = loss_after(|lock| fs::remove_dir_all(lock).unwrap());
+    assert!(matches!(loss, Some(Loss::Taken(None))), "{loss:?}");
+    let loss = loss_after(|lock| fs::rename(lock, lock.with_extension("x")).unwrap());
+    assert!(matches!(loss, Some(Loss::Taken(None))), "{loss:?}");
+    let loss = loss_after(|lock| {
+        let theirs = lock.with_extension("x");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("pid"), "1\n").unwrap();
+        fs::remove_dir_all(lock).unwrap();
+        fs::rename(theirs, lock).unwrap();
+    });
+    // Seen between the two, nobody has it yet.
+    let by = |by: &tenure::core::Lease| by.holder.process().unwrap().pid == 1;
+    assert!(
+        matches!(&loss, Some(Loss::Taken(thief)) if thief.as_ref().is_none_or(by)),
+        "{loss:?}"
+    );
+}
+
+#[test]
+fn the_store_is_the_same_whether_the_lock_is_there_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("not/yet");
+    let before = open(&deep).identity().to_owned();
+    let tenure = open(&deep);
+    let held = granted(&tenure);
+    assert_eq!(open(&deep).identity(), before);
+    let _ = held.release().unwrap();
+    assert_ne!(open(dir.path()).identity(), before);
+    assert!(StoreUrl::parse("mkdir:").is_err());
+    assert_eq!(
+        StoreUrl::parse("mkdir:a/b").unwrap().to_string(),
+        "mkdir:a/b"
+    );
+}
