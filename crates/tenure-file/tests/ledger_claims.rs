@@ -351,6 +351,44 @@ fn a_stale_file_is_left_while_the_ledger_has_a_claim_on_its_node() {
 }
 
 #[test]
+fn a_file_that_stands_beside_a_claim_that_is_over_can_be_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let brief = Ask::new(&key("1"), "brief").detached();
+    let _ = brief.ttl(Duration::from_millis(1)).granted(&store);
+    std::thread::sleep(Duration::from_millis(5));
+    file_claim(dir, "x.lock", "1", "filer", now() + Duration::from_secs(60));
+    let by = HolderId::parse("admin").unwrap();
+    let _ = store.force(&key("1"), &by, None).unwrap();
+    assert!(!dir.join("locks/x.lock").exists());
+    let told: Vec<Value> = events(dir).split_off(1);
+    let owners: Vec<&str> = told
+        .iter()
+        .map(|event| event["owner"].as_str().unwrap())
+        .collect();
+    assert_eq!(owners, ["brief", "filer"], "each end is told of its own");
+    let _ = Ask::new(&key("1"), "next").granted(&store);
+}
+
+#[test]
+fn a_foreign_claim_that_got_the_number_of_a_grant_that_never_came_is_not_tied_to_the_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _ = Ask::new(&key("1"), "dead").granted(&open(dir));
+    // As if it had been killed before its event was there, and another program came next.
+    let until = (now() + Duration::from_secs(60)).to_string();
+    let theirs = json!({"type":"lock_acquired","timestamp":now().to_string(),"node_id":"1","owner":"theirs","expires_at":until});
+    fs::write(dir.join("ledger/event-000001.json"), theirs.to_string()).unwrap();
+    let Acquired::Busy(busy) = Ask::new(&key("1"), "other").once(&open(dir)) else {
+        panic!("a live claim was taken over");
+    };
+    let (lease, verdict) = busy.lease.unwrap();
+    assert_eq!(lease.holder.id.as_str(), "theirs");
+    assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+}
+
+#[test]
 fn a_reaping_of_a_file_that_was_cut_off_is_undone_or_ended() {
     for told in [false, true] {
         let dir = tempfile::tempdir().unwrap();

@@ -322,8 +322,16 @@ impl Step<'_> {
     /// Removes a claim that is a file, in the seed's order. Not while the ledger has a claim on the
     /// same node: whoever replays it by the seed's rule would take the event for that one's end.
     fn end_file(&mut self, file: &FileClaim) -> Result<bool, StoreError> {
-        if self.claimed().is_some() {
-            return Ok(false);
+        if let Some(old) = self.claimed() {
+            // It does not count, so it is over: that is told first.
+            let counts = self.sight(Some(&old), |sight| sight.in_ledger(&old));
+            let verdict = Verdict::on(&self.now, &counts.lease, &counts.liveness);
+            let Some(evidence) = verdict.over() else {
+                return Ok(false);
+            };
+            if !self.end(&counts, Some(evidence))? {
+                return Ok(false);
+            }
         }
         let owner = match &file.says {
             Ok(says) => says.owner.clone(),
