@@ -491,6 +491,28 @@ fn an_index_that_was_locked_is_brought_up_to_date_by_the_next_sync() {
     );
 }
 
+#[test]
+fn a_fetch_that_another_one_outran_is_tried_again() {
+    let hub = Hub::with_two();
+    hub.add("b", "Two");
+    hub.says("b", &["sync"]);
+    // In git's words: the user fetches at the same time, or a git that outlived its sync does.
+    let path = hub.with_git(
+        "*' fetch '*) if mkdir $D/outrun 2>/dev/null; then
+             echo \"error: cannot lock ref 'refs/remotes/origin/main': is at 1 but expected 2\" >&2; exit 1
+         fi;;",
+    );
+    let output = hub
+        .program(TENURE, "a")
+        .arg("sync")
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(hub.path("outrun").exists());
+    assert_eq!(hub.titles("a"), ["Two"]);
+}
+
 /// How many kills.
 const KILLS: u64 = 150;
 

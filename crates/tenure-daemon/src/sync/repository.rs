@@ -17,6 +17,9 @@ const UNDER_WAY: [(&str, &str); 7] = [
     ("sequencer", "a series of picks"),
 ];
 
+/// How often a fetch is tried that another one of this clone was faster with.
+const FETCHES: u32 = 3;
+
 /// Where a branch comes from and goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Upstream {
@@ -118,6 +121,25 @@ impl Repository {
 
     /// Gets what the others have.
     pub(super) fn fetch(git: &Git<'_>, upstream: &Upstream) -> Result<Fetched, Trouble> {
+        let mut tries = 1;
+        loop {
+            let said = match Self::fetch_once(git, upstream)? {
+                Ok(tip) => return Ok(Fetched::Tip(tip)),
+                Err(said) => said,
+            };
+            // Another fetch of this clone was faster: the user's, or one that outlived its sync.
+            if tries >= FETCHES || !said.contains("cannot lock ref") {
+                return Ok(Fetched::Offline(said));
+            }
+            tries += 1;
+        }
+    }
+
+    /// The newest commit there, or why it is not known.
+    fn fetch_once(
+        git: &Git<'_>,
+        upstream: &Upstream,
+    ) -> Result<Result<Option<Oid>, String>, Trouble> {
         let refspec = format!("+{}:{}", upstream.branch, upstream.tracking());
         let output = git.call(&[
             "fetch",
@@ -132,19 +154,17 @@ impl Repository {
         ]);
         let output = match output {
             Ok(output) => output,
-            Err(Trouble::TimedOut) => {
-                return Ok(Fetched::Offline(Trouble::TimedOut.to_string()));
-            }
+            Err(Trouble::TimedOut) => return Ok(Err(Trouble::TimedOut.to_string())),
             Err(other) => return Err(other),
         };
         if output.status.success() {
-            return Ok(Fetched::Tip(git.resolve(&upstream.tracking())?));
+            return Ok(Ok(git.resolve(&upstream.tracking())?));
         }
         let said = words(&output.stderr);
         if said.contains("couldn't find remote ref") {
-            return Ok(Fetched::Tip(None));
+            return Ok(Ok(None));
         }
-        Ok(Fetched::Offline(said))
+        Ok(Err(said))
     }
 
     /// Makes the entry of our file in the user's index that of the branch, if it is not, or if the
