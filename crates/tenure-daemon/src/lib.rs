@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`run`] | the daemon's life: begin, one cycle after another, end |
+//! | [`mod@run`] | the daemon's life: begin, one cycle after another, end |
 //! | `cycle` | one cycle: check the exclusive locks, free what is over, sync |
 //! | `reap` | freeing what is over in every store of the project |
 //! | `rest` | between two cycles: sleep until the time, a lock or a signal says so |

@@ -12,7 +12,7 @@
 //!
 //! # The state
 //!
-//! It is JSON, kept in two halves: see [`crate::halves`].
+//! It is JSON, kept in two halves: see `halves`.
 //!
 //! # Tokens (G2)
 //!
