@@ -276,7 +276,6 @@ fn delete_names_what_is_gone_and_refuses_what_is_unknown_or_in_hand() {
 }
 
 #[test]
-#[ignore = "bug: tasks delete A B deletes A, then finds that B is locked, and does not say that A is gone"]
 fn of_several_tasks_all_are_deleted_or_none() {
     let project = Project::new();
     for title in ["One", "Two"] {

@@ -13,16 +13,16 @@
 //!    stash, no rebase, no forced push. Commits of the user that are not published stay so: what is
 //!    pushed is the file alone, on top of what the others have.
 //! 3. One sync at a time in a project: a kernel lock on `.tenure/sync.lock`.
-//! 4. While a rebase, a merge or anything else is under way, or the index is locked, not even the
-//!    file is written.
+//! 4. While a rebase, a merge or any other git of the user's is under way, or the index is locked, not
+//!    even the file is written. While we write it and move the branch, the index is locked by us.
 //!
 //! # How branches are moved
 //!
 //! Usually both sides hold nothing but commits of syncs since they were last the same; then the
-//! branch is fast-forwarded, or a merge commit joins both, and the branch is pushed. Where the other
-//! side has commits that touch other files, or there are some here that are not published, the
-//! branch here only gets the file's commit, and a second commit with the same file goes on top of
-//! the other side. Whoever pulls or pushes later finds the same content on both sides.
+//! branch is fast-forwarded, or a merge commit joins both, and the branch is pushed. If there are
+//! commits here that are not published, the branch gets the file's commit, and a second commit with
+//! the same file goes on top of the other side. If the other side has commits that touch other files,
+//! only that second one is made: the branch here is brought up to date by whoever pulls.
 
 mod git;
 mod index;
@@ -30,6 +30,7 @@ mod lines;
 mod outcome;
 mod publish;
 mod repository;
+mod running;
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -44,7 +45,7 @@ use tenure::{Merged, Project, SqliteStore, Tenure};
 use self::git::{Git, Oid, Trouble};
 use self::outcome::Failure;
 pub use self::outcome::Outcome;
-use self::publish::{Moved, Push, Sides};
+use self::publish::{Plan, Push, Sides};
 use self::repository::{Around, Fetched, Repository, short};
 
 /// The file that is shared, seen from the project's root.
@@ -89,8 +90,6 @@ pub fn sync(
             Err(error) => return Outcome::Failed(error.to_string()),
         },
         merged: Merged::default(),
-        rewritten: false,
-        index_is_fresh: false,
     };
     let outcome = sync.run(say).unwrap_or_else(Outcome::from);
     if outcome != Outcome::Nothing {
@@ -134,10 +133,6 @@ struct Sync<'a> {
     tasks: &'a SqliteStore,
     /// What came in so far.
     merged: Merged,
-    /// Whether the file was written.
-    rewritten: bool,
-    /// Whether the user's index has the file as the branch has it.
-    index_is_fresh: bool,
 }
 
 /// What a try came to.
@@ -160,8 +155,11 @@ impl Sync<'_> {
             Some(file) => read(&file, TASKS)?,
             None => Replica::default(),
         };
-        if self.exchange(&incoming)?.is_none() {
+        let Some(text) = self.exchange(&incoming)? else {
             return Ok(Outcome::Nothing);
+        };
+        if !self.says(&text) {
+            self.write(&text)?;
         }
         Ok(Outcome::PutOff(format!(
             "{why}: the tasks are in {TASKS}, and nobody else gets them"
@@ -234,31 +232,33 @@ impl Sync<'_> {
             return Ok(Try::Over(Outcome::Nothing));
         };
         let blob = self.git.keep(text.as_bytes())?;
-        let Some(moved) = publish::commit(&self.git, repository, &sides, &blob)? else {
-            return Ok(Try::Again);
-        };
-        self.index_is_fresh = repository.refresh_index(&self.git, &blob, self.rewritten)?;
+        let plan = publish::plan(&self.git, repository, &sides, &blob)?;
+        if let Some(missed) = self.bring(repository, &sides, &plan, &blob, &text)? {
+            return Ok(missed);
+        }
+        let same = plan.target.is_none() || plan.target == sides.head;
+        let head = plan.target.as_ref().or(sides.head.as_ref());
         let Some(upstream) = &repository.upstream else {
             return Ok(Try::Over(
-                self.without_upstream(repository, &sides, &moved)?,
+                self.without_upstream(repository, &sides, head, same)?,
             ));
         };
         if let Some(why) = offline {
             return Ok(Try::Over(Outcome::PutOff(format!(
-                "{} can't be reached ({why}); what is new is committed here",
+                "{} can't be reached ({why}); what is new is kept here",
                 upstream.remote
             ))));
         }
-        let pushed = publish::push(&self.git, repository, upstream, &sides, &moved, &blob)?;
+        let pushed = publish::push(&self.git, repository, upstream, &sides, &plan, &blob)?;
         let same = match pushed {
             Push::Outrun => return Ok(Try::Again),
             Push::No(why) => return Ok(Try::Over(Outcome::PutOff(why))),
-            Push::Nothing => moved.same,
+            Push::Nothing => same,
             Push::Done => false,
         };
         self.report(&upstream.name(), say);
         let tip = self.git.resolve(&upstream.tracking())?;
-        self.settle(Some(&moved.head), tip.as_ref())?;
+        self.settle(head, tip.as_ref())?;
         Ok(Try::Over(if same && self.merged.is_nothing() {
             Outcome::Nothing
         } else {
@@ -266,12 +266,53 @@ impl Sync<'_> {
         }))
     }
 
+    /// Brings the file, the branch and the index to where they are to be, with the index locked; what
+    /// the try came to if they can't be now.
+    fn bring(
+        &self,
+        repository: &Repository,
+        sides: &Sides,
+        plan: &Plan,
+        blob: &Oid,
+        text: &str,
+    ) -> Result<Option<Try>, Failure> {
+        let Some(target) = &plan.target else {
+            return Ok(None);
+        };
+        let stays = sides.head.as_ref() == Some(target);
+        let says = self.says(text);
+        if stays && says && repository.has_entry(&self.git, blob)? {
+            return Ok(None);
+        }
+        let index = repository.index(&self.git);
+        let Some(locked) = index.take() else {
+            let why = "the index is locked by another git".into();
+            return Ok(Some(Try::Over(Outcome::PutOff(why))));
+        };
+        if let Some(busy) = repository.under_way() {
+            return Ok(Some(Try::Over(busy)));
+        }
+        if !says {
+            self.write(text)?;
+        }
+        if !stays
+            && !self
+                .git
+                .advance(&repository.branch, sides.head.as_ref(), target)?
+        {
+            return Ok(Some(Try::Again));
+        }
+        locked.set(&self.git, &repository.path, blob)?;
+        Ok(None)
+    }
+
     /// How it ends where the branch follows none of a remote.
     fn without_upstream(
         &self,
         repository: &Repository,
         sides: &Sides,
-        moved: &Moved,
+        head: Option<&Oid>,
+        same: bool,
     ) -> Result<Outcome, Failure> {
         let branch = short(&repository.branch);
         let remotes = self.git.tell(&["remote"])?;
@@ -280,8 +321,8 @@ impl Sync<'_> {
                 "{branch} follows no branch of a remote: git push -u {remote} {branch} once; {TASKS} is committed here"
             )));
         }
-        self.settle(Some(&moved.head), sides.tip.as_ref())?;
-        if moved.same {
+        self.settle(head, sides.tip.as_ref())?;
+        if same {
             return Ok(Outcome::Nothing);
         }
         Ok(Outcome::Done(format!(
@@ -328,8 +369,8 @@ impl Sync<'_> {
     }
 
     fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {
-        // What waits for somebody here has to be tried again, and so has an index that was locked.
-        if self.merged.held > 0 || !self.index_is_fresh {
+        // What waits for somebody here has to be tried again.
+        if self.merged.held > 0 {
             return Ok(());
         }
         let (changes, before) = self.tasks.settled()?;
@@ -357,8 +398,8 @@ impl Sync<'_> {
         format!("{changes} {file} {} {}", show(head), show(tip))
     }
 
-    /// Merges what comes in with the database, and writes the file anew if it says less; `None` if
-    /// there is nothing at all to share.
+    /// Merges what comes in with the database: what the file is to say, or `None` if there is nothing at
+    /// all to share.
     fn exchange(&mut self, incoming: &Replica) -> Result<Option<String>, Failure> {
         let (both, merged) = self.tasks.merge(incoming)?;
         let sum = &mut self.merged;
@@ -371,16 +412,20 @@ impl Sync<'_> {
         if both == Replica::default() && !self.file.exists() {
             return Ok(None);
         }
-        let text = lines::print(&both)
-            .map_err(|error| Failure::File("written", io::Error::other(error)))?;
-        let same = fs::read(&self.file).is_ok_and(|there| there == text.as_bytes());
-        if !same {
-            let aside = self.file.with_file_name("tasks.jsonl.new");
-            atomic::replace(&self.file, &aside, text.as_bytes(), atomic::Sync::ToDisk)
-                .map_err(|error| Failure::File("written", error))?;
-            self.rewritten = true;
-        }
-        Ok(Some(text))
+        let text = lines::print(&both);
+        text.map(Some)
+            .map_err(|error| Failure::File("written", io::Error::other(error)))
+    }
+
+    /// Whether the file says this.
+    fn says(&self, text: &str) -> bool {
+        fs::read(&self.file).is_ok_and(|there| there == text.as_bytes())
+    }
+
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        let aside = self.file.with_file_name("tasks.jsonl.new");
+        atomic::replace(&self.file, &aside, text.as_bytes(), atomic::Sync::ToDisk)
+            .map_err(|error| Failure::File("written", error))
     }
 
     /// What the branch here, the one there and the file say. Usually two of them are the same.

@@ -201,6 +201,19 @@ impl SqliteStore {
         Ok(self.transact(|write| write.delete_task(id))?.0)
     }
 
+    /// Deletes several, all of them or none. Each with the number of those that waited for it.
+    pub fn delete_tasks(&self, ids: &[String]) -> Result<Vec<(Task, usize)>, TaskError> {
+        let (deleted, _) = self.transact(|write| {
+            let mut deleted = Vec::new();
+            for id in ids {
+                let waited = find::dependents(write.reader.db, id)?.len();
+                deleted.push((write.delete_task(id)?, waited));
+            }
+            Ok(deleted)
+        })?;
+        Ok(deleted)
+    }
+
     /// What the fields of a task were before, the newest first.
     pub fn past(&self, id: &str) -> Result<Vec<Past>, TaskError> {
         Ok(self.read(|reader| share::past(reader.db, id))?.0)

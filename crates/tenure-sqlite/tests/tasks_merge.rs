@@ -1113,7 +1113,6 @@ fn a_section_that_another_program_renames_keeps_its_tasks() {
 }
 
 #[test]
-#[ignore = "bug: a task that another program adds with its own time of creation, but no updated_at, makes every list fail"]
 fn a_task_that_comes_with_its_own_time_can_be_listed() {
     let here = World::new();
     here.sql(

@@ -130,15 +130,12 @@ fn state(now: &Moment, task: &Task) -> String {
 fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
-    // All of them have to be known before the first is gone.
     let mut ids = ids(&tenure, given)?;
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.clone()));
     let mut lines = Vec::new();
     let mut data = Vec::new();
-    for id in ids {
-        let waited = tasks.dependents(&id)?.len();
-        let task = tasks.delete_task(&id)?;
+    for (task, waited) in tasks.delete_tasks(&ids)? {
         let freed = match waited {
             0 => String::new(),
             1 => " 1 task no longer waits for it.".to_owned(),

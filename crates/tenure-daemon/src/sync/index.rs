@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //!
-//! 1. `index.lock` is held from before the index is read until after it is replaced.
+//! 1. `index.lock` is held from before the index is read until after it is replaced, and meanwhile the
+//!    file is written and the branch is moved: no merge or commit of the user's begins in between.
 //! 2. Only a lock that is a name of our own file is ever removed, and only by whoever holds
 //!    `sync.lock`: nobody of ours can be at work under it.
 
@@ -47,28 +48,23 @@ impl Index<'_> {
         }
     }
 
-    /// Makes our file's entry `blob`; `false` if somebody else has the index.
-    pub(super) fn set(&self, git: &Git<'_>, path: &str, blob: &Oid) -> Result<bool, Trouble> {
-        match self.take() {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            // Git's folder is on another disk than ours, or takes no second names.
-            Err(_) => return git.set_entry(path, blob).map(|()| true),
-        }
-        let set = self.replace(git, path, blob);
-        let _ = fs::remove_file(self.lock());
-        let _ = fs::remove_file(self.token());
-        set.map(|()| true)
-    }
-
-    fn take(&self) -> io::Result<bool> {
+    /// Takes the lock; `None` if somebody else has it.
+    pub(super) fn take(&self) -> Option<Locked<'_>> {
         let token = self.token();
         let _ = fs::remove_file(&token);
-        fs::write(&token, "tenure sync\n")?;
-        match fs::hard_link(&token, self.lock()) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error),
+        let linked =
+            fs::write(&token, "tenure sync\n").and_then(|()| fs::hard_link(&token, self.lock()));
+        match linked {
+            Ok(()) => Some(Locked {
+                index: self,
+                held: true,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            // Git's folder is on another disk than ours, or takes no second names.
+            Err(_) => Some(Locked {
+                index: self,
+                held: false,
+            }),
         }
     }
 
@@ -84,5 +80,33 @@ impl Index<'_> {
             git.set_scratch_entry(path, blob)?;
             fs::rename(scratch, &index).map_err(Trouble::Io)
         })
+    }
+}
+
+/// The lock, while we have it.
+#[must_use]
+pub(super) struct Locked<'a> {
+    index: &'a Index<'a>,
+    /// Whether it is really ours, or could not be had on this file system.
+    held: bool,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            let _ = fs::remove_file(self.index.lock());
+        }
+        let _ = fs::remove_file(self.index.token());
+    }
+}
+
+impl Locked<'_> {
+    /// Makes our file's entry `blob`.
+    pub(super) fn set(&self, git: &Git<'_>, path: &str, blob: &Oid) -> Result<(), Trouble> {
+        if self.held {
+            self.index.replace(git, path, blob)
+        } else {
+            git.set_entry(path, blob)
+        }
     }
 }

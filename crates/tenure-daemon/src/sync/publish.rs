@@ -12,11 +12,10 @@ pub(super) struct Sides {
     pub(super) tip_blob: Option<Oid>,
 }
 
-/// Where the branch here is once the file is in it.
-pub(super) struct Moved {
-    pub(super) head: Oid,
-    /// Whether it is where it was.
-    pub(super) same: bool,
+/// Where the branch here is to be.
+pub(super) struct Plan {
+    /// With the file in it; `None` if it is left where it is.
+    pub(super) target: Option<Oid>,
     /// Whether all that the others have is in it.
     joined: bool,
 }
@@ -33,14 +32,15 @@ pub(super) enum Push {
     No(String),
 }
 
-/// Brings the file into the branch, and the others' commits if they touch nothing else; `None` if
-/// the branch was moved meanwhile.
-pub(super) fn commit(
+/// Makes the commit that brings the file into the branch, and the others' commits if they touch nothing
+/// else. If they touch more, the branch here is left to the user, who will pull: a commit of ours would
+/// make it diverge.
+pub(super) fn plan(
     git: &Git<'_>,
     repository: &Repository,
     sides: &Sides,
     blob: &Oid,
-) -> Result<Option<Moved>, Trouble> {
+) -> Result<Plan, Trouble> {
     let path = &repository.path;
     let make =
         |tree: Option<&Oid>, parents: &[&Oid]| git.commit(tree, path, blob, parents, SUBJECT);
@@ -48,38 +48,24 @@ pub(super) fn commit(
         (Some(head), Some(tip)) => git.base(head, tip)?,
         _ => None,
     };
+    let base = base.as_ref();
     let (target, joined) = match (&sides.head, &sides.tip) {
-        // Others have something new that touches nothing else.
-        (head, Some(tip))
-            if base.as_ref() != Some(tip) && git.others(base.as_ref(), tip, path)? == 0 =>
-        {
-            match head {
-                Some(head) if base.as_ref() != Some(head) => {
-                    if is_ours(git, base.as_ref(), head, path)? {
-                        (make(Some(tip), &[head, tip])?, true)
-                    } else {
-                        (alone(sides, head, blob, make)?, false)
-                    }
+        (_, Some(tip)) if base != Some(tip) && git.others(base, tip, path)? > 0 => (None, false),
+        (head, Some(tip)) if base != Some(tip) => match head {
+            Some(head) if base != Some(head) => {
+                if is_ours(git, base, head, path)? {
+                    (Some(make(Some(tip), &[head, tip])?), true)
+                } else {
+                    (Some(alone(sides, head, blob, make)?), false)
                 }
-                _ if sides.tip_blob.as_ref() == Some(blob) => (tip.clone(), true),
-                _ => (make(Some(tip), &[tip])?, true),
             }
-        }
-        (Some(head), tip) => {
-            let joined = tip.is_none() || base == *tip;
-            (alone(sides, head, blob, make)?, joined)
-        }
-        (None, tip) => (make(None, &[])?, tip.is_none()),
+            _ if sides.tip_blob.as_ref() == Some(blob) => (Some(tip.clone()), true),
+            _ => (Some(make(Some(tip), &[tip])?), true),
+        },
+        (Some(head), _) => (Some(alone(sides, head, blob, make)?), true),
+        (None, _) => (Some(make(None, &[])?), true),
     };
-    let same = sides.head.as_ref() == Some(&target);
-    if !same && !git.advance(&repository.branch, sides.head.as_ref(), &target)? {
-        return Ok(None);
-    }
-    Ok(Some(Moved {
-        head: target,
-        same,
-        joined,
-    }))
+    Ok(Plan { target, joined })
 }
 
 /// The branch with the file, and nothing of the others.
@@ -106,13 +92,17 @@ pub(super) fn push(
     repository: &Repository,
     upstream: &Upstream,
     sides: &Sides,
-    moved: &Moved,
+    plan: &Plan,
     blob: &Oid,
 ) -> Result<Push, Trouble> {
     let path = &repository.path;
     let tip = sides.tip.as_ref();
-    let target = if moved.joined && is_ours(git, tip, &moved.head, path)? {
-        moved.head.clone()
+    let ours = match &plan.target {
+        Some(head) if plan.joined && is_ours(git, tip, head, path)? => Some(head),
+        _ => None,
+    };
+    let target = if let Some(head) = ours {
+        head.clone()
     } else if let Some(tip) = tip {
         if sides.tip_blob.as_ref() == Some(blob) {
             return Ok(Push::Nothing);
@@ -169,7 +159,7 @@ pub(super) fn push(
 
 fn refused(upstream: &Upstream, why: &str) -> String {
     format!(
-        "{} did not take it ({why}); what is new is committed here",
+        "{} did not take it ({why}); what is new is kept here",
         upstream.name()
     )
 }

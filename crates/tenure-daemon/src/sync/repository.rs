@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::git::{Git, Oid, Trouble, words};
 use super::index::Index;
+use super::running;
 use super::{Outcome, TASKS};
 
 /// What git leaves in its folder while something is under way, and what that is.
@@ -55,6 +56,8 @@ pub(super) struct Repository {
     pub(super) branch: String,
     pub(super) upstream: Option<Upstream>,
     folder: PathBuf,
+    /// The work tree.
+    top: PathBuf,
 }
 
 /// What there is around a project.
@@ -79,7 +82,12 @@ impl Repository {
     /// The repository around a project.
     pub(super) fn find(git: &Git<'_>) -> Result<Around, Trouble> {
         let put_off = |why: String| Ok(Around::Busy(Outcome::PutOff(why)));
-        let asked = git.tell(&["rev-parse", "--show-prefix", "--absolute-git-dir"]);
+        let asked = git.tell(&[
+            "rev-parse",
+            "--show-prefix",
+            "--absolute-git-dir",
+            "--show-toplevel",
+        ]);
         let answer = match asked {
             Ok(answer) => answer,
             Err(Trouble::Refused { words, .. }) if words.contains("not a git repository") => {
@@ -87,8 +95,9 @@ impl Repository {
             }
             Err(other) => return Err(other),
         };
-        let (prefix, folder) = answer.split_once('\n').unwrap_or(("", &answer));
-        let folder = PathBuf::from(folder);
+        let (prefix, folders) = answer.split_once('\n').unwrap_or(("", &answer));
+        let (folder, top) = folders.split_once('\n').unwrap_or((folders, ""));
+        let (folder, top) = (PathBuf::from(folder), PathBuf::from(top));
         index_of(git, &folder).recover();
         if let Some(busy) = in_the_way(&folder) {
             return Ok(Around::Busy(busy));
@@ -111,6 +120,7 @@ impl Repository {
             branch,
             upstream,
             folder,
+            top,
         }))
     }
 
@@ -167,25 +177,27 @@ impl Repository {
         Ok(Err(said))
     }
 
-    /// Makes the entry of our file in the user's index that of the branch, if it is not, or if the
-    /// file was `rewritten`: with other line endings it has another length, and counts as changed.
-    /// `false` if somebody else has the index, and the next time has to do it.
-    pub(super) fn refresh_index(
-        &self,
-        git: &Git<'_>,
-        blob: &Oid,
-        rewritten: bool,
-    ) -> Result<bool, Trouble> {
+    /// Whether the entry of our file in the user's index is this one.
+    pub(super) fn has_entry(&self, git: &Git<'_>, blob: &Oid) -> Result<bool, Trouble> {
         let wanted = format!("100644 {blob} 0");
         let literal = format!(":(top,literal){}", self.path);
         let entry = git.tell(&["ls-files", "--stage", "--", &literal])?;
-        if entry.split('\t').next() == Some(wanted.as_str()) && !rewritten {
-            return Ok(true);
-        }
-        if self.in_the_way().is_some() {
-            return Ok(false);
-        }
-        index_of(git, &self.folder).set(git, &self.path, blob)
+        Ok(entry.split('\t').next() == Some(wanted.as_str()))
+    }
+
+    /// The user's index.
+    pub(super) fn index<'a>(&'a self, git: &'a Git<'_>) -> Index<'a> {
+        index_of(git, &self.folder)
+    }
+
+    /// What of the user's would be disturbed, now that the index is ours.
+    pub(super) fn under_way(&self) -> Option<Outcome> {
+        under_way(&self.folder).or_else(|| {
+            let (what, pid) = running::at_work(&self.top)?;
+            Some(Outcome::PutOff(format!(
+                "git {what} is at work here (pid {pid})"
+            )))
+        })
     }
 }
 
@@ -202,6 +214,10 @@ fn in_the_way(folder: &Path) -> Option<Outcome> {
             lock.display()
         )));
     }
+    under_way(folder)
+}
+
+fn under_way(folder: &Path) -> Option<Outcome> {
     UNDER_WAY
         .iter()
         .find(|(name, _)| folder.join(name).exists())

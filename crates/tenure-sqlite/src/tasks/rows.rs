@@ -51,7 +51,8 @@ pub(super) fn task(row: &Row<'_>) -> rusqlite::Result<Task> {
         depends_on: serde_json::from_str(&depends_on).map_err(|error| bad(7, error.to_string()))?,
         blockers: unsigned(row, 8)?,
         created_at: time(9)?,
-        updated_at: time(10)?,
+        // Another program may have left it out.
+        updated_at: time(10).or_else(|_| time(9))?,
         attempts: unsigned(row, 11)?,
         last_error: row.get(12)?,
         not_before: not_before.as_deref().and_then(instant),
