@@ -459,21 +459,24 @@ fn a_git_that_outlives_its_sync_cannot_spoil_the_next_commit() {
 }
 
 #[test]
-fn an_index_that_was_locked_is_brought_up_to_date_by_the_next_sync() {
+fn an_index_that_somebody_takes_before_the_branch_is_moved_puts_the_sync_off() {
     let hub = Hub::new();
     hub.add("a", "One");
     hub.says("a", &["sync"]);
     hub.add("a", "Two");
-    // Somebody takes the index just after the branch was moved.
-    let path =
-        hub.with_git("*update-ref*) $REAL \"$@\"; code=$?; : > $D/a/.git/index.lock; exit $code;;");
+    let head = hub.git("a", &["rev-parse", "HEAD"]);
+    let path = hub
+        .with_git("*commit-tree*) $REAL \"$@\"; code=$?; : > $D/a/.git/index.lock; exit $code;;");
     let output = hub
         .program(TENURE, "a")
         .arg("sync")
         .env("PATH", path)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("the index is locked"), "{said}");
+    assert_eq!(hub.git("a", &["rev-parse", "HEAD"]), head);
     fs::remove_file(hub.path("a/.git/index.lock")).unwrap();
     hub.says("a", &["sync"]);
     assert_eq!(

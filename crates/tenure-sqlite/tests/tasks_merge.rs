@@ -487,6 +487,8 @@ fn of_a_task_in_hand_status_section_and_deletion_wait_and_the_rest_comes_in() {
     here.exchange(&there);
     begin(&here.store, &one, "me");
     begin(&here.store, &two, "me");
+    // Of two changes in one millisecond the larger value would stand.
+    std::thread::sleep(std::time::Duration::from_millis(2));
     let section = there.store.add_section("Backend").unwrap();
     let edit = Edit {
         title: Some("Uno".into()),
