@@ -269,12 +269,19 @@ fn two_clones_that_edit_while_their_daemons_are_killed_end_with_the_same_tasks()
                 .collect();
             sets.sort_by_key(|done| done.ended);
             let Some(last) = sets.pop() else { continue };
-            if sets.iter().any(|other| other.ended >= last.began) {
-                continue;
-            }
             let stands = task[field]
                 .as_str()
                 .map_or_else(|| task[field].to_string(), str::to_owned);
+            // To set what a field is already is no change, and every title is another one.
+            if field != "title" {
+                let usual = ["5", "pending"].contains(&stands.as_str());
+                let set = last.value == stands || sets.iter().any(|set| set.value == stands);
+                assert!(set || usual, "{field} of {id}: {stands}");
+                continue;
+            }
+            if sets.iter().any(|other| other.ended >= last.began) {
+                continue;
+            }
             assert_eq!(stands, last.value, "{field} of {id}");
             checked += 1;
         }
