@@ -50,7 +50,7 @@ fn disturbed(pid: u32, top: &Path) -> Option<String> {
 
 /// The command that a git was called with.
 fn command(line: &str) -> Option<String> {
-    let mut words = line.split('\0').skip(1);
+    let mut words = line.split('\0').skip(1).filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         if WITH_VALUE.contains(&word) {
             words.next();
