@@ -1057,7 +1057,6 @@ fn a_row_that_another_program_replaces_is_stamped() {
 }
 
 #[test]
-#[ignore = "bug: a task that another program adds under the id of a deleted one is here for ever and never shared"]
 fn a_row_under_the_id_of_a_deleted_task_is_the_same_everywhere() {
     let (here, there) = (World::new(), World::new());
     let id = here.add("One");
@@ -1067,14 +1066,11 @@ fn a_row_under_the_id_of_a_deleted_task_is_the_same_everywhere() {
         "INSERT INTO tasks (id, title) VALUES ('{id}', 'Again')"
     ));
     here.exchange(&there);
-    assert_eq!(
-        here.rows("SELECT title FROM tasks"),
-        there.rows("SELECT title FROM tasks")
-    );
+    assert!(here.rows("SELECT title FROM tasks").is_empty());
+    assert!(there.rows("SELECT title FROM tasks").is_empty());
 }
 
 #[test]
-#[ignore = "bug: dropping a dependency of before version 3 is stamped with the clock alone, even if its task is of a later time"]
 fn dropping_a_dependency_of_version_2_is_later_than_its_task() {
     let dir = version_2(3);
     let path = dir.path().join("tenure.db");
@@ -1096,7 +1092,6 @@ fn dropping_a_dependency_of_version_2_is_later_than_its_task() {
 }
 
 #[test]
-#[ignore = "bug: a section that another program renames gets its tasks back under the old name, unless the new one is later in the alphabet"]
 fn a_section_that_another_program_renames_keeps_its_tasks() {
     let (here, there) = (World::new(), World::new());
     here.sql(

@@ -111,8 +111,12 @@ CREATE TRIGGER section_shared AFTER INSERT ON sections WHEN NOT (SELECT merging 
 BEGIN
     UPDATE exchange SET changes = changes + 1;
 END;
-CREATE TRIGGER section_renamed AFTER UPDATE OF name ON sections WHEN NOT (SELECT merging FROM exchange)
+-- Sections are known by their names: one that is renamed is another section for each of its tasks.
+CREATE TRIGGER section_renamed AFTER UPDATE OF name ON sections
+WHEN old.name IS NOT new.name AND NOT (SELECT merging FROM exchange)
 BEGIN
+    UPDATE tasks SET section_at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ',
+        iif(section_at = '', created_at, section_at), '+0.001 seconds'), '')) WHERE section_id = new.id;
     UPDATE exchange SET changes = changes + 1;
 END;
 CREATE TRIGGER dependency_shared AFTER INSERT ON task_dependencies WHEN NOT (SELECT merging FROM exchange)
@@ -120,7 +124,8 @@ BEGIN
     UPDATE dependency_times SET present = 1,
         at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
         WHERE task_id = new.task_id AND depends_on = new.depends_on;
-    INSERT INTO dependency_times SELECT new.task_id, new.depends_on, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 1
+    INSERT INTO dependency_times SELECT new.task_id, new.depends_on, max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce((SELECT
+        strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '+0.001 seconds') FROM tasks WHERE id = new.task_id), '')), 1
         WHERE NOT EXISTS (SELECT 1 FROM dependency_times WHERE task_id = new.task_id AND depends_on = new.depends_on);
     UPDATE exchange SET changes = changes + 1;
 END;
@@ -129,7 +134,8 @@ BEGIN
     UPDATE dependency_times SET present = 0,
         at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
         WHERE task_id = old.task_id AND depends_on = old.depends_on;
-    INSERT INTO dependency_times SELECT old.task_id, old.depends_on, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 0
+    INSERT INTO dependency_times SELECT old.task_id, old.depends_on, max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce((SELECT
+        strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '+0.001 seconds') FROM tasks WHERE id = old.task_id), '')), 0
         WHERE NOT EXISTS (SELECT 1 FROM dependency_times WHERE task_id = old.task_id AND depends_on = old.depends_on);
     UPDATE exchange SET changes = changes + 1;
 END;

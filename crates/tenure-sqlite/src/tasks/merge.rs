@@ -9,8 +9,10 @@
 //!    nothing of it is lost, and the next merge tries again.
 //! 3. Whatever value a merge replaces or refuses is in the task's history.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
-use rusqlite::params;
+use rusqlite::{Connection, params};
 use tenure_core::task::{self, Replica, SectionCopy, TaskCopy};
 use tenure_core::{Section, Status};
 use uuid::Uuid;
@@ -58,7 +60,8 @@ impl Write<'_> {
             ..Merged::default()
         };
         self.keep_overruled(other, &both)?;
-        if both == here {
+        let undead = undead(db)?;
+        if both == here && undead.is_empty() {
             return Ok((both, merged));
         }
         db.execute_batch("UPDATE exchange SET merging = 1")?;
@@ -69,7 +72,10 @@ impl Write<'_> {
             }
         }
         for id in both.deleted.keys() {
-            self.merge_deletion(id, &here, &both, &mut merged)?;
+            let known = here.deleted.contains_key(id) && !undead.contains(id);
+            if !known || here.deleted.get(id) != both.deleted.get(id) {
+                self.merge_deletion(id, &both, &mut merged)?;
+            }
         }
         for (id, copy) in &both.tasks {
             match here.tasks.get(id) {
@@ -154,14 +160,10 @@ impl Write<'_> {
     fn merge_deletion(
         &mut self,
         id: &str,
-        here: &Replica,
         both: &Replica,
         merged: &mut Merged,
     ) -> Result<(), Failure> {
         let at = both.deleted.get(id).copied().unwrap_or_default();
-        if here.deleted.get(id) == Some(&at) && !here.tasks.contains_key(id) {
-            return Ok(());
-        }
         let db = self.reader.db;
         let task = by_id(db, id)?;
         if let Some(task) = &task {
@@ -302,6 +304,13 @@ impl Write<'_> {
         let lease = view.lease.map(|lease| self.reader.verdict(lease));
         Ok(lease.is_some_and(|(_, verdict)| verdict.over().is_none()))
     }
+}
+
+/// Tasks that another program added under the ids of deleted ones. A deletion is final.
+fn undead(db: &Connection) -> rusqlite::Result<BTreeSet<String>> {
+    db.prepare_cached("SELECT d.id FROM deleted_tasks d JOIN tasks t ON t.id = d.id")?
+        .query_map([], |row| row.get(0))?
+        .collect()
 }
 
 /// A field as the history tells of it.
