@@ -83,8 +83,8 @@ pub(crate) fn acquire(
     signals: &mut Signals,
 ) -> Result<tenure::Held, Failure> {
     let mut show = Show::new(global, tenure.clock(), KeyStory { key });
-    let (outcome, signal) = watched(tenure, signals, &mut show, |cancel, onlooker| {
-        ask.acquire_watched(cancel, onlooker)
+    let (outcome, signal) = watched(tenure, signals, &mut show, |cancel, observer| {
+        ask.acquire_watched(cancel, observer)
     })?;
     show.done(matches!(outcome, Outcome::Granted(_)));
     match outcome {

@@ -97,7 +97,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
             if let Some(command) = &lease.holder.command {
                 lines.push(format!("  it runs: {command}"));
             }
-            let renewed = if lease.holder.life().is_some() {
+            let renewed = if lease.holder.liveness_lock().is_some() {
                 " (renewed while its command runs)"
             } else {
                 ""

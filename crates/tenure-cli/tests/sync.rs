@@ -89,7 +89,7 @@ struct Record {
 }
 
 fn now() -> Duration {
-    HostClock::new().now().since_boot
+    HostClock::new().now().ticks
 }
 
 /// Adds, changes and deletes until told to stop.

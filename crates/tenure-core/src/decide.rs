@@ -45,7 +45,7 @@ pub struct View {
 
 /// Which ticket a claim has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seat {
+pub enum ClaimTicket {
     /// None yet.
     New,
     /// Its own, from an earlier attempt of this wait.
@@ -54,7 +54,7 @@ pub enum Seat {
     Resumed(Ticket),
 }
 
-impl Seat {
+impl ClaimTicket {
     /// The ticket, if there is one.
     pub fn ticket(self) -> Option<Ticket> {
         match self {
@@ -77,19 +77,19 @@ pub enum Decision {
         /// The lease that was over, and the proof.
         ended: Option<(Lease, Evidence)>,
         /// The ticket that is used up.
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     },
     /// The holder has it already: the lease goes on under its token.
     Extend {
         /// The token it has.
         token: Token,
         /// The ticket that is used up, if there is one.
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     },
     /// It is busy.
     Wait {
-        /// The ticket to write or keep. A claim that only tries gets [`Seat::New`] and no ticket.
-        seat: Seat,
+        /// The ticket to write or keep. A claim that only tries gets [`ClaimTicket::New`] and no ticket.
+        claim_ticket: ClaimTicket,
         /// How many go first.
         ahead: usize,
     },
@@ -110,18 +110,24 @@ pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
 }
 
 /// The ticket of a claim, and how many go first.
-pub fn place(now: &Moment, view: &View, claim: &Claim) -> (Seat, usize) {
-    let seat = seat(now, view, claim);
-    let ahead = queue::ahead(&others(view, seat), rank(now, view, claim, seat));
-    (seat, ahead)
+pub fn place(now: &Moment, view: &View, claim: &Claim) -> (ClaimTicket, usize) {
+    let claim_ticket = claim_ticket(now, view, claim);
+    let ahead = queue::ahead(
+        &others(view, claim_ticket),
+        rank(now, view, claim, claim_ticket),
+    );
+    (claim_ticket, ahead)
 }
 
 fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decision {
-    let (seat, ahead) = place(now, view, claim);
+    let (claim_ticket, ahead) = place(now, view, claim);
     let wait = match claim.patience {
-        Patience::Queue => Decision::Wait { seat, ahead },
+        Patience::Queue => Decision::Wait {
+            claim_ticket,
+            ahead,
+        },
         Patience::Try => Decision::Wait {
-            seat: Seat::New,
+            claim_ticket: ClaimTicket::New,
             ahead,
         },
     };
@@ -142,12 +148,12 @@ fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decis
                         token: view.newest.next(),
                         reason: Reason::AlreadyOwned,
                         ended: None,
-                        seat,
+                        claim_ticket,
                     };
                 }
                 return Decision::Extend {
                     token: lease.token,
-                    seat,
+                    claim_ticket,
                 };
             }
             match verdict {
@@ -170,33 +176,35 @@ fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decis
         token: view.newest.next(),
         reason,
         ended,
-        seat,
+        claim_ticket,
     }
 }
 
 /// The ticket that belongs to this claim: the one this process took in this name, or one that the
 /// same chosen name left behind in this boot.
-fn seat(now: &Moment, view: &View, claim: &Claim) -> Seat {
+fn claim_ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
     let own = |waiter: &&Waiter| {
-        claim.asker.life().is_some()
-            && waiter.holder.life() == claim.asker.life()
+        claim.asker.liveness_lock().is_some()
+            && waiter.holder.liveness_lock() == claim.asker.liveness_lock()
             && waiter.holder.id == claim.holder.id
     };
     if let Some(own) = view.queue.iter().find(own) {
-        return Seat::Own(own.ticket);
+        return ClaimTicket::Own(own.ticket);
     }
     let left_behind = |waiter: &&Waiter| {
         claim.named
             && waiter.named
             && waiter.holder.id == claim.holder.id
             && waiter.presence == Presence::Away
-            && waiter.boot.same(&now.boot)
+            && waiter.epoch.same(&now.epoch)
     };
     view.queue
         .iter()
         .filter(left_behind)
         .min_by_key(|waiter| waiter.rank())
-        .map_or(Seat::New, |waiter| Seat::Resumed(waiter.ticket))
+        .map_or(ClaimTicket::New, |waiter| {
+            ClaimTicket::Resumed(waiter.ticket)
+        })
 }
 
 /// When a claim that comes now is taken to have come: never before those that are there, so that
@@ -204,29 +212,29 @@ fn seat(now: &Moment, view: &View, claim: &Claim) -> Seat {
 pub fn arrival(now: &Moment, queue: &[Waiter]) -> std::time::Duration {
     queue
         .iter()
-        .filter(|waiter| waiter.boot.same(&now.boot))
+        .filter(|waiter| waiter.epoch.same(&now.epoch))
         .map(|waiter| waiter.arrived)
-        .fold(now.since_boot, std::time::Duration::max)
+        .fold(now.ticks, std::time::Duration::max)
 }
 
 /// The place of a claim in the order of waiting. A ticket keeps the time it was taken; its
 /// priority changes only when the place is resumed, which is written down.
-pub fn rank(now: &Moment, view: &View, claim: &Claim, seat: Seat) -> Rank {
+pub fn rank(now: &Moment, view: &View, claim: &Claim, claim_ticket: ClaimTicket) -> Rank {
     let find = |ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket);
-    match seat {
-        Seat::Own(ticket) => find(ticket).map(Waiter::rank),
-        Seat::Resumed(ticket) => {
+    match claim_ticket {
+        ClaimTicket::Own(ticket) => find(ticket).map(Waiter::rank),
+        ClaimTicket::Resumed(ticket) => {
             find(ticket).map(|waiter| queue::rank(waiter.arrived, claim.priority, ticket))
         }
-        Seat::New => None,
+        ClaimTicket::New => None,
     }
     .unwrap_or_else(|| queue::rank(arrival(now, &view.queue), claim.priority, Ticket(u64::MAX)))
 }
 
-fn others(view: &View, seat: Seat) -> Vec<Waiter> {
+fn others(view: &View, claim_ticket: ClaimTicket) -> Vec<Waiter> {
     view.queue
         .iter()
-        .filter(|waiter| Some(waiter.ticket) != seat.ticket())
+        .filter(|waiter| Some(waiter.ticket) != claim_ticket.ticket())
         .cloned()
         .collect()
 }
@@ -242,7 +250,7 @@ fn is_same_holding(view: &View, claim: &Claim) -> bool {
         return false;
     };
     let same_tie = match (&lease.holder.binding, &claim.holder.binding) {
-        (Binding::Life { .. }, _) | (_, Binding::Life { .. }) => false,
+        (Binding::LivenessLock { .. }, _) | (_, Binding::LivenessLock { .. }) => false,
         (Binding::Detached, Binding::Detached | Binding::Process { .. }) => true,
         (ours, theirs) => ours == theirs,
     };
@@ -254,8 +262,8 @@ fn is_same_holding(view: &View, claim: &Claim) -> bool {
 fn is_kept_by_asker(view: &View, claim: &Claim) -> bool {
     view.lease.as_ref().is_some_and(|(lease, _)| {
         lease.holder.id == claim.holder.id
-            && lease.holder.life() == claim.holder.life()
-            && (claim.named || lease.holder.life().is_some())
+            && lease.holder.liveness_lock() == claim.holder.liveness_lock()
+            && (claim.named || lease.holder.liveness_lock().is_some())
     })
 }
 

@@ -60,7 +60,8 @@ impl EventKind {
         match evidence {
             Evidence::TimeRanOut { .. } => Self::Expired,
             Evidence::Forced { .. } => Self::Forced,
-            Evidence::LifeLockFree { .. }
+            Evidence::LivenessLockFree { .. }
+            | Evidence::SessionEnded { .. }
             | Evidence::ProcessGone { .. }
             | Evidence::PidReused { .. }
             | Evidence::Rebooted { .. } => Self::Dead,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{BadName, check_name};
-use crate::time::BootId;
+use crate::time::Epoch;
 
 /// The name of a holder, as given with `--as` or made up for a process.
 ///
@@ -26,7 +26,7 @@ impl HolderId {
         Ok(Self(text))
     }
 
-    /// The name of somebody who has none, or none that can be read.
+    /// Stands for a holder without a readable name.
     pub fn unreadable() -> Self {
         Self("?".into())
     }
@@ -56,20 +56,27 @@ impl From<HolderId> for String {
     }
 }
 
-/// The name of a life lock: a file that a process, and all that inherit it, keep locked.
+/// The name of a liveness lock: a file that a process, and every process that inherits it, keeps
+/// locked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct LifeId(pub String);
+pub struct LivenessId(pub String);
+
+/// The name of a session: a holder's proof of life on a server, which the server ends by itself
+/// when the holder stops renewing it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(pub String);
 
 /// One process, told apart from every other that ever had its pid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number, as seen in its own pid namespace.
     pub pid: u32,
     /// When it started, in the kernel's ticks since boot. Another start time is another process.
     pub started: u64,
     /// The boot it runs in.
-    pub boot: BootId,
+    pub boot: Epoch,
     /// Its pid namespace: the same number in another one is another process.
     pub namespace: String,
     /// The name of the machine or container.
@@ -77,22 +84,32 @@ pub struct Process {
 }
 
 /// What a lease is tied to, besides its time to live.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Its JSON form is stored by every local store; the names in it are part of their formats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Binding {
-    /// Nothing: it lives by its time to live alone.
+    /// Nothing: it ends when its time to live has passed.
     Detached,
     /// It ends with this process, which knows nothing of it (`acquire --pid`).
     Process {
         /// The process.
         process: Process,
     },
-    /// It ends when the last process that inherited the life lock is gone.
-    Life {
-        /// The life lock.
-        life: LifeId,
+    /// It ends when the last process that inherited the liveness lock has exited.
+    #[serde(rename = "life")]
+    LivenessLock {
+        /// The liveness lock.
+        #[serde(rename = "life")]
+        lock: LivenessId,
         /// The process that took it.
         process: Process,
+    },
+    /// It ends with this session, which only its server can judge.
+    Session {
+        /// The session.
+        session: SessionId,
     },
 }
 
@@ -100,22 +117,38 @@ impl Binding {
     /// The process, if any.
     pub fn process(&self) -> Option<&Process> {
         match self {
-            Self::Detached => None,
-            Self::Process { process } | Self::Life { process, .. } => Some(process),
+            Self::Detached | Self::Session { .. } => None,
+            Self::Process { process } | Self::LivenessLock { process, .. } => Some(process),
         }
     }
 
-    /// The life lock, if any. It is also a doorbell.
-    pub fn life(&self) -> Option<&LifeId> {
+    /// The liveness lock, if any. It is also a doorbell.
+    pub fn liveness_lock(&self) -> Option<&LivenessId> {
         match self {
-            Self::Life { life, .. } => Some(life),
-            Self::Detached | Self::Process { .. } => None,
+            Self::LivenessLock { lock, .. } => Some(lock),
+            Self::Detached | Self::Process { .. } | Self::Session { .. } => None,
+        }
+    }
+
+    /// Whether the holder itself keeps this proof of life, by a liveness lock or a session.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::LivenessLock { .. } | Self::Session { .. })
+    }
+
+    /// Whether both are the same proof of life, kept by the same program.
+    pub fn same_proof(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::LivenessLock { lock: ours, .. }, Self::LivenessLock { lock: theirs, .. }) => {
+                ours == theirs
+            }
+            (Self::Session { session: ours }, Self::Session { session: theirs }) => ours == theirs,
+            _ => false,
         }
     }
 }
 
 /// Who holds a key, or asks for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// Its name.
     pub id: HolderId,
@@ -133,9 +166,9 @@ impl Holder {
         self.binding.process()
     }
 
-    /// The life lock that proves this holder, if any.
-    pub fn life(&self) -> Option<&LifeId> {
-        self.binding.life()
+    /// The liveness lock that proves this holder, if any.
+    pub fn liveness_lock(&self) -> Option<&LivenessId> {
+        self.binding.liveness_lock()
     }
 }
 

@@ -33,7 +33,7 @@ impl fmt::Display for Token {
 }
 
 /// One holding, as the store knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
     /// What is held.
     pub key: Key,

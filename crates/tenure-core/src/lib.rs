@@ -51,7 +51,7 @@ pub use claim::{Claim, Patience, Priority};
 pub use cycle::Cycle;
 pub use error::{ErrorKind, StoreError};
 pub use event::{Event, EventKind};
-pub use holder::{Binding, Holder, HolderId, LifeId, Process};
+pub use holder::{Binding, Holder, HolderId, LivenessId, Process, SessionId};
 pub use key::{BadName, Key, KeyKind};
 pub use lease::{Grant, Lease, Token};
 pub use queue::{Presence, Ticket, Waiter};
@@ -60,5 +60,5 @@ pub use store::{
     Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Wakeup, Watched,
 };
 pub use task::{Section, Status, Task, TaskError};
-pub use time::{BootId, Clock, Deadline, Moment};
+pub use time::{Clock, Deadline, Epoch, Moment};
 pub use verdict::{Doubt, Evidence, Liveness, Verdict};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::claim::Priority;
 use crate::holder::Holder;
-use crate::time::{BootId, Moment};
+use crate::time::{Epoch, Moment};
 
 /// How much waiting one level of priority is worth.
 pub const AGEING: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ pub enum Presence {
 }
 
 /// One ticket and who has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Waiter {
     /// The place.
     pub ticket: Ticket,
@@ -57,7 +57,7 @@ pub struct Waiter {
     /// When it was last heard, on the boot clock.
     pub seen: Duration,
     /// The boot of both.
-    pub boot: BootId,
+    pub epoch: Epoch,
     /// Whether it is there now.
     pub presence: Presence,
 }
@@ -83,13 +83,12 @@ impl Waiter {
 
     /// Whether it was heard lately enough to be given a turn. Silence is no proof of death.
     pub fn heard_lately(&self, now: &Moment) -> bool {
-        self.boot.same(&now.boot) && now.since_boot.saturating_sub(self.seen) < TURN_LAPSE
+        self.epoch.same(&now.epoch) && now.ticks.saturating_sub(self.seen) < TURN_LAPSE
     }
 
     /// Whether a place kept for someone who is away has been kept long enough.
     pub fn forgotten(&self, now: &Moment, grace: Duration) -> bool {
-        !self.boot.same(&now.boot)
-            || now.since_boot.saturating_sub(self.seen) >= grace.max(TURN_LAPSE)
+        !self.epoch.same(&now.epoch) || now.ticks.saturating_sub(self.seen) >= grace.max(TURN_LAPSE)
     }
 }
 

@@ -247,7 +247,7 @@ pub trait Store: Send + Sync {
     fn this_process(&self) -> Result<Binding, StoreError>;
 
     /// What a command must inherit so that a lease lasts until the command is gone too.
-    fn heirloom(&self) -> Option<BorrowedFd<'_>>;
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Asks for a key. With [`crate::Patience::Queue`], busy leaves a ticket.
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError>;

@@ -1,46 +1,56 @@
 //! Time, handed in: [`Clock`], [`Moment`], [`Deadline`].
 //!
-//! Two clocks are kept apart. The *wall* clock is what people read; it may jump. The *boot* clock
-//! counts from the machine's start, also while it sleeps, never jumps, and is the same for every
-//! process of one boot. A deadline set in this boot is judged by the boot clock, so a jump of the
-//! wall clock ends no lease; across boots only the wall clock is left.
+//! Two clocks are kept apart. The *wall* clock is what people read; it may jump. The other clock
+//! belongs to a *clock domain* and counts ticks since the beginning of an [`Epoch`]: for a store on
+//! one machine that is a boot (sleep included), for a store on a server it is the server's own
+//! clock. Ticks never jump and are the same for everyone in the domain. A deadline set in this
+//! epoch is judged by its ticks, so a jump of the wall clock ends no lease; across epochs only the
+//! wall clock is left.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// One boot of one machine.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// One epoch of a clock domain: a boot of a machine, or the lifetime of a server's clock.
+///
+/// An unknown epoch equals nothing, not even itself, so `Epoch` is [`PartialEq`] but not [`Eq`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct BootId(pub String);
+pub struct Epoch(pub String);
 
-impl BootId {
-    /// The boot of a machine that does not tell: equal to nothing, not even to itself.
+impl Epoch {
+    /// The epoch of a clock domain that does not name its epochs.
     pub fn unknown() -> Self {
         Self(String::new())
     }
 
-    /// Whether both are known to be the same boot.
+    /// Whether both are known to be the same epoch.
     pub fn same(&self, other: &Self) -> bool {
-        !self.0.is_empty() && self == other
+        !self.0.is_empty() && self.0 == other.0
     }
 
     /// Whether both are known and differ.
     pub fn differs(&self, other: &Self) -> bool {
-        !self.0.is_empty() && !other.0.is_empty() && self != other
+        !self.0.is_empty() && !other.0.is_empty() && self.0 != other.0
+    }
+}
+
+impl PartialEq for Epoch {
+    fn eq(&self, other: &Self) -> bool {
+        self.same(other)
     }
 }
 
 /// One instant, on both clocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
     /// What people read.
     pub wall: Timestamp,
-    /// Time since boot, sleep included.
-    pub since_boot: Duration,
-    /// Which boot.
-    pub boot: BootId,
+    /// Time since the epoch began.
+    pub ticks: Duration,
+    /// Which epoch.
+    pub epoch: Epoch,
 }
 
 impl Moment {
@@ -52,28 +62,28 @@ impl Moment {
             .unwrap_or(Timestamp::MAX);
         Deadline {
             wall,
-            since_boot: self.since_boot.saturating_add(after),
-            boot: self.boot.clone(),
+            ticks: self.ticks.saturating_add(after),
+            epoch: self.epoch.clone(),
         }
     }
 }
 
-/// When a lease ends by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// When a lease expires.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Deadline {
     /// On the wall clock.
     pub wall: Timestamp,
-    /// On the boot clock of `boot`.
-    pub since_boot: Duration,
-    /// The boot in which it was set.
-    pub boot: BootId,
+    /// In ticks of `epoch`.
+    pub ticks: Duration,
+    /// The epoch in which it was set.
+    pub epoch: Epoch,
 }
 
 impl Deadline {
     /// How long until then; `None` once it has passed.
     pub fn remaining(&self, now: &Moment) -> Option<Duration> {
-        let left = if self.boot.same(&now.boot) {
-            self.since_boot.checked_sub(now.since_boot)
+        let left = if self.epoch.same(&now.epoch) {
+            self.ticks.checked_sub(now.ticks)
         } else {
             Duration::try_from(self.wall.duration_since(now.wall)).ok()
         };
@@ -87,11 +97,11 @@ impl Deadline {
 
     /// The instant on today's wall clock, even if that clock jumped since it was set.
     pub fn shown(&self, now: &Moment) -> Timestamp {
-        if !self.boot.same(&now.boot) {
+        if !self.epoch.same(&now.epoch) {
             return self.wall;
         }
-        let here = i128::try_from(self.since_boot.as_nanos()).unwrap_or(i128::MAX);
-        let there = i128::try_from(now.since_boot.as_nanos()).unwrap_or(i128::MAX);
+        let here = i128::try_from(self.ticks.as_nanos()).unwrap_or(i128::MAX);
+        let there = i128::try_from(now.ticks.as_nanos()).unwrap_or(i128::MAX);
         Timestamp::from_nanosecond(
             now.wall
                 .as_nanosecond()
@@ -111,11 +121,11 @@ pub trait Clock: Send + Sync {
 mod tests {
     use super::*;
 
-    fn moment(wall: i64, since_boot: u64, boot: &str) -> Moment {
+    fn moment(wall: i64, ticks: u64, epoch: &str) -> Moment {
         Moment {
             wall: Timestamp::from_second(wall).unwrap(),
-            since_boot: Duration::from_secs(since_boot),
-            boot: BootId(boot.into()),
+            ticks: Duration::from_secs(ticks),
+            epoch: Epoch(epoch.into()),
         }
     }
 
@@ -129,16 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_is_judged_by_the_wall_clock() {
+    fn another_epoch_is_judged_by_the_wall_clock() {
         let deadline = moment(1000, 100, "a").deadline(Duration::from_secs(60));
         assert!(!deadline.passed(&moment(1059, 5, "b")));
         assert!(deadline.passed(&moment(1060, 5, "b")));
     }
 
     #[test]
-    fn an_unknown_boot_is_never_the_same() {
-        assert!(!BootId::unknown().same(&BootId::unknown()));
-        assert!(!BootId::unknown().differs(&BootId("a".into())));
+    fn an_unknown_epoch_equals_nothing_not_even_itself() {
+        assert!(!Epoch::unknown().same(&Epoch::unknown()));
+        assert!(Epoch::unknown() != Epoch::unknown());
+        assert!(Epoch("a".into()) == Epoch("a".into()));
+        assert!(!Epoch::unknown().differs(&Epoch("a".into())));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::holder::HolderId;
+use crate::holder::{HolderId, SessionId};
 use crate::lease::Lease;
 use crate::time::Moment;
 
@@ -60,8 +60,9 @@ impl fmt::Display for Doubt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "proof", rename_all = "snake_case")]
 pub enum Evidence {
-    /// The kernel gave up the life lock: every process that held it is gone.
-    LifeLockFree {
+    /// The liveness lock is free: the kernel reports that every process holding it has exited.
+    #[serde(rename = "life_lock_free")]
+    LivenessLockFree {
         /// The process that had taken it.
         pid: u32,
     },
@@ -86,6 +87,11 @@ pub enum Evidence {
         /// The boot of now.
         found: String,
     },
+    /// The server ended its session.
+    SessionEnded {
+        /// The session.
+        session: SessionId,
+    },
     /// Its time ran out.
     TimeRanOut {
         /// When.
@@ -103,7 +109,7 @@ pub enum Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LifeLockFree { pid } => {
+            Self::LivenessLockFree { pid } => {
                 write!(
                     f,
                     "pid {pid} and all that it started are gone (the kernel released their lock)"
@@ -121,6 +127,7 @@ impl fmt::Display for Evidence {
                 )
             }
             Self::Rebooted { .. } => write!(f, "the machine was restarted since"),
+            Self::SessionEnded { session } => write!(f, "its session {} ended", session.0),
             Self::TimeRanOut { expired_at } => write!(f, "its time ran out at {expired_at:.3}"),
             Self::Forced {
                 by,

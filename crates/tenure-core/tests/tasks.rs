@@ -10,7 +10,7 @@ use tenure_core::task::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, key_of, may_change,
 };
 use tenure_core::{
-    Binding, BootId, Deadline, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict,
+    Binding, Deadline, Doubt, Epoch, Evidence, Holder, HolderId, Lease, Token, Verdict,
 };
 
 fn name(number: u8) -> HolderId {
@@ -31,8 +31,8 @@ fn lease(holder: u8, token: u64) -> Lease {
         heartbeat_at: Timestamp::UNIX_EPOCH,
         expires: Deadline {
             wall: Timestamp::MAX,
-            since_boot: Duration::MAX,
-            boot: BootId("boot".into()),
+            ticks: Duration::MAX,
+            epoch: Epoch("boot".into()),
         },
         ttl: Duration::from_secs(60),
     }

@@ -18,7 +18,7 @@ use crate::places::Places;
 use crate::process::hold_fast;
 use crate::reap::reap;
 use crate::state::Outcome;
-use crate::sync;
+use tenure_sync as sync;
 
 /// What came of a cycle.
 #[derive(Debug)]

@@ -44,7 +44,6 @@ mod signals;
 pub mod standing;
 pub mod state;
 pub mod stop;
-pub mod sync;
 pub mod tail;
 
 pub use cycle::{Done, once};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fd::BorrowedFd;
 use tenure::Project;
 use tenure::file::exclusive::FILE;
-use tenure::file::watch::{Listen, PlaceWatch};
+use tenure::host::files::lock_watch::{Listen, LockWatch};
 
 /// The folder of another tool whose lock is obeyed, too.
 const BEADS: &str = ".beads";
@@ -36,7 +36,7 @@ struct Watch {
     /// What is watched: the name, and which folder it is in.
     name: PathBuf,
     folder: (u64, u64),
-    news: PlaceWatch,
+    news: LockWatch,
 }
 
 impl Places {
@@ -115,7 +115,7 @@ impl Place {
             return Ok(());
         }
         self.watch = None;
-        let news = PlaceWatch::on(&name, Listen::Everything)?;
+        let news = LockWatch::on(&name, Listen::Everything)?;
         self.watch = Some(Watch { name, folder, news });
         Ok(())
     }

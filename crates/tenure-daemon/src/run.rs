@@ -260,7 +260,7 @@ impl Daemon {
             let ended = self.clock.now();
             self.note(&began, &ended, &done);
             self.record(echo);
-            let took = ended.since_boot.saturating_sub(began.since_boot);
+            let took = ended.ticks.saturating_sub(began.ticks);
             if signals.stop() {
                 continue;
             }
@@ -398,7 +398,7 @@ fn is_worth_a_line(done: &Done, last: Option<&Done>) -> bool {
         Outcome::Skipped => false,
         Outcome::Failed => true,
         Outcome::Done | Outcome::PutOff | Outcome::CutShort => {
-            let shared = matches!(done.synced, Some(crate::sync::Outcome::Done(_)));
+            let shared = matches!(done.synced, Some(tenure_sync::Outcome::Done(_)));
             done.eventful || shared || last.is_none_or(|last| last.line != done.line)
         }
     }

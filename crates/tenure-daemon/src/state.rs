@@ -11,13 +11,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure::core::Process;
-use tenure::file::atomic::{self, Sync};
+use tenure::host::files::atomic::{self, Sync};
 
 /// The file's name, in the project's folder.
 pub const FILE: &str = "daemon.json";
 
 /// What a daemon tells of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Which process it is.
     #[serde(flatten)]

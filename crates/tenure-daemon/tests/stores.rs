@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-use tenure::file::ledger::{Dialect, Ledger, NewEvent};
+use tenure::ledger::{Dialect, Ledger, NewEvent};
 use tenure::{Config, Project};
 use tenure_daemon::once;
 use tenure_daemon::state::Outcome;
@@ -27,7 +27,12 @@ fn a_dead_lock_of_the_board_and_an_expired_claim_are_freed() {
     let lock = dir.path().join(".bilu/storage/lock");
     std::fs::create_dir_all(&lock).unwrap();
     std::fs::write(lock.join("pid"), format!("{}\n", nobody())).unwrap();
-    let ledger = Ledger::init(dir.path(), Dialect::Seed, tenure::file::Options::default()).unwrap();
+    let ledger = Ledger::init(
+        dir.path(),
+        Dialect::Documented,
+        tenure::file::Options::default(),
+    )
+    .unwrap();
     let claim = r#"{"type":"lock_acquired","timestamp":"2026-01-01T00:00:00Z","node_id":"1.2","owner":"gone","expires_at":"2026-01-01T00:05:00Z"}"#;
     let _ = ledger.append(&NewEvent::parse(claim).unwrap()).unwrap();
     let mut lines = Vec::new();

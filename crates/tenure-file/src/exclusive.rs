@@ -1,4 +1,4 @@
-//! The exclusive lock: the file `.exclusive-lock` in a database's folder, as a [`Slot`].
+//! The exclusive lock: the file `.exclusive-lock` in a database's folder, as a [`LockProtocol`].
 //!
 //! `exclusive:DIR` is the store of the one key `database`. Its side folder is
 //! `DIR/.exclusive-lock-tenure/`.
@@ -25,11 +25,11 @@ use tenure_core::{
 };
 use tenure_host::identity;
 
-use crate::atomic::{self, Put, Sync};
 use crate::outsider::{self, FOR_EVER, name, written};
-use crate::side::never;
-use crate::slot::{Found, Mark, Proof, Slot, digest};
-use crate::store::{Disk, FileStore, Options};
+use crate::state::never;
+use crate::{Disk, FileStore, Options};
+use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 
 pub use api::{Check, check, is_process_alive, should_skip_database};
 pub use record::{ExclusiveLock, Extra, LockError, LockFlaw};
@@ -103,7 +103,7 @@ impl Exclusive {
     }
 }
 
-impl Slot for Exclusive {
+impl LockProtocol for Exclusive {
     fn key(&self) -> &Key {
         &self.key
     }
@@ -112,7 +112,7 @@ impl Slot for Exclusive {
         &self.place
     }
 
-    fn read(&self, path: &Path) -> Option<Found> {
+    fn read(&self, path: &Path) -> Option<FoundLock> {
         let (bytes, mark, written) = match read(path) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -151,16 +151,16 @@ impl Slot for Exclusive {
 
 impl Exclusive {
     /// A lock that can be understood.
-    fn found(&self, lock: &ExclusiveLock, mark: Mark, written: Timestamp) -> Found {
+    fn found(&self, lock: &ExclusiveLock, mark: Fingerprint, written: Timestamp) -> FoundLock {
         let (binding, proof) = match lock.binding() {
-            Some(binding) => (binding, Proof::Binding),
+            Some(binding) => (binding, HolderProof::Binding),
             None => (
                 outsider::binding(lock.pid, &lock.hostname, is_here(&lock.hostname)),
-                Proof::Judged(seed_rules(lock.pid, &lock.hostname)),
+                HolderProof::Judged(seed_rules(lock.pid, &lock.hostname)),
             ),
         };
         let at = lock.started_at.unwrap_or(written);
-        Found {
+        FoundLock {
             mark,
             lease: Lease {
                 key: self.key.clone(),
@@ -186,8 +186,14 @@ impl Exclusive {
     }
 
     /// Something that can't be understood. It stands until someone looks.
-    fn flawed(&self, mark: Mark, written: Timestamp, holder: Option<&str>, flaw: String) -> Found {
-        Found {
+    fn flawed(
+        &self,
+        mark: Fingerprint,
+        written: Timestamp,
+        holder: Option<&str>,
+        flaw: String,
+    ) -> FoundLock {
+        FoundLock {
             mark,
             lease: Lease {
                 key: self.key.clone(),
@@ -203,26 +209,26 @@ impl Exclusive {
                 heartbeat_at: written,
                 ttl: FOR_EVER,
             },
-            proof: Proof::Judged(Liveness::Unverifiable(Doubt::Malformed)),
+            proof: HolderProof::Judged(Liveness::Unverifiable(Doubt::Malformed)),
             flaw: Some(flaw),
         }
     }
 
     /// Something that is there and can't be read.
-    fn unreadable(&self, path: &Path, error: &io::Error) -> Option<Found> {
+    fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
         let (file, written) = match path.symlink_metadata() {
             Ok(file) => ((file.dev(), file.ino()), written(&file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
         };
-        let mark = Mark { file, digest: 0 };
+        let mark = Fingerprint { file, digest: 0 };
         let words = LockError::Unreadable(error.to_string()).to_string();
         Some(self.flawed(mark, written, None, words))
     }
 }
 
 /// What is in a file, and which one it is. Neither a link nor a pipe can lead us anywhere else.
-fn read(path: &Path) -> io::Result<(Vec<u8>, Mark, Timestamp)> {
+fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let known = file.metadata()?;
@@ -237,7 +243,7 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, Mark, Timestamp)> {
     }
     let mut bytes = Vec::new();
     (&file).take(LONGEST).read_to_end(&mut bytes)?;
-    let mark = Mark {
+    let mark = Fingerprint {
         file: (known.dev(), known.ino()),
         digest: digest(&bytes),
     };

@@ -5,7 +5,7 @@
 //! file was, so that nothing is told twice.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,15 +13,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tenure_core::{Event, EventKind, Evidence, HistoryQuery, HolderId, Key, StoreError, Token};
 
-use crate::atomic::{self, Sync};
-use crate::fault::explain;
-use crate::side::{Side, State};
+use crate::state::{Sidecar, State};
+use tenure_host::files::atomic::{self, Sync};
+use tenure_host::files::fault::explain;
+use tenure_host::files::sidecar::{cut_torn_line, open_history};
 
 /// How often, in events, something is pruned.
 const PRUNE_EVERY: u64 = 1024;
-
-/// How much of the end is read to find the last line.
-const TAIL: u64 = 64 * 1024;
 
 /// How much of the past to keep.
 #[derive(Debug, Clone, Copy)]
@@ -44,13 +42,6 @@ pub(crate) struct Line {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) evidence: Option<Evidence>,
-}
-
-/// A line that is no event: something happened to the record itself.
-#[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    at: Timestamp,
-    note: String,
 }
 
 impl Line {
@@ -98,7 +89,7 @@ pub(crate) enum Again {
 
 /// Appends some lines and counts them in `state`.
 pub(crate) fn append(
-    side: &Side,
+    side: &Sidecar,
     state: &mut State,
     lines: Vec<Line>,
     again: Again,
@@ -106,7 +97,7 @@ pub(crate) fn append(
 ) -> Result<(), StoreError> {
     let path = side.history();
     let write = || {
-        let mut file = open(&path)?;
+        let mut file = open_history(&path)?;
         let mut there = state.last_event;
         if file.metadata()?.len() != state.history_bytes {
             there = mend(&mut file)?.max(there);
@@ -138,47 +129,9 @@ pub(crate) fn append(
     write().map_err(|error| explain("written", &path, error))
 }
 
-/// Notes something that is no event.
-pub(crate) fn note(side: &Side, at: Timestamp, words: &str) -> Result<(), StoreError> {
-    let path = side.history();
-    let note = Note {
-        at,
-        note: words.into(),
-    };
-    let write = || {
-        let mut file = open(&path)?;
-        mend(&mut file)?;
-        let mut line = serde_json::to_vec(&note).map_err(io::Error::other)?;
-        line.push(b'\n');
-        file.write_all(&line)
-    };
-    write().map_err(|error| explain("written", &path, error))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)
-}
-
 /// The id of the last event. A line that was torn by a power cut is cut off.
 fn mend(file: &mut File) -> io::Result<u64> {
-    let length = file.metadata()?.len();
-    let from = length.saturating_sub(TAIL);
-    file.seek(SeekFrom::Start(from))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    let whole = tail
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |at| at + 1);
-    if whole < tail.len() {
-        let whole = u64::try_from(whole).unwrap_or(0);
-        file.set_len(from.saturating_add(whole))?;
-    }
-    let lines = tail.get(..whole).unwrap_or_default();
+    let lines = cut_torn_line(file)?;
     let last = lines
         .split(|byte| *byte == b'\n')
         .rev()
@@ -199,7 +152,7 @@ fn lines(path: &Path) -> io::Result<Vec<Line>> {
 }
 
 /// Drops what is too old or too much, but never the newest; how long the rest is.
-fn prune(side: &Side, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64> {
+fn prune(side: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64> {
     let all = lines(path)?;
     let too_many = all
         .len()
@@ -228,7 +181,7 @@ fn prune(side: &Side, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64
 }
 
 /// The newest events that match, oldest first.
-pub(crate) fn tell(side: &Side, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
+pub(crate) fn tell(side: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
     let path = side.history();
     let mut events: Vec<Event> = lines(&path)
         .map_err(|error| explain("read", &path, error))?
@@ -244,7 +197,7 @@ pub(crate) fn tell(side: &Side, query: &HistoryQuery) -> Result<Vec<Event>, Stor
 }
 
 /// The newest token and event on record, for when the state was lost.
-pub(crate) fn newest(side: &Side) -> (Token, u64) {
+pub(crate) fn newest(side: &Sidecar) -> (Token, u64) {
     let all = lines(&side.history()).unwrap_or_default();
     let token = all.iter().map(|line| line.token).max();
     let event = all.iter().map(|line| line.id).max();
@@ -274,7 +227,7 @@ mod tests {
         events: 100,
     };
 
-    fn told(side: &Side) -> Vec<(u64, u64)> {
+    fn told(side: &Sidecar) -> Vec<(u64, u64)> {
         let events = tell(side, &HistoryQuery::default()).unwrap();
         events
             .iter()
@@ -285,7 +238,7 @@ mod tests {
     #[test]
     fn what_was_written_before_a_crash_is_not_told_twice() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Side::new(dir.path());
+        let side = Sidecar::new(dir.path());
         let mut state = State::default();
         append(&side, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
         let mut lost = state.clone();
@@ -302,12 +255,12 @@ mod tests {
     #[test]
     fn a_torn_line_is_cut_off_and_a_note_is_no_event() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Side::new(dir.path());
+        let side = Sidecar::new(dir.path());
         let mut state = State::default();
         append(&side, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
-        let mut file = open(&side.history()).unwrap();
+        let mut file = open_history(&side.history()).unwrap();
         file.write_all(b"{\"id\":2,\"at\"").unwrap();
-        note(&side, Timestamp::UNIX_EPOCH, "torn").unwrap();
+        side.note(Timestamp::UNIX_EPOCH, "torn").unwrap();
         append(&side, &mut state, vec![line(2)], Again::No, KEEP).unwrap();
         assert_eq!(told(&side), [(1, 1), (2, 2)]);
         assert_eq!(newest(&side), (Token(2), 2));
@@ -316,7 +269,7 @@ mod tests {
     #[test]
     fn the_oldest_are_pruned_and_the_newest_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Side::new(dir.path());
+        let side = Sidecar::new(dir.path());
         let mut state = State::default();
         for token in 1..=PRUNE_EVERY {
             append(&side, &mut state, vec![line(token)], Again::No, KEEP).unwrap();

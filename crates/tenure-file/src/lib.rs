@@ -13,7 +13,7 @@
 //! | `step` | such a step under way: load, finish what was cut off, look, act, save |
 //! | `places` | places in the queue, inside a step |
 //! | `view` | what the lock and the side folder say together |
-//! | [`slot`] | [`Slot`]: what a protocol has to tell of its lock |
+//! | [`slot`] | [`LockProtocol`]: what a protocol has to tell of its lock |
 //! | `outsider` | holders that another program wrote down |
 //! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
 //! | [`side`] | the folder beside the lock: what tenure knows beyond the protocol |
@@ -52,31 +52,21 @@
 //! microseconds in which that is removed is out of its place until it is given back.
 //! Whoever deletes the side folder deletes the queue, the history and the token counter with it.
 
-pub mod atomic;
 pub mod exclusive;
-mod fault;
-pub mod guard;
-mod halves;
 mod history;
-pub mod ledger;
 pub mod mkdir;
 mod outsider;
-mod places;
-mod rfc3339;
-pub mod side;
-pub mod slot;
+mod state;
 mod step;
 pub mod store;
-pub mod takeover;
 mod verbs;
 mod view;
-pub mod watch;
 
 pub use exclusive::{
     Check, ExclusiveLock, ExclusiveStore, LockError, LockFlaw, check, is_process_alive,
     should_skip_database,
 };
-pub use ledger::{Ledger, LedgerStore};
 pub use mkdir::MkdirStore;
-pub use slot::Slot;
-pub use store::{Disk, FileStore, Options};
+
+pub use store::FileStore;
+pub use tenure_host::files::{Disk, Options};

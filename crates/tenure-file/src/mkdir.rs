@@ -1,5 +1,5 @@
 //! The mkdir lock: a folder that whoever wants to work on the board makes, and removes when done, as
-//! a [`Slot`].
+//! a [`LockProtocol`].
 //!
 //! `mkdir:DIR` is the store of the one key `board`; the lock is the folder `DIR` itself, with the
 //! files `pid`, `ts` and `cmd` in it. Beside it, for `storage/lock`: `storage/.lock-tenure/`.
@@ -47,12 +47,14 @@ use tenure_core::{
 use tenure_host::identity;
 
 use self::folder::{CMD, Contents, Extra, Folder, NAMES, OURS, PID, TS, Theirs, There};
-use crate::atomic::{self, Put, Sync};
 use crate::outsider::{self, FOR_EVER, name, written};
-use crate::side::{Side, never};
-use crate::slot::{Found, Mark, Proof, Removal, Slot, digest};
-use crate::store::{Disk, FileStore, Options};
-use crate::watch::Listen;
+use crate::state::{Sidecar, never};
+use crate::{Disk, FileStore, Options};
+use tenure_host::files::atomic::{self, Put, Sync};
+use tenure_host::files::lock_watch::Listen;
+use tenure_host::files::protocol::{
+    Fingerprint, FoundLock, HolderProof, LockProtocol, Removal, digest,
+};
 
 /// The one key.
 pub const KEY: &str = "board";
@@ -84,14 +86,14 @@ pub struct Mkdir {
 #[derive(Debug)]
 struct Pinned {
     _open: OwnedFd,
-    found: Found,
+    found: FoundLock,
 }
 
 impl MkdirStore {
     /// Opens the lock at this path. Neither it nor the folder it is in need be there yet.
     pub fn open(place: &Path, options: Options) -> Result<Self, StoreError> {
         let slot = Mkdir::at(place, &options)?;
-        let side = Side::of_folder(slot.side());
+        let side = Sidecar::of_folder(slot.side());
         Ok(Self::with_side(slot, side, options))
     }
 }
@@ -146,7 +148,7 @@ fn real(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-impl Slot for Mkdir {
+impl LockProtocol for Mkdir {
     fn key(&self) -> &Key {
         &self.key
     }
@@ -155,12 +157,12 @@ impl Slot for Mkdir {
         &self.place
     }
 
-    fn read(&self, path: &Path) -> Option<Found> {
+    fn read(&self, path: &Path) -> Option<FoundLock> {
         match folder::read(path) {
             Ok(None) => None,
             Ok(Some(There::Folder(folder))) => Some(self.found(path, folder)),
             Ok(Some(There::NoFolder { file, written })) => {
-                let mark = Mark { file, digest: 0 };
+                let mark = Fingerprint { file, digest: 0 };
                 Some(self.unnamed(mark, written, Doubt::Malformed))
             }
             Err(error) => self.unreadable(path, &error),
@@ -255,7 +257,7 @@ impl Mkdir {
         bin.into()
     }
 
-    fn found(&self, path: &Path, folder: Folder) -> Found {
+    fn found(&self, path: &Path, folder: Folder) -> FoundLock {
         let Folder {
             open,
             file,
@@ -264,24 +266,24 @@ impl Mkdir {
         } = folder;
         match contents {
             Contents::Ours(extra, bytes) => {
-                let mark = Mark {
+                let mark = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
                 let (token, at) = (extra.token(), extra.acquired_at());
-                Found {
+                FoundLock {
                     mark,
                     lease: self.lease(extra.into_holder(), token, at),
-                    proof: Proof::Binding,
+                    proof: HolderProof::Binding,
                     flaw: None,
                 }
             }
             Contents::Unknown(why, bytes) => {
-                let mark = Mark {
+                let mark = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
-                Found {
+                FoundLock {
                     flaw: Some(format!("its file {OURS} can't be understood: {why}")),
                     ..self.unnamed(mark, written, Doubt::Malformed)
                 }
@@ -297,7 +299,7 @@ impl Mkdir {
         file: (u64, u64),
         written: Timestamp,
         theirs: &Theirs,
-    ) -> Found {
+    ) -> FoundLock {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(dead) = pinned.as_ref()
             && dead.found.mark.file == file
@@ -306,7 +308,7 @@ impl Mkdir {
         {
             return dead.found.clone();
         }
-        let mark = Mark {
+        let mark = Fingerprint {
             file,
             digest: digest(&theirs.bytes()),
         };
@@ -323,16 +325,16 @@ impl Mkdir {
                     command,
                 };
                 let at = theirs.since().unwrap_or(written);
-                Found {
+                FoundLock {
                     mark,
                     lease: self.lease(holder, Token::NONE, at),
-                    proof: Proof::Judged(outsider::liveness(pid)),
+                    proof: HolderProof::Judged(outsider::liveness(pid)),
                     flaw: None,
                 }
             }
         };
         if path == self.place {
-            let is_dead = matches!(found.proof, Proof::Judged(Liveness::Gone(_)));
+            let is_dead = matches!(found.proof, HolderProof::Judged(Liveness::Gone(_)));
             *pinned = is_dead.then(|| Pinned {
                 _open: open,
                 found: found.clone(),
@@ -354,31 +356,31 @@ impl Mkdir {
     }
 
     /// A lock that names nobody. It is not a flaw of ours: it is somebody else's, who may be at work.
-    fn unnamed(&self, mark: Mark, written: Timestamp, doubt: Doubt) -> Found {
+    fn unnamed(&self, mark: Fingerprint, written: Timestamp, doubt: Doubt) -> FoundLock {
         let holder = Holder {
             id: HolderId::parse("unnamed").unwrap_or_else(|_| HolderId::unreadable()),
             host: identity::host().to_owned(),
             command: None,
             binding: Binding::Detached,
         };
-        Found {
+        FoundLock {
             mark,
             lease: self.lease(holder, Token::NONE, written),
-            proof: Proof::Judged(Liveness::Unverifiable(doubt)),
+            proof: HolderProof::Judged(Liveness::Unverifiable(doubt)),
             flaw: None,
         }
     }
 
     /// Something that is there and can't be read: it may be our own.
-    fn unreadable(&self, path: &Path, error: &io::Error) -> Option<Found> {
+    fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
         let (file, at) = match path.symlink_metadata() {
             Ok(known) => ((known.dev(), known.ino()), written(&known)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
         };
-        Some(Found {
+        Some(FoundLock {
             flaw: Some(format!("it can't be read: {error}")),
-            ..self.unnamed(Mark { file, digest: 0 }, at, Doubt::Malformed)
+            ..self.unnamed(Fingerprint { file, digest: 0 }, at, Doubt::Malformed)
         })
     }
 }

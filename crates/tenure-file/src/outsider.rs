@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::process::{Pid, test_kill_process};
-use tenure_core::{Binding, BootId, Doubt, Evidence, HolderId, Liveness, Process};
+use tenure_core::{Binding, Doubt, Epoch, Evidence, HolderId, Liveness, Process};
 use tenure_host::identity;
 
 /// How long a lease of somebody else lasts: for as long as it stands there.
@@ -34,7 +34,7 @@ pub(crate) fn binding(pid: i64, host: &str, is_here: bool) -> Binding {
     let process = here.unwrap_or_else(|| Process {
         pid,
         started: 0,
-        boot: BootId::unknown(),
+        boot: Epoch::unknown(),
         namespace: String::new(),
         host: host.to_owned(),
     });

@@ -10,21 +10,23 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::decide::{Seat, View};
+use tenure_core::decide::{ClaimTicket, View};
 use tenure_core::{
-    Claim, EventKind, Evidence, Holder, Lease, LifeId, Moment, Reason, StoreError, Token,
+    Claim, EventKind, Evidence, Holder, Lease, LivenessId, Moment, Reason, StoreError, Token,
 };
-use tenure_host::Life;
+use tenure_host::LivenessLock;
 
-use crate::atomic::Put;
-use crate::fault::{explain, unsettled};
 use crate::history::{self, Again, Keep, Line};
-use crate::places::{Desk, Places};
-use crate::side::{Ending, Kept, Loaded, Pending, Queued, State, never};
-use crate::slot::Slot;
+use crate::state::StateFile as _;
+use crate::state::{Ending, LeaseRecord, Loaded, Pending, State, TicketRecord, never};
 use crate::store::FileStore;
-use crate::takeover::{self, Taken};
-use crate::view::{Reader, Seen, Standing};
+use crate::view::{See as _, Seen, Standing};
+use tenure_host::files::atomic::Put;
+use tenure_host::files::fault::{explain, unsettled};
+use tenure_host::files::places::{Desk, Places};
+use tenure_host::files::protocol::LockProtocol;
+use tenure_host::files::reader::Reader;
+use tenure_host::files::takeover::{self, Taken};
 
 /// More than can be lost with the state when the ceiling is not known.
 const JUMP: u64 = 1 << 20;
@@ -38,24 +40,24 @@ pub(crate) struct Step<'a, S> {
     pub(crate) dirty: bool,
     pub(crate) seen: Seen,
     /// Whom to wake once it is over.
-    pub(crate) rings: Vec<LifeId>,
+    pub(crate) rings: Vec<LivenessId>,
 }
 
-impl<S: Slot> Places for Step<'_, S> {
+impl<S: LockProtocol> Places for Step<'_, S> {
     fn now(&self) -> &Moment {
         &self.now
     }
 
     fn reader(&self) -> Reader<'_> {
         Reader {
-            lives: &self.store.lives,
+            folder: &self.store.folder,
             now: &self.now,
-            us: self.store.life.get().map(Life::id),
+            us: self.store.lock_cell.get().map(LivenessLock::id),
             removal: self.store.slot.removal(),
         }
     }
 
-    fn tickets(&self) -> &[Queued] {
+    fn tickets(&self) -> &[TicketRecord] {
         &self.state.tickets
     }
 
@@ -72,13 +74,13 @@ impl<S: Slot> Places for Step<'_, S> {
     }
 
     fn ring(&mut self, holder: &Holder) {
-        if let Some(life) = holder.life() {
+        if let Some(life) = holder.liveness_lock() {
             self.rings.push(life.clone());
         }
     }
 }
 
-impl<'a, S: Slot> Step<'a, S> {
+impl<'a, S: LockProtocol> Step<'a, S> {
     pub(crate) fn new(store: &'a FileStore<S>, now: Moment) -> Self {
         Self {
             store,
@@ -113,14 +115,14 @@ impl<'a, S: Slot> Step<'a, S> {
             }
         }
         if let Some(boot) = &self.state.boot
-            && boot.differs(&self.now.boot)
+            && boot.differs(&self.now.epoch)
         {
             // A power cut may have brought back an older state.
             let newest = Token(self.state.newest);
             let ceiling = side.read_ceiling();
             let jump = || Token(newest.0.saturating_add(JUMP));
             self.state.newest = ceiling.unwrap_or_else(jump).max(newest).0;
-            self.state.boot = Some(self.now.boot.clone());
+            self.state.boot = Some(self.now.epoch.clone());
             self.dirty = true;
         }
         if let Some(pending) = self.state.pending.clone() {
@@ -140,8 +142,8 @@ impl<'a, S: Slot> Step<'a, S> {
         self.state.newest = side.read_ceiling().unwrap_or_else(beyond).max(known).0;
         self.state.last_event = event;
         let words = format!("the state could not be read ({why}): the queue begins anew");
-        history::note(side, self.now.wall, &words)?;
-        self.state.boot = Some(self.now.boot.clone());
+        side.note(self.now.wall, &words)?;
+        self.state.boot = Some(self.now.epoch.clone());
         self.dirty = true;
         // A lock that was on its way out may be a live one.
         let aside = side.aside();
@@ -233,8 +235,9 @@ impl<'a, S: Slot> Step<'a, S> {
     /// It happened: the events, and the state as it is now.
     fn complete(&mut self, pending: Pending, again: Again) -> Result<(), StoreError> {
         let key = self.store.key();
-        let line =
-            |kept: &Kept, kind| Line::new(self.now.wall, key, kind, kept.token, &kept.holder.id);
+        let line = |kept: &LeaseRecord, kind| {
+            Line::new(self.now.wall, key, kind, kept.token, &kept.holder.id)
+        };
         let ended = pending.ended.as_ref().map(|(kept, ending)| match ending {
             Ending::Released => line(kept, EventKind::Released),
             Ending::Proven(evidence) => Line {
@@ -271,7 +274,7 @@ impl<'a, S: Slot> Step<'a, S> {
         token: Token,
         reason: Reason,
         ended: Option<(Lease, Evidence)>,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     ) -> Result<Option<Lease>, StoreError> {
         let lease = Lease {
             key: claim.key.clone(),
@@ -292,14 +295,14 @@ impl<'a, S: Slot> Step<'a, S> {
         };
         let over = ended.as_ref().map(|(lease, _)| lease.holder.clone());
         let pending = Pending {
-            ended: ended.map(|(lease, proof)| (Kept::from(&lease), Ending::Proven(proof))),
-            granted: Some((Kept::from(&lease), reason)),
+            ended: ended.map(|(lease, proof)| (LeaseRecord::from(&lease), Ending::Proven(proof))),
+            granted: Some((LeaseRecord::from(&lease), reason)),
             judged,
-            ticket: seat.ticket(),
+            ticket: claim_ticket.ticket(),
             ..Pending::default()
         };
         self.state.newest = token.0;
-        self.state.boot = Some(self.now.boot.clone());
+        self.state.boot = Some(self.now.epoch.clone());
         self.announce(&pending)?;
         let taken = self
             .act(self.store.slot.place(), |slot| match &pending.judged {
@@ -337,7 +340,7 @@ impl<'a, S: Slot> Step<'a, S> {
         if put == Put::Occupied {
             return Ok(false);
         }
-        self.renew(Kept {
+        self.renew(LeaseRecord {
             heartbeat_at: self.now.wall,
             ..kept
         })?;
@@ -346,7 +349,7 @@ impl<'a, S: Slot> Step<'a, S> {
     }
 
     /// Records that a lease goes on.
-    pub(crate) fn renew(&mut self, renewed: Kept) -> Result<(), StoreError> {
+    pub(crate) fn renew(&mut self, renewed: LeaseRecord) -> Result<(), StoreError> {
         let pending = Pending {
             renewed: Some(renewed),
             ..Pending::default()
@@ -369,7 +372,7 @@ impl<'a, S: Slot> Step<'a, S> {
         };
         let released = ending == Ending::Released;
         let pending = Pending {
-            ended: Some((Kept::from(&current.lease), ending)),
+            ended: Some((LeaseRecord::from(&current.lease), ending)),
             judged,
             ..Pending::default()
         };

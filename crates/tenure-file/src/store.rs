@@ -3,61 +3,24 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_core::{Clock, ErrorKind, Key, Revision, StoreError};
 use tenure_host::watch::Watches;
-use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
+use tenure_host::{Bell, HostClock, LivenessFolder, LivenessLock, bell};
 
-use crate::fault::explain;
-use crate::guard::{Guard, PATIENCE};
-use crate::places::Places;
-use crate::side::{Loaded, Side, State};
-use crate::slot::{Found, Slot};
+use crate::Options;
+use crate::state::StateFile as _;
+use crate::state::{Loaded, Sidecar, State};
 use crate::step::Step;
-use crate::view::{Reader, Seen};
-use crate::watch::{Listen, Listener};
-
-/// What a lock has to survive besides the end of every process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disk {
-    /// A power cut, too: the lock is on disk before it is put in its place, so that no torn one is
-    /// found there. Costs a sync for each grant.
-    PowerCut,
-    /// Nothing more. Tokens survive a power cut even so.
-    Crash,
-}
-
-/// How a store is set up.
-#[derive(Clone)]
-pub struct Options {
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
-    /// How long events are kept.
-    pub history_age: Duration,
-    /// How many events are kept.
-    pub history_events: u64,
-    /// How long the place of a waiter that was cut off is kept.
-    pub queue_grace: Duration,
-    /// The version of the holder, for protocols that write one down.
-    pub version: Option<String>,
-    /// What the lock has to survive.
-    pub disk: Disk,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            clock: Arc::new(HostClock::new()),
-            history_age: Duration::from_secs(90 * 24 * 3600),
-            history_events: 200_000,
-            queue_grace: Duration::from_secs(600),
-            version: None,
-            disk: Disk::PowerCut,
-        }
-    }
-}
+use crate::view::{See as _, Seen};
+use tenure_host::files::fault::explain;
+use tenure_host::files::lock_watch::{Listen, Listener};
+use tenure_host::files::places::Places;
+use tenure_host::files::protocol::{FoundLock, LockProtocol};
+use tenure_host::files::reader::Reader;
+use tenure_host::files::step_lock::{PATIENCE, StepLock};
 
 /// As whom to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +32,10 @@ pub(crate) enum Listening {
 /// One lock at one place, with a queue, tokens and history in a folder beside it.
 pub struct FileStore<S> {
     pub(crate) slot: S,
-    pub(crate) side: Side,
-    pub(crate) lives: LifeFolder,
+    pub(crate) side: Sidecar,
+    pub(crate) folder: LivenessFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
-    pub(crate) life: OnceLock<Life>,
+    pub(crate) lock_cell: OnceLock<LivenessLock>,
     beginning: Mutex<()>,
     /// One step of this object at a time.
     stepping: Mutex<()>,
@@ -85,19 +48,19 @@ pub struct FileStore<S> {
     pub(crate) options: Options,
 }
 
-impl<S: Slot> FileStore<S> {
+impl<S: LockProtocol> FileStore<S> {
     /// A store of this lock, with this folder beside it. Nothing is written yet.
     pub fn new(slot: S, side: impl Into<PathBuf>, options: Options) -> Self {
-        Self::with_side(slot, Side::new(side), options)
+        Self::with_side(slot, Sidecar::new(side), options)
     }
 
     /// The same with a side folder that was chosen by hand.
-    pub fn with_side(slot: S, side: Side, options: Options) -> Self {
+    pub fn with_side(slot: S, side: Sidecar, options: Options) -> Self {
         Self {
             slot,
-            lives: side.lives(),
+            folder: side.liveness_folder(),
             side,
-            life: OnceLock::new(),
+            lock_cell: OnceLock::new(),
             beginning: Mutex::new(()),
             stepping: Mutex::new(()),
             watches: Watches::default(),
@@ -119,38 +82,38 @@ impl<S: Slot> FileStore<S> {
     }
 
     /// The folder beside it.
-    pub fn side(&self) -> &Side {
+    pub fn side(&self) -> &Sidecar {
         &self.side
     }
 
     /// What stands at the place right now, whatever tenure knows beyond it.
-    pub fn found(&self) -> Option<Found> {
+    pub fn found(&self) -> Option<FoundLock> {
         self.slot.read(self.slot.place())
     }
 
-    pub(crate) fn life(&self) -> Result<&Life, StoreError> {
-        if let Some(life) = self.life.get() {
+    pub(crate) fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
+        if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
         let _one_at_a_time = lock(&self.beginning);
-        if let Some(life) = self.life.get() {
+        if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
         self.side.make()?;
-        let life = Life::begin(&self.lives)
-            .map_err(|error| explain("written", self.lives.path(), error))?;
-        Ok(self.life.get_or_init(|| life))
+        let life = LivenessLock::begin(&self.folder)
+            .map_err(|error| explain("written", self.folder.path(), error))?;
+        Ok(self.lock_cell.get_or_init(|| life))
     }
 
     /// Begins to hear what other programs do to the lock: whatever they do rings our bell.
-    pub(crate) fn listen(&self, life: &Life, as_: Listening) {
+    pub(crate) fn listen(&self, life: &LivenessLock, as_: Listening) {
         let (listener, listen) = match as_ {
             Listening::Waiter => (&self.listener, self.slot.heard()),
             Listening::Holder => (&self.holding, Listen::Everything),
         };
         listener.get_or_init(|| {
-            let (lives, life) = (self.lives.clone(), life.id().clone());
-            let ring = move || bell::ring(&lives, &life);
+            let (folder, lock) = (self.folder.clone(), life.id().clone());
+            let ring = move || bell::ring(&folder, &lock);
             Listener::start(self.slot.place(), listen, ring).ok()
         });
     }
@@ -180,9 +143,9 @@ impl<S: Slot> FileStore<S> {
         Revision(hasher.finish())
     }
 
-    fn guard(&self) -> Result<(MutexGuard<'_, ()>, Guard), StoreError> {
+    fn guard(&self) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
         let one = lock(&self.stepping);
-        let guard = Guard::take(&self.side.guard(), PATIENCE)?;
+        let guard = StepLock::take(&self.side.guard(), PATIENCE)?;
         Ok((one, guard))
     }
 
@@ -202,8 +165,8 @@ impl<S: Slot> FileStore<S> {
         let revision = self.revision(step.state.revision);
         let rings = std::mem::take(&mut step.rings);
         drop(guard);
-        for life in rings {
-            bell::ring(&self.lives, &life);
+        for lock in rings {
+            bell::ring(&self.folder, &lock);
         }
         Ok((answer?, revision))
     }
@@ -221,9 +184,9 @@ impl<S: Slot> FileStore<S> {
         };
         let now = self.options.clock.now();
         let reader = Reader {
-            lives: &self.lives,
+            folder: &self.folder,
             now: &now,
-            us: self.life.get().map(Life::id),
+            us: self.lock_cell.get().map(LivenessLock::id),
             removal: self.slot.removal(),
         };
         let (state, lost) = match self.side.load()? {

@@ -6,27 +6,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use tenure_core::cycle::Step as CycleStep;
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, ClockOwner, Cycle, ErrorKind, Event, Evidence, Fenced,
-    Forced, Grant, HistoryQuery, HolderId, Key, LifeId, Patience, Place, Reap, Reaped, Reason,
+    Forced, Grant, HistoryQuery, HolderId, Key, LivenessId, Patience, Place, Reap, Reaped, Reason,
     Released, Renewed, Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup,
     Watched,
 };
-use tenure_host::{Life, bell, identity};
+use tenure_host::{LivenessLock, bell, identity};
 
 use crate::history;
-use crate::places::Places;
-use crate::side::{Ending, Kept, State};
-use crate::slot::Slot;
+use crate::state::StateFile as _;
+use crate::state::{Ending, LeaseRecord, State};
 use crate::step::Step;
 use crate::store::{FileStore, Listening};
-use crate::view::{Reader, Seen, Standing};
+use crate::view::{See as _, Seen, Standing};
+use tenure_host::files::places::Places;
+use tenure_host::files::protocol::LockProtocol;
+use tenure_host::files::reader::Reader;
 
 /// How often to look again when other programs change the lock under our hands.
 const TRIES: usize = 64;
 
-impl<S: Slot> Store for FileStore<S> {
+impl<S: LockProtocol> Store for FileStore<S> {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             any_key: false,
@@ -41,14 +43,14 @@ impl<S: Slot> Store for FileStore<S> {
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
-        Ok(Binding::Life {
-            life: self.life()?.id().clone(),
+        Ok(Binding::LivenessLock {
+            lock: self.liveness_lock()?.id().clone(),
             process: identity::this_process(),
         })
     }
 
-    fn heirloom(&self) -> Option<BorrowedFd<'_>> {
-        self.life.get().map(Life::as_fd)
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.lock_cell.get().map(LivenessLock::as_fd)
     }
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
@@ -116,7 +118,7 @@ impl<S: Slot> Store for FileStore<S> {
     fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.check_key(key)?;
         self.write(|step| {
-            step.step_aside(ticket, |step| step.drop_ticket(Some(ticket)));
+            step.withdraw(ticket, |step| step.drop_ticket(Some(ticket)));
             Ok(())
         })?;
         Ok(())
@@ -125,7 +127,7 @@ impl<S: Slot> Store for FileStore<S> {
     fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.check_key(key)?;
         self.write(|step| {
-            step.step_aside(ticket, |step| step.park_ticket(ticket));
+            step.withdraw(ticket, |step| step.park_ticket(ticket));
             Ok(())
         })?;
         Ok(())
@@ -220,7 +222,7 @@ impl<S: Slot> Store for FileStore<S> {
             Ok((reaped, step.needed_lives()))
         })?;
         // Nobody can come to need a life that is over: it is only told of while it beats.
-        let _ = self.lives.sweep(|life| needed.contains(life));
+        let _ = self.folder.sweep(|life| needed.contains(life));
         Ok(reaped.into_iter().collect())
     }
 
@@ -230,7 +232,7 @@ impl<S: Slot> Store for FileStore<S> {
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let life = self.life()?;
+        let life = self.liveness_lock()?;
         // Only whoever holds the key has nobody ahead.
         self.listen(
             life,
@@ -246,9 +248,9 @@ impl<S: Slot> Store for FileStore<S> {
             return Ok(Waited::Changed);
         }
         for ahead in &watched.ahead {
-            let (lives, life) = (self.lives.clone(), life.id().clone());
-            self.watches.add(&self.lives, &ahead.binding, move || {
-                bell::ring(&lives, &life);
+            let (folder, lock) = (self.folder.clone(), life.id().clone());
+            self.watches.add(&self.folder, &ahead.binding, move || {
+                bell::ring(&folder, &lock);
             });
         }
         match self.bell.wait(life.as_fd(), generation, timeout) {
@@ -262,7 +264,7 @@ impl<S: Slot> Store for FileStore<S> {
 
     fn wake(&self) {
         self.bell.stir();
-        if let Some(life) = self.life.get() {
+        if let Some(life) = self.lock_cell.get() {
             life.ring();
         }
     }
@@ -271,17 +273,20 @@ impl<S: Slot> Store for FileStore<S> {
 /// A lock that the very same holder wrote without tenure is taken over as its own, under a token.
 fn adopt(view: &View, decision: Decision) -> Decision {
     match decision {
-        Decision::Extend { token, seat } if token == Token::NONE => Decision::Grant {
+        Decision::Extend {
+            token,
+            claim_ticket,
+        } if token == Token::NONE => Decision::Grant {
             token: view.newest.next(),
             reason: Reason::AcquiredNew,
             ended: None,
-            seat,
+            claim_ticket,
         },
         other => other,
     }
 }
 
-impl<S: Slot> Step<'_, S> {
+impl<S: LockProtocol> Step<'_, S> {
     /// Tries until it is settled: each time that another program changed the lock between the look
     /// and the deed, it looks anew.
     fn persevere<T>(
@@ -309,12 +314,13 @@ impl<S: Slot> Step<'_, S> {
     }
 
     /// The lives of those who hold and wait.
-    fn needed_lives(&self) -> HashSet<LifeId> {
+    fn needed_lives(&self) -> HashSet<LivenessId> {
         let current = self.seen.current.as_ref();
         let holder = current.map(|current| &current.lease.holder);
         let waiting = self.state.tickets.iter().map(|place| &place.holder);
         let all = holder.into_iter().chain(waiting);
-        all.filter_map(|holder| holder.life().cloned()).collect()
+        all.filter_map(|holder| holder.liveness_lock().cloned())
+            .collect()
     }
 
     /// Does what a decision says; `None` if something else stands there by now.
@@ -329,30 +335,33 @@ impl<S: Slot> Step<'_, S> {
                 token,
                 reason,
                 ended,
-                seat,
+                claim_ticket,
             } => {
-                let Some(lease) = self.grant(claim, token, reason, ended, seat)? else {
+                let Some(lease) = self.grant(claim, token, reason, ended, claim_ticket)? else {
                     return Ok(None);
                 };
                 Acquired::Granted { lease, reason }
             }
-            Decision::Extend { seat, .. } => {
+            Decision::Extend { claim_ticket, .. } => {
                 let Some((lease, _)) = &view.lease else {
                     return Ok(None);
                 };
-                self.drop_ticket(seat.ticket());
-                let renewed = Kept {
+                self.drop_ticket(claim_ticket.ticket());
+                let renewed = LeaseRecord {
                     holder: claim.holder.clone(),
                     heartbeat_at: self.now.wall,
                     ttl: claim.ttl,
-                    ..Kept::from(lease)
+                    ..LeaseRecord::from(lease)
                 };
                 let lease = renewed.lease(&claim.key);
                 self.renew(renewed)?;
                 let reason = Reason::AlreadyOwned;
                 Acquired::Granted { lease, reason }
             }
-            Decision::Wait { seat, ahead } => self.refuse(claim, view, seat, ahead),
+            Decision::Wait {
+                claim_ticket,
+                ahead,
+            } => self.refuse(claim, view, claim_ticket, ahead),
             Decision::WaitForSelf if claim.patience == Patience::Queue => {
                 Acquired::Deadlock(Cycle(vec![CycleStep {
                     waiter: claim.holder.id.clone(),
@@ -365,7 +374,13 @@ impl<S: Slot> Step<'_, S> {
     }
 
     /// Takes a place, or says who stands in the way. Among waits for one key there is no cycle.
-    fn refuse(&mut self, claim: &Claim, view: &View, seat: Seat, ahead: usize) -> Acquired {
+    fn refuse(
+        &mut self,
+        claim: &Claim,
+        view: &View,
+        claim_ticket: ClaimTicket,
+        ahead: usize,
+    ) -> Acquired {
         if decide::reap(&self.now, view).is_some() || view.lease.is_none() {
             // Somebody else is first, and may have missed its call.
             self.ring_next(&view.queue);
@@ -373,11 +388,11 @@ impl<S: Slot> Step<'_, S> {
         if claim.patience == Patience::Try {
             return Acquired::Busy(Box::new(self.busy(view, None, None)));
         }
-        let (ticket, rank) = self.sit_down(claim, view, seat);
+        let (ticket, rank) = self.queue_up(claim, view, claim_ticket);
         let place = Place {
             ticket,
             ahead,
-            resumed: matches!(seat, Seat::Resumed(_)),
+            resumed: matches!(claim_ticket, ClaimTicket::Resumed(_)),
         };
         Acquired::Busy(Box::new(self.busy(view, Some(place), Some(rank))))
     }

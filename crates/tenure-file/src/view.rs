@@ -12,34 +12,24 @@
 
 use tenure_core::decide::View;
 use tenure_core::{
-    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, LifeId, Liveness, Moment, Presence,
+    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
     Token, Verdict, Waiter,
 };
-use tenure_host::{LifeFolder, liveness};
+use tenure_host::files::reader::Reader;
+use tenure_host::liveness;
 
-use crate::side::{Ending, Kept, Queued, State};
-use crate::slot::{Found, Mark, Proof, Removal};
-
-/// Where the reader stands.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a> {
-    pub(crate) lives: &'a LifeFolder,
-    pub(crate) now: &'a Moment,
-    /// Our own life, which needs no probing.
-    pub(crate) us: Option<&'a LifeId>,
-    /// What it means that somebody removed a lock of ours.
-    pub(crate) removal: Removal,
-}
+use crate::state::{Ending, LeaseRecord, State, TicketRecord};
+use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, Removal};
 
 /// What is at the place of the lease that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Its lock.
-    Lock(Mark),
+    Lock(Fingerprint),
     /// Nothing, although nobody ended it.
     Missing,
     /// Something that can't be understood.
-    Hidden(Mark),
+    Hidden(Fingerprint),
 }
 
 /// The lease that counts.
@@ -55,7 +45,7 @@ pub(crate) struct Current {
 pub(crate) struct Seen {
     pub(crate) current: Option<Current>,
     /// A lease of ours that somebody ended without asking.
-    pub(crate) over: Option<(Kept, Ending)>,
+    pub(crate) over: Option<(LeaseRecord, Ending)>,
     /// The token at the place, whoever wrote it.
     pub(crate) token: Option<Token>,
 }
@@ -83,9 +73,17 @@ impl Seen {
     }
 }
 
-impl Reader<'_> {
+/// What a reader of a lock sees.
+pub(crate) trait See {
+    fn see(&self, key: &Key, state: &State, found: Option<FoundLock>) -> Seen;
+    fn ours(&self, lease: Lease, standing: Standing) -> Current;
+    fn at_place(&self, found: FoundLock) -> Current;
+    fn judged(&self, seen: &Seen) -> Option<(Lease, Verdict)>;
+}
+
+impl See for Reader<'_> {
     /// Puts both together.
-    pub(crate) fn see(&self, key: &Key, state: &State, found: Option<Found>) -> Seen {
+    fn see(&self, key: &Key, state: &State, found: Option<FoundLock>) -> Seen {
         let token = found.as_ref().map(|found| found.lease.token);
         let grant = state.grant.as_ref().map(|kept| (kept, kept.lease(key)));
         let (current, over) = match (grant, found) {
@@ -120,10 +118,8 @@ impl Reader<'_> {
                 (None, Some((kept.clone(), Ending::Proven(evidence))))
             }
             (Some((kept, lease)), None) => match lease.holder.binding {
-                Binding::Life { .. } => (Some(self.ours(lease, Standing::Missing)), None),
-                Binding::Process { .. } | Binding::Detached => {
-                    (None, Some((kept.clone(), Ending::Released)))
-                }
+                Binding::LivenessLock { .. } => (Some(self.ours(lease, Standing::Missing)), None),
+                _ => (None, Some((kept.clone(), Ending::Released))),
             },
         };
         Seen {
@@ -137,7 +133,7 @@ impl Reader<'_> {
         let liveness = if self.is_us(&lease.holder) {
             Liveness::Running
         } else {
-            liveness::probe(self.lives, &lease.holder.binding)
+            liveness::probe(self.folder, &lease.holder.binding)
         };
         Current {
             lease,
@@ -146,11 +142,11 @@ impl Reader<'_> {
         }
     }
 
-    fn at_place(&self, found: Found) -> Current {
+    fn at_place(&self, found: FoundLock) -> Current {
         let standing = Standing::Lock(found.mark);
         match found.proof {
-            Proof::Binding => self.ours(found.lease, standing),
-            Proof::Judged(liveness) => Current {
+            HolderProof::Binding => self.ours(found.lease, standing),
+            HolderProof::Judged(liveness) => Current {
                 lease: found.lease,
                 liveness,
                 standing,
@@ -158,44 +154,8 @@ impl Reader<'_> {
         }
     }
 
-    pub(crate) fn is_us(&self, holder: &Holder) -> bool {
-        self.us.is_some() && holder.life() == self.us
-    }
-
-    /// Whether a waiter lives, as far as anybody can tell.
-    pub(crate) fn lives(&self, holder: &Holder) -> bool {
-        if self.is_us(holder) {
-            return true;
-        }
-        let liveness = liveness::probe(self.lives, &holder.binding);
-        !matches!(liveness, Liveness::Gone(_) | Liveness::Orphaned)
-    }
-
-    /// The queue, in order. Only as many are probed as it takes to know whose turn it is, and those
-    /// of the asker's own name; of the others it is enough that they were heard lately.
-    pub(crate) fn queue(&self, tickets: &[Queued], asker: Option<&HolderId>) -> Vec<Waiter> {
-        let mut queue: Vec<Waiter> = tickets.iter().map(|place| place.waiter()).collect();
-        queue.sort_by_key(Waiter::rank);
-        let mut turn_known = false;
-        for waiter in &mut queue {
-            let probed = !turn_known || asker == Some(&waiter.holder.id);
-            let here = waiter.presence == Presence::Here
-                && waiter.heard_lately(self.now)
-                && (!probed || self.lives(&waiter.holder));
-            waiter.presence = if here { Presence::Here } else { Presence::Away };
-            turn_known |= here;
-        }
-        queue
-    }
-
-    /// The judgement on a lease.
-    pub(crate) fn verdict(&self, (lease, liveness): (Lease, Liveness)) -> (Lease, Verdict) {
-        let verdict = Verdict::on(self.now, &lease, &liveness);
-        (lease, verdict)
-    }
-
     /// The lease that counts and the judgement on it.
-    pub(crate) fn judged(&self, seen: &Seen) -> Option<(Lease, Verdict)> {
+    fn judged(&self, seen: &Seen) -> Option<(Lease, Verdict)> {
         let current = seen.current.clone()?;
         Some(self.verdict((current.lease, current.liveness)))
     }

@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tenure_core::{
     Acquired, EventKind, HistoryQuery, HolderId, Key, Lease, Reap, Store, Token, Verdict,
 };
-use tenure_file::atomic::Put;
 use tenure_file::exclusive::{Exclusive, SIDE};
-use tenure_file::slot::Found;
-use tenure_file::{Disk, ExclusiveStore, FileStore, Options, Slot};
+use tenure_file::{Disk, ExclusiveStore, FileStore, Options};
+use tenure_host::files::LockProtocol;
+use tenure_host::files::atomic::Put;
+use tenure_host::files::protocol::FoundLock;
 use tenure_host::identity;
 use tenure_testkit::{Ask, history};
 
@@ -97,14 +98,14 @@ impl Fated {
     }
 }
 
-impl Slot for Fated {
+impl LockProtocol for Fated {
     fn key(&self) -> &Key {
         self.lock.key()
     }
     fn place(&self) -> &Path {
         self.lock.place()
     }
-    fn read(&self, path: &Path) -> Option<Found> {
+    fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();
         let found = self.lock.read(path);
         // Between the look and the deed.

@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tenure_core::{
     Acquired, EventKind, HistoryQuery, HolderId, Key, Lease, Reap, Store, Token, Verdict,
 };
-use tenure_file::atomic::Put;
 use tenure_file::mkdir::Mkdir;
-use tenure_file::side::Side;
-use tenure_file::slot::{Found, Removal};
-use tenure_file::{Disk, FileStore, MkdirStore, Options, Slot};
+use tenure_file::{Disk, FileStore, MkdirStore, Options};
+use tenure_host::files::LockProtocol;
+use tenure_host::files::atomic::Put;
+use tenure_host::files::protocol::{FoundLock, Removal};
+use tenure_host::files::sidecar::Sidecar;
 use tenure_testkit::{Ask, history};
 
 fn options() -> Options {
@@ -95,14 +96,14 @@ impl Fated {
     }
 }
 
-impl Slot for Fated {
+impl LockProtocol for Fated {
     fn key(&self) -> &Key {
         self.lock.key()
     }
     fn place(&self) -> &Path {
         self.lock.place()
     }
-    fn read(&self, path: &Path) -> Option<Found> {
+    fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();
         let found = self.lock.read(path);
         // Between the look and the deed.
@@ -166,7 +167,7 @@ fn play(before: Before, deed: Deed, fate: Fate) -> bool {
             fate,
             dir: dir.canonicalize().unwrap(),
         };
-        let side = Side::of_folder(lock.lock.side());
+        let side = Sidecar::of_folder(lock.lock.side());
         FileStore::with_side(lock, side, options())
     };
     let first = store(UNTOUCHED);

@@ -18,11 +18,12 @@ use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, HistoryQuery, HolderId, Key, Lease, Reap,
     Reason, Released, Renewed, Store, Verdict, Waited,
 };
-use tenure_file::atomic::Put;
 use tenure_file::mkdir::Mkdir;
-use tenure_file::side::Side;
-use tenure_file::slot::{Found, Removal};
-use tenure_file::{Disk, FileStore, MkdirStore, Options, Slot};
+use tenure_file::{Disk, FileStore, MkdirStore, Options};
+use tenure_host::files::LockProtocol;
+use tenure_host::files::atomic::Put;
+use tenure_host::files::protocol::{FoundLock, Removal};
+use tenure_host::files::sidecar::Sidecar;
 use tenure_testkit::Ask;
 
 const NOBODY: u32 = i32::MAX as u32;
@@ -389,7 +390,8 @@ fn waiters_sleep_through_what_tenure_does() {
         panic!("it is held");
     };
     let place = lock(dir.path());
-    let heard = tenure_file::watch::PlaceWatch::on(&place, waiter.slot().heard()).unwrap();
+    let heard =
+        tenure_host::files::lock_watch::LockWatch::on(&place, waiter.slot().heard()).unwrap();
     let _ = store.release(&first.grant()).unwrap();
     drop(busy);
     assert_eq!(heard.take().unwrap(), [], "a release is a move");
@@ -411,7 +413,7 @@ struct Watched {
 impl Watched {
     fn store(dir: &Path, deeds: Vec<(usize, Deed)>) -> FileStore<Self> {
         let lock = Mkdir::at(&lock(dir), &options()).unwrap();
-        let side = Side::of_folder(lock.side());
+        let side = Sidecar::of_folder(lock.side());
         let slot = Self {
             lock,
             touched: AtomicUsize::new(0),
@@ -428,14 +430,14 @@ impl Watched {
     }
 }
 
-impl Slot for Watched {
+impl LockProtocol for Watched {
     fn key(&self) -> &Key {
         self.lock.key()
     }
     fn place(&self) -> &Path {
         self.lock.place()
     }
-    fn read(&self, path: &Path) -> Option<Found> {
+    fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();
         let found = self.lock.read(path);
         self.touch();

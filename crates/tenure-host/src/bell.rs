@@ -17,14 +17,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use tenure_core::LifeId;
+use tenure_core::LivenessId;
 
 use crate::clock::since_boot;
-use crate::life::LifeFolder;
+use crate::liveness_lock::LivenessFolder;
 
 /// Rings the bell of a life. Nobody at home is no error: the dead need no waking. Whoever is not
 /// reached looks again by itself after its poll interval.
-pub fn ring(folder: &LifeFolder, life: &LifeId) {
+pub fn ring(folder: &LivenessFolder, life: &LivenessId) {
     let pipe = std::fs::File::options()
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -153,15 +153,15 @@ pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Life;
+    use crate::liveness_lock::LivenessLock;
 
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
     fn a_ring_is_heard_even_if_it_comes_before_the_wait() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         assert!(
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn one_ring_is_heard_by_every_thread() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         std::thread::scope(|scope| {
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn when_the_listener_gives_up_another_one_listens() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         std::thread::scope(|scope| {
@@ -220,7 +220,10 @@ mod tests {
     #[test]
     fn ringing_at_an_empty_house_does_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        ring(&LifeFolder::new(dir.path()), &LifeId("nobody".into()));
+        ring(
+            &LivenessFolder::new(dir.path()),
+            &LivenessId("nobody".into()),
+        );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use tenure_core::{BootId, Clock, Moment};
+use tenure_core::{Clock, Epoch, Moment};
 
 use crate::identity;
 
@@ -13,14 +13,14 @@ use crate::identity;
 /// `std::time::Instant` stands still while the machine sleeps, so it can't tell how old a lease is.
 #[derive(Debug, Clone)]
 pub struct HostClock {
-    boot: BootId,
+    epoch: Epoch,
 }
 
 impl HostClock {
     /// The clocks of this boot.
     pub fn new() -> Self {
         Self {
-            boot: identity::boot().clone(),
+            epoch: identity::boot().clone(),
         }
     }
 }
@@ -39,8 +39,8 @@ impl Clock for HostClock {
             .and_then(|nanos| Timestamp::new(wall.tv_sec, nanos).ok());
         Moment {
             wall: wall.unwrap_or(Timestamp::UNIX_EPOCH),
-            since_boot: since_boot(),
-            boot: self.boot.clone(),
+            ticks: since_boot(),
+            epoch: self.epoch.clone(),
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     fn the_boot_clock_only_goes_forward_and_knows_its_boot() {
         let clock = HostClock::new();
         let (a, b) = (clock.now(), clock.now());
-        assert!(b.since_boot >= a.since_boot);
-        assert!(a.boot.same(&b.boot), "this machine has a boot id");
+        assert!(b.ticks >= a.ticks);
+        assert!(a.epoch.same(&b.epoch), "this machine has a boot id");
     }
 }

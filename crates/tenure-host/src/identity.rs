@@ -4,14 +4,14 @@ use std::fs;
 use std::io;
 use std::sync::OnceLock;
 
-use tenure_core::{BootId, Process};
+use tenure_core::{Epoch, Process};
 
 /// This boot. Unknown where the kernel does not tell.
-pub fn boot() -> &'static BootId {
-    static BOOT: OnceLock<BootId> = OnceLock::new();
+pub fn boot() -> &'static Epoch {
+    static BOOT: OnceLock<Epoch> = OnceLock::new();
     BOOT.get_or_init(|| {
         fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .map_or_else(|_| BootId::unknown(), |text| BootId(text.trim().to_owned()))
+            .map_or_else(|_| Epoch::unknown(), |text| Epoch(text.trim().to_owned()))
     })
 }
 

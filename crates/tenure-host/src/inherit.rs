@@ -10,7 +10,7 @@ use std::io;
 const FIRST: libc::c_uint = 3;
 
 /// Closes every descriptor but the standard ones. For a process that leaves its starter behind, as the
-/// first thing it does: an inherited [`Life`](crate::Life) would keep alive what it has no part in.
+/// first thing it does: an inherited [`LivenessLock`](crate::LivenessLock) would keep alive what it has no part in.
 ///
 /// To be called before this process opens anything: what is open by then must be inherited.
 pub fn close_all() -> io::Result<()> {

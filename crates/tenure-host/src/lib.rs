@@ -9,7 +9,7 @@
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
 //! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
 //! | [`inherit`] | what was inherited from the one that started us |
-//! | [`life`] | [`Life`]: a kernel lock that a process and its children keep for as long as they live |
+//! | [`life`] | [`LivenessLock`]: a kernel lock that a process and its children keep for as long as they live |
 //! | [`liveness`] | what can be proven about the process behind a lease |
 //! | [`memory`] | memory that is no longer needed, handed back |
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
@@ -25,10 +25,11 @@
 
 pub mod bell;
 pub mod clock;
+pub mod files;
 pub mod identity;
 pub mod inherit;
-pub mod life;
 pub mod liveness;
+pub mod liveness_lock;
 pub mod memory;
 pub mod signal;
 pub mod tied;
@@ -36,5 +37,5 @@ pub mod watch;
 
 pub use bell::Bell;
 pub use clock::HostClock;
-pub use life::{Life, LifeFolder};
+pub use liveness_lock::{LivenessFolder, LivenessLock};
 pub use tied::Tied;

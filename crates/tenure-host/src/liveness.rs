@@ -11,30 +11,34 @@
 use tenure_core::{Binding, Doubt, Evidence, Liveness, Process};
 
 use crate::identity;
-use crate::life::{LifeFolder, Pulse};
+use crate::liveness_lock::{LivenessFolder, LockState};
 
 /// Looks at the process a lease or ticket is tied to.
-pub fn probe(folder: &LifeFolder, binding: &Binding) -> Liveness {
+pub fn probe(folder: &LivenessFolder, binding: &Binding) -> Liveness {
     match binding {
         Binding::Detached => Liveness::Unverifiable(Doubt::Detached),
         Binding::Process { process } => probe_process(process),
-        Binding::Life { life, process } => {
+        Binding::LivenessLock { lock, process } => {
             if !process.boot.same(identity::boot()) {
                 return probe_process(process);
             }
-            match folder.pulse(life) {
-                Ok(Pulse::Beating) => match probe_process(process) {
+            match folder.state_of(lock) {
+                Ok(LockState::Held) => match probe_process(process) {
                     Liveness::Gone(_) => Liveness::Orphaned,
                     Liveness::Running | Liveness::Orphaned | Liveness::Unverifiable(_) => {
                         Liveness::Running
                     }
                 },
-                Ok(Pulse::Stopped) => Liveness::Gone(Evidence::LifeLockFree { pid: process.pid }),
+                Ok(LockState::Free) => {
+                    Liveness::Gone(Evidence::LivenessLockFree { pid: process.pid })
+                }
                 // Somebody removed the file, which proves nothing: the pid has to tell.
-                Ok(Pulse::Missing) => probe_process(process),
+                Ok(LockState::Missing) => probe_process(process),
                 Err(_) => Liveness::Unverifiable(Doubt::Unreadable),
             }
         }
+        // Only the server that gave out the session can judge it.
+        _ => Liveness::Unverifiable(Doubt::OtherHost),
     }
 }
 
@@ -71,15 +75,18 @@ fn probe_process(process: &Process) -> Liveness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Life;
-    use tenure_core::{BootId, LifeId};
+    use crate::liveness_lock::LivenessLock;
+    use tenure_core::{Epoch, LivenessId};
 
     fn us() -> Process {
         identity::this_process()
     }
 
     fn look(process: Process) -> Liveness {
-        probe(&LifeFolder::new("nowhere"), &Binding::Process { process })
+        probe(
+            &LivenessFolder::new("nowhere"),
+            &Binding::Process { process },
+        )
     }
 
     #[test]
@@ -99,7 +106,7 @@ mod tests {
     #[test]
     fn another_boot_of_this_host_ended_its_processes() {
         let process = Process {
-            boot: BootId("earlier".into()),
+            boot: Epoch("earlier".into()),
             ..us()
         };
         assert!(matches!(
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn another_host_is_never_judged() {
         let process = Process {
-            boot: BootId("other".into()),
+            boot: Epoch("other".into()),
             host: "elsewhere".into(),
             pid: 999_999,
             ..us()
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn a_machine_that_does_not_tell_its_boot_is_unknown() {
         let process = Process {
-            boot: BootId::unknown(),
+            boot: Epoch::unknown(),
             pid: 999_999,
             ..us()
         };
@@ -142,37 +149,37 @@ mod tests {
     #[test]
     fn a_life_lock_is_believed_in_any_container_of_this_machine() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
         let process = Process {
             namespace: "pid:[1]".into(),
             pid: 999_999,
             ..us()
         };
-        let binding = Binding::Life {
-            life: life.id().clone(),
+        let binding = Binding::LivenessLock {
+            lock: life.id().clone(),
             process: process.clone(),
         };
         assert_eq!(probe(&folder, &binding), Liveness::Running);
         std::fs::File::create(dir.path().join("free")).unwrap();
-        let binding = Binding::Life {
-            life: LifeId("free".into()),
+        let binding = Binding::LivenessLock {
+            lock: LivenessId("free".into()),
             process,
         };
         assert_eq!(
             probe(&folder, &binding),
-            Liveness::Gone(Evidence::LifeLockFree { pid: 999_999 })
+            Liveness::Gone(Evidence::LivenessLockFree { pid: 999_999 })
         );
     }
 
     #[test]
     fn a_command_that_outlives_its_tenure_is_an_orphan() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
         let process = Process { started: 1, ..us() };
-        let binding = Binding::Life {
-            life: life.id().clone(),
+        let binding = Binding::LivenessLock {
+            lock: life.id().clone(),
             process,
         };
         assert_eq!(probe(&folder, &binding), Liveness::Orphaned);
@@ -180,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_removed_life_file_proves_nothing() {
-        let binding = Binding::Life {
-            life: LifeId("removed".into()),
+        let binding = Binding::LivenessLock {
+            lock: LivenessId("removed".into()),
             process: us(),
         };
         assert_eq!(
-            probe(&LifeFolder::new("nowhere"), &binding),
+            probe(&LivenessFolder::new("nowhere"), &binding),
             Liveness::Running
         );
     }

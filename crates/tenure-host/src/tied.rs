@@ -50,17 +50,17 @@ pub struct Tied {
 }
 
 impl Tied {
-    /// Starts a command, which inherits `heirloom` and is lent `terminal` before it runs. Call it
+    /// Starts a command, which inherits `inherited_fd` and is lent `terminal` before it runs. Call it
     /// from a thread that lives as long as the command should: the parent-death signal comes when
     /// that thread ends.
     pub fn spawn(
         command: &mut Command,
-        heirloom: Option<BorrowedFd<'_>>,
+        inherited_fd: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         let (fuse, hand) = pipe_with(PipeFlags::CLOEXEC)?;
         let lit = fuse.as_raw_fd();
-        let inherited = [Some(lit), heirloom.map(|fd| fd.as_raw_fd())];
+        let inherited = [Some(lit), inherited_fd.map(|fd| fd.as_raw_fd())];
         let terminal = terminal.map(|fd| fd.as_raw_fd());
         let parent = getpid();
         // SAFETY: the closure only makes system calls that are safe between fork and exec, and

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tenure_core::{Binding, LifeId, Process};
+use tenure_core::{Binding, LivenessId, Process};
 
 use crate::identity;
-use crate::life::{LifeFolder, look_at};
+use crate::liveness_lock::{LivenessFolder, look_at};
 
 /// The stack of a watching thread: it makes one system call.
 const STACK: usize = 64 * 1024;
@@ -22,7 +22,7 @@ const STACK: usize = 64 * 1024;
 /// Whom a thread watches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
-    Life(LifeId),
+    LivenessLock(LivenessId),
     Pid(u32, u64),
 }
 
@@ -35,16 +35,16 @@ impl Watches {
     /// can't be watched is left to the caller's own looking.
     pub fn add(
         &self,
-        folder: &LifeFolder,
+        folder: &LivenessFolder,
         binding: &Binding,
         ended: impl FnOnce() + Send + 'static,
     ) {
         let subject = match binding {
-            Binding::Life { life, process } if process.boot.same(identity::boot()) => {
-                Subject::Life(life.clone())
+            Binding::LivenessLock { lock, process } if process.boot.same(identity::boot()) => {
+                Subject::LivenessLock(lock.clone())
             }
-            Binding::Detached | Binding::Life { .. } => return,
             Binding::Process { process } => Subject::Pid(process.pid, process.started),
+            _ => return,
         };
         if !self
             .0
@@ -75,11 +75,13 @@ impl Watches {
 }
 
 /// What to do to block until the process is gone.
-fn blocker(folder: &LifeFolder, binding: &Binding) -> Box<dyn FnOnce() -> io::Result<()> + Send> {
+fn blocker(
+    folder: &LivenessFolder,
+    binding: &Binding,
+) -> Box<dyn FnOnce() -> io::Result<()> + Send> {
     match binding.clone() {
-        Binding::Detached => Box::new(|| Ok(())),
-        Binding::Life { life, process } => {
-            let path = folder.file(&life);
+        Binding::LivenessLock { lock, process } => {
+            let path = folder.file(&lock);
             Box::new(move || match look_at(&path) {
                 Ok(file) => file.lock_shared(),
                 // Somebody removed it, which is no end: the process itself has to tell.
@@ -88,6 +90,7 @@ fn blocker(folder: &LifeFolder, binding: &Binding) -> Box<dyn FnOnce() -> io::Re
             })
         }
         Binding::Process { process } => Box::new(move || wait_for_exit(&process)),
+        _ => Box::new(|| Err(io::ErrorKind::Unsupported.into())),
     }
 }
 
@@ -120,17 +123,17 @@ fn wait_for_exit(process: &Process) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Life;
+    use crate::liveness_lock::LivenessLock;
     use std::sync::mpsc;
     use std::time::Duration;
 
     #[test]
     fn the_end_of_a_life_is_told_once() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = LifeFolder::new(dir.path());
-        let life = Life::begin(&folder).unwrap();
-        let binding = Binding::Life {
-            life: life.id().clone(),
+        let folder = LivenessFolder::new(dir.path());
+        let life = LivenessLock::begin(&folder).unwrap();
+        let binding = Binding::LivenessLock {
+            lock: life.id().clone(),
             process: identity::this_process(),
         };
         let watches = Watches::default();
@@ -155,7 +158,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let watches = Watches::default();
         watches.add(
-            &LifeFolder::new("nowhere"),
+            &LivenessFolder::new("nowhere"),
             &Binding::Process { process },
             move || tell.send(()).unwrap(),
         );

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::cycle::Step;
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{Acquired, Claim, Cycle, ErrorKind, Lease, Patience, Place, Reason, StoreError};
 
 use crate::write::{Failure, Write};
@@ -33,16 +33,16 @@ impl Write<'_> {
                 token,
                 reason,
                 ended,
-                seat,
+                claim_ticket,
             } => {
                 if let Some((lease, proof)) = ended {
                     self.record_end(lease, proof)?;
                 }
-                self.drop_ticket(*seat)?;
+                self.drop_ticket(*claim_ticket)?;
                 Ok(Some((self.grant(claim, *token, *reason)?, *reason)))
             }
-            Decision::Extend { seat, .. } => {
-                self.drop_ticket(*seat)?;
+            Decision::Extend { claim_ticket, .. } => {
+                self.drop_ticket(*claim_ticket)?;
                 let Some((lease, _)) = &view.lease else {
                     let what = "a lease to extend is not there";
                     return Err(StoreError::new(ErrorKind::Damaged, what).into());
@@ -62,8 +62,11 @@ impl Write<'_> {
         decision: &Decision,
         grace: Duration,
     ) -> Result<Acquired, Failure> {
-        let (seat, ahead) = match decision {
-            Decision::Wait { seat, ahead } => (*seat, *ahead),
+        let (claim_ticket, ahead) = match decision {
+            Decision::Wait {
+                claim_ticket,
+                ahead,
+            } => (*claim_ticket, *ahead),
             Decision::WaitForSelf if claim.patience == Patience::Queue => {
                 let holder = view.lease.as_ref().map(|(lease, _)| &lease.holder.id);
                 let step = Step {
@@ -84,16 +87,16 @@ impl Write<'_> {
         if claim.patience == Patience::Try {
             return Ok(Acquired::Busy(Box::new(self.busy(view, None, None))));
         }
-        if !matches!(seat, Seat::Own(_))
+        if !matches!(claim_ticket, ClaimTicket::Own(_))
             && let Some(cycle) = self.cycle(claim, view)?
         {
             return Ok(Acquired::Deadlock(cycle));
         }
-        let (ticket, rank) = self.sit_down(claim, view, seat, grace)?;
+        let (ticket, rank) = self.queue_up(claim, view, claim_ticket, grace)?;
         let place = Place {
             ticket,
             ahead,
-            resumed: matches!(seat, Seat::Resumed(_)),
+            resumed: matches!(claim_ticket, ClaimTicket::Resumed(_)),
         };
         Ok(Acquired::Busy(Box::new(self.busy(
             view,

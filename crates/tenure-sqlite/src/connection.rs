@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use tenure_core::{BootId, ErrorKind, StoreError};
-use tenure_host::LifeFolder;
+use tenure_core::{Epoch, ErrorKind, StoreError};
+use tenure_host::LivenessFolder;
 
 use crate::fault::explain;
 use crate::schema;
@@ -28,7 +28,7 @@ const LOG_PAGES: u32 = 400;
 /// by a link must meet the others at the same place. `also` is added to how SQLite opens it.
 pub(crate) fn open(
     path: &Path,
-    boot: &BootId,
+    boot: &Epoch,
     also: OpenFlags,
 ) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
@@ -40,7 +40,7 @@ pub(crate) fn open(
     }
     if !path.exists() {
         // Somebody removed the database, and means to begin anew.
-        let _ = LifeFolder::new(schema::lives_of(path)).clear();
+        let _ = LivenessFolder::new(schema::liveness_folder_of(path)).clear();
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE

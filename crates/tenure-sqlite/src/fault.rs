@@ -6,7 +6,7 @@ use rusqlite::ffi;
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::connection::PATIENCE;
-use crate::seed_tables::Seed;
+use crate::lock_tables::LockTables;
 
 /// Puts an error of SQLite into words.
 pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
@@ -76,11 +76,15 @@ fn may_not_write(path: &Path) -> bool {
 
 /// Puts an error of a commit into words: some leave it open whether the commit happened. One to
 /// two files may have happened in the first when it fails in the second, unless it could not begin.
-pub(crate) fn explain_commit(path: &Path, seed: Seed, error: rusqlite::Error) -> StoreError {
+pub(crate) fn explain_commit(
+    path: &Path,
+    tables: LockTables,
+    error: rusqlite::Error,
+) -> StoreError {
     let mut fault = explain(path, error);
-    let unknown = match seed {
-        Seed::Own => fault.kind == ErrorKind::Io,
-        Seed::Attached => fault.kind != ErrorKind::Contended,
+    let unknown = match tables {
+        LockTables::Own => fault.kind == ErrorKind::Io,
+        LockTables::Attached => fault.kind != ErrorKind::Contended,
     };
     if unknown {
         fault.kind = ErrorKind::OutcomeUnknown;

@@ -37,13 +37,13 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use tenure_core::{BootId, ErrorKind, Key, Lease, StoreError};
-use tenure_host::Life;
+use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
+use tenure_host::LivenessLock;
 
 use crate::connection;
 use crate::fault::explain;
+use crate::lock_tables::{LockTables, Table};
 use crate::schema;
-use crate::seed_tables::{Seed, Table};
 use crate::store::{Options, SqliteStore};
 
 /// How often a waiter looks whether another program has let go: nobody rings for those.
@@ -72,7 +72,7 @@ impl SqliteStore {
             file: connection::which_file(&real)?,
             path: real,
         };
-        let (connection, side) = attach(path, &foreign, &side, &options.clock.now().boot)?;
+        let (connection, side) = attach(path, &foreign, &side, &options.clock.now().epoch)?;
         Self::assemble(connection, path, &side, Some(foreign), options)
     }
 
@@ -115,7 +115,7 @@ impl SqliteStore {
     /// in time.
     pub(crate) fn listen(
         &self,
-        life: &Life,
+        life: &LivenessLock,
         generation: u32,
         lookout: Option<Lookout>,
         timeout: Duration,
@@ -190,13 +190,13 @@ fn runner(db: &Connection, key: &Key) -> rusqlite::Result<Option<String>> {
     let Some((table, id)) = Table::of(key) else {
         return Ok(None);
     };
-    let row = table.read(Seed::Attached, db, id)?;
+    let row = table.read(LockTables::Attached, db, id)?;
     Ok(row.map(|row| row.runner().to_owned()))
 }
 
 /// Changes whenever another connection has committed something to the other program's database.
 pub(crate) fn version(db: &Connection) -> rusqlite::Result<u32> {
-    db.prepare_cached("PRAGMA seed.data_version")?
+    db.prepare_cached("PRAGMA other.data_version")?
         .query_row([], |row| row.get(0))
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
             Some((table, id)) => {
                 let kind = table.kind();
                 db.prepare_cached(&format!(
-                    "DELETE FROM seed.{kind}_locks WHERE {kind}_id = ?1 AND runner_id = ?2 AND expires_at = ?3"
+                    "DELETE FROM other.{kind}_locks WHERE {kind}_id = ?1 AND runner_id = ?2 AND expires_at = ?3"
                 ))?
                 .execute(params![id, runner, expires_at])?
             }
@@ -252,7 +252,7 @@ fn note(db: &Connection, key: &Key, unless: &str) -> rusqlite::Result<()> {
     let kind = table.kind();
     db.prepare_cached(&format!(
         "INSERT OR REPLACE INTO main.leaving SELECT ?1, runner_id, expires_at
-         FROM seed.{kind}_locks WHERE {kind}_id = ?2 AND runner_id <> ?3"
+         FROM other.{kind}_locks WHERE {kind}_id = ?2 AND runner_id <> ?3"
     ))?
     .execute(params![key.as_str(), id, unless])?;
     Ok(())
@@ -324,21 +324,21 @@ fn attach(
     path: &Path,
     foreign: &Foreign,
     side: &Path,
-    boot: &BootId,
+    boot: &Epoch,
 ) -> Result<(Connection, PathBuf), StoreError> {
     // An address, because only that can say: never make it.
     let (db, side) = connection::open(side, boot, OpenFlags::SQLITE_OPEN_URI)?;
     let attach = || -> rusqlite::Result<()> {
-        db.execute("ATTACH ?1 AS seed", [address(&foreign.path)])?;
-        let journal: String = db.query_row("PRAGMA seed.journal_mode", [], |row| row.get(0))?;
+        db.execute("ATTACH ?1 AS other", [address(&foreign.path)])?;
+        let journal: String = db.query_row("PRAGMA other.journal_mode", [], |row| row.get(0))?;
         if journal == "wal" {
             // As the other program does. It is this connection's, and does not stay.
-            db.execute_batch("PRAGMA seed.synchronous = NORMAL")?;
+            db.execute_batch("PRAGMA other.synchronous = NORMAL")?;
         }
         Ok(())
     };
     attach().map_err(|error| refuse(path, error))?;
-    check(path, &db, "seed")?;
+    check(path, &db, "other")?;
     foreign.still_there()?;
     Ok((db, side))
 }

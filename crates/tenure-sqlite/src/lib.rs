@@ -11,7 +11,7 @@
 //! | `write` | what the verbs do inside a write transaction |
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
-//! | `seed_tables` | `task_locks` and `section_locks`, which other programs read and write too |
+//! | `lock_tables` | `task_locks` and `section_locks`, which other programs read and write too |
 //! | `foreign` | the same two tables in a live database of another program |
 //! | `history` | events: append, count, prune, tell |
 //! | `schema` | tables, versions, migration |
@@ -37,9 +37,9 @@ mod connection;
 mod fault;
 mod foreign;
 mod history;
+mod lock_tables;
 mod rows;
 mod schema;
-mod seed_tables;
 pub mod store;
 mod tasks;
 mod verbs;

@@ -11,7 +11,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::{
-    BootId, Deadline, Event, EventKind, Holder, HolderId, Key, Lease, Presence, Priority, Ticket,
+    Deadline, Epoch, Event, EventKind, Holder, HolderId, Key, Lease, Presence, Priority, Ticket,
     Token, Waiter,
 };
 
@@ -54,8 +54,8 @@ pub(crate) fn time(at: Timestamp) -> String {
 }
 
 /// A time since boot as it is stored.
-pub(crate) fn nanos(since_boot: Duration) -> i64 {
-    i64::try_from(since_boot.as_nanos()).unwrap_or(i64::MAX)
+pub(crate) fn nanos(ticks: Duration) -> i64 {
+    i64::try_from(ticks.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// A time to live as it is stored.
@@ -154,8 +154,8 @@ pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
         acquired_at: parsed(row, 6)?,
         expires: Deadline {
             wall: parsed(row, 7)?,
-            since_boot: Duration::from_nanos(unsigned(row, 11)?),
-            boot: BootId(row.get(10)?),
+            ticks: Duration::from_nanos(unsigned(row, 11)?),
+            epoch: Epoch(row.get(10)?),
         },
         heartbeat_at: parsed(row, 8)?,
         ttl: Duration::from_millis(unsigned(row, 9)?),
@@ -175,7 +175,7 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
         },
         named: row.get(6)?,
         priority: Priority::new(level).ok_or_else(|| bad(7, format!("priority {level}")))?,
-        boot: BootId(row.get(8)?),
+        epoch: Epoch(row.get(8)?),
         arrived: Duration::from_nanos(unsigned(row, 9)?),
         seen: Duration::from_nanos(unsigned(row, 10)?),
         presence: if row.get(11)? {

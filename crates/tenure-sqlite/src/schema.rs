@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
-use tenure_core::{BootId, ErrorKind, StoreError};
+use tenure_core::{Epoch, ErrorKind, StoreError};
 
 use crate::fault::explain;
 use crate::foreign;
@@ -33,14 +33,14 @@ enum Found {
 }
 
 /// Makes sure that the database is ours and of this version.
-pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result<(), StoreError> {
+pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<(), StoreError> {
     let mut was_complete = false;
     let found = look(db).and_then(|found| match found {
         Found::Ours(_) => Ok(found),
         // Somebody may be making it at this moment: look again, at one state of it. If it was
         // complete before that look, the look must show it.
         Found::Empty | Found::Foreign => {
-            was_complete = lives_of(path).exists();
+            was_complete = liveness_folder_of(path).exists();
             look(&*db.unchecked_transaction()?)
         }
     });
@@ -67,8 +67,8 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &BootId) -> Result
             // A power cut that undid all of this would bring back tokens that were given by then.
             sync(path, db)?;
             // Made last, it says that the database was once complete.
-            std::fs::create_dir_all(lives_of(path)).map_err(|error| {
-                StoreError::new(ErrorKind::Io, format!("{} can't be made", lives_of(path).display()))
+            std::fs::create_dir_all(liveness_folder_of(path)).map_err(|error| {
+                StoreError::new(ErrorKind::Io, format!("{} can't be made", liveness_folder_of(path).display()))
                     .because(error)
             })
         }
@@ -86,7 +86,7 @@ fn of_another_program(path: &Path, db: &Connection) -> StoreError {
 }
 
 /// Where the lives of those who use a database are kept: beside it.
-pub(crate) fn lives_of(path: &Path) -> PathBuf {
+pub(crate) fn liveness_folder_of(path: &Path) -> PathBuf {
     let mut lives = path.as_os_str().to_owned();
     lives.push("-live");
     PathBuf::from(lives)
@@ -108,7 +108,7 @@ fn look(db: &Connection) -> rusqlite::Result<Found> {
 }
 
 /// Makes the tables of this version; `false` if another program was faster.
-fn migrate(db: &mut Connection, boot: &BootId) -> rusqlite::Result<bool> {
+fn migrate(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
     // Each commit writes a handful of pages, most of them for one small row.
     db.execute_batch("PRAGMA page_size = 1024")?;
     switch_to_wal(db)?;

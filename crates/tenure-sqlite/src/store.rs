@@ -7,14 +7,14 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::watch::Watches;
-use tenure_host::{Bell, HostClock, Life, LifeFolder, bell};
+use tenure_host::{Bell, HostClock, LivenessFolder, LivenessLock, bell};
 
 use crate::connection;
 use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, Foreign};
 use crate::history::Keep;
+use crate::lock_tables::LockTables;
 use crate::schema;
-use crate::seed_tables::Seed;
 use crate::view::Reader;
 use crate::write::{Failure, Write};
 
@@ -66,9 +66,9 @@ pub struct SqliteStore {
     file: (u64, u64),
     /// The other program's database, if the seed's tables are in one.
     pub(crate) foreign: Option<Foreign>,
-    pub(crate) lives: LifeFolder,
+    pub(crate) folder: LivenessFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
-    pub(crate) life: OnceLock<Life>,
+    pub(crate) lock_cell: OnceLock<LivenessLock>,
     beginning: Mutex<()>,
     pub(crate) watches: Watches,
     pub(crate) bell: Bell,
@@ -84,7 +84,7 @@ struct Database {
 impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let boot = options.clock.now().boot;
+        let boot = options.clock.now().epoch;
         let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
         Self::assemble(connection, path, &real, None, options)
     }
@@ -105,9 +105,9 @@ impl SqliteStore {
             file: connection::which_file(if foreign.is_some() { real } else { named })?,
             path: named.to_owned(),
             foreign,
-            lives: LifeFolder::new(schema::lives_of(real)),
+            folder: LivenessFolder::new(schema::liveness_folder_of(real)),
             real: real.to_owned(),
-            life: OnceLock::new(),
+            lock_cell: OnceLock::new(),
             beginning: Mutex::new(()),
             watches: Watches::default(),
             bell: Bell::default(),
@@ -120,18 +120,18 @@ impl SqliteStore {
         &self.path
     }
 
-    pub(crate) fn life(&self) -> Result<&Life, StoreError> {
-        if let Some(life) = self.life.get() {
+    pub(crate) fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
+        if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
         let _one_at_a_time = self
             .beginning
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(life) = self.life.get() {
+        if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
-        let life = Life::begin(&self.lives).map_err(|error| {
+        let life = LivenessLock::begin(&self.folder).map_err(|error| {
             let kind = match error.kind() {
                 std::io::ErrorKind::StorageFull => ErrorKind::Full,
                 std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
@@ -143,13 +143,13 @@ impl SqliteStore {
                 kind,
                 format!(
                     "the life lock of this process can't be made in {}",
-                    self.lives.path().display()
+                    self.folder.path().display()
                 ),
             )
             .because(error)
             .fix("check that the folder may be written and has space")
         })?;
-        Ok(self.life.get_or_init(|| life))
+        Ok(self.lock_cell.get_or_init(|| life))
     }
 
     /// Changes whenever anybody has changed anything, or the bell was rung.
@@ -178,10 +178,10 @@ impl SqliteStore {
     }
 
     /// Where the seed's tables are.
-    fn seed(&self) -> Seed {
+    fn tables(&self) -> LockTables {
         match self.foreign {
-            None => Seed::Own,
-            Some(_) => Seed::Attached,
+            None => LockTables::Own,
+            Some(_) => LockTables::Attached,
         }
     }
 
@@ -234,7 +234,7 @@ impl SqliteStore {
         verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), TaskError> {
         self.still_there()?;
-        let seed = self.seed();
+        let tables = self.tables();
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
@@ -245,12 +245,12 @@ impl SqliteStore {
         let now = self.options.clock.now();
         let reader = Reader {
             db: &tx,
-            lives: &self.lives,
+            folder: &self.folder,
             now: &now,
-            us: self.life.get().map(Life::id),
-            seed,
+            us: self.lock_cell.get().map(LivenessLock::id),
+            tables,
         };
-        if seed == Seed::Attached {
+        if tables == LockTables::Attached {
             foreign::settle(&tx).map_err(|error| explain(&self.path, error))?;
         }
         let keep = Keep {
@@ -268,12 +268,12 @@ impl SqliteStore {
             .others(&tx)
             .map_err(|error| explain(&self.path, error))?;
         tx.commit()
-            .map_err(|error| explain_commit(&self.path, seed, error))?;
+            .map_err(|error| explain_commit(&self.path, tables, error))?;
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
-        for life in rings {
-            bell::ring(&self.lives, &life);
+        for lock in rings {
+            bell::ring(&self.folder, &lock);
         }
         Ok((answer, self.revision(seen, db.commits)))
     }
@@ -316,21 +316,21 @@ impl SqliteStore {
         &self,
         verb: impl FnOnce(&Reader<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
-        let seed = self.seed();
+        let tables = self.tables();
         let mut db = self.lock();
         let commits = db.commits;
         let look = || {
-            let tx = db.connection.transaction_with_behavior(match seed {
-                Seed::Own => TransactionBehavior::Deferred,
-                Seed::Attached => TransactionBehavior::Immediate,
+            let tx = db.connection.transaction_with_behavior(match tables {
+                LockTables::Own => TransactionBehavior::Deferred,
+                LockTables::Attached => TransactionBehavior::Immediate,
             })?;
             let now = self.options.clock.now();
             let reader = Reader {
                 db: &tx,
-                lives: &self.lives,
+                folder: &self.folder,
                 now: &now,
-                us: self.life.get().map(Life::id),
-                seed,
+                us: self.lock_cell.get().map(LivenessLock::id),
+                tables,
             };
             let answer = verb(&reader)?;
             Ok((answer, self.revision(self.others(&tx)?, commits)))

@@ -4,13 +4,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, ClockOwner, ErrorKind, Event, Evidence, Fenced, Forced,
     Grant, HistoryQuery, HolderId, Key, KeyKind, Presence, Reap, Reaped, Released, Renewed,
     Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
 };
-use tenure_host::{Life, bell, identity};
+use tenure_host::{LivenessLock, bell, identity};
 
 use crate::claims::Room;
 use crate::history;
@@ -32,14 +32,14 @@ impl Store for SqliteStore {
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
-        Ok(Binding::Life {
-            life: self.life()?.id().clone(),
+        Ok(Binding::LivenessLock {
+            lock: self.liveness_lock()?.id().clone(),
             process: identity::this_process(),
         })
     }
 
-    fn heirloom(&self) -> Option<BorrowedFd<'_>> {
-        self.life.get().map(Life::as_fd)
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.lock_cell.get().map(LivenessLock::as_fd)
     }
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
@@ -84,13 +84,15 @@ impl Store for SqliteStore {
 
     fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
         self.write(|write| {
-            write.step_aside(key, ticket, |write| write.drop_ticket(Seat::Own(ticket)))
+            write.withdraw(key, ticket, |write| {
+                write.drop_ticket(ClaimTicket::Own(ticket))
+            })
         })?;
         Ok(())
     }
 
     fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.write(|write| write.step_aside(key, ticket, |write| write.park_ticket(ticket)))?;
+        self.write(|write| write.withdraw(key, ticket, |write| write.park_ticket(ticket)))?;
         Ok(())
     }
 
@@ -180,7 +182,7 @@ impl Store for SqliteStore {
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let life = self.life()?;
+        let life = self.liveness_lock()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.bell.generation();
         let lookout = self.lookout(watched.key)?;
@@ -188,9 +190,9 @@ impl Store for SqliteStore {
             return Ok(Waited::Changed);
         }
         for ahead in &watched.ahead {
-            let (lives, life) = (self.lives.clone(), life.id().clone());
-            self.watches.add(&self.lives, &ahead.binding, move || {
-                bell::ring(&lives, &life);
+            let (folder, lock) = (self.folder.clone(), life.id().clone());
+            self.watches.add(&self.folder, &ahead.binding, move || {
+                bell::ring(&folder, &lock);
             });
         }
         Ok(if self.listen(life, generation, lookout, timeout)? {
@@ -202,7 +204,7 @@ impl Store for SqliteStore {
 
     fn wake(&self) {
         self.bell.stir();
-        if let Some(life) = self.life.get() {
+        if let Some(life) = self.lock_cell.get() {
             life.ring();
         }
     }
@@ -250,19 +252,19 @@ impl SqliteStore {
         let (needed, _) = self.write(|write| {
             let mut needed = std::collections::HashSet::new();
             for Snapshot { lease, queue, .. } in write.reader.all()? {
-                needed.extend(lease.and_then(|(lease, _)| lease.holder.life().cloned()));
+                needed.extend(lease.and_then(|(lease, _)| lease.holder.liveness_lock().cloned()));
                 for waiter in queue {
                     if waiter.presence == Presence::Away && waiter.forgotten(write.now(), grace) {
-                        write.drop_ticket(Seat::Own(waiter.ticket))?;
+                        write.drop_ticket(ClaimTicket::Own(waiter.ticket))?;
                     } else {
-                        needed.extend(waiter.holder.life().cloned());
+                        needed.extend(waiter.holder.liveness_lock().cloned());
                     }
                 }
             }
             Ok(needed)
         })?;
         // Nobody can come to need a life that is over: it is only told of while it beats.
-        let _ = self.lives.sweep(|life| needed.contains(life));
+        let _ = self.folder.sweep(|life| needed.contains(life));
         Ok(())
     }
 }

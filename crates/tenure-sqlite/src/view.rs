@@ -3,24 +3,24 @@
 use rusqlite::{Connection, OptionalExtension};
 use tenure_core::decide::View;
 use tenure_core::{
-    BootId, Evidence, Holder, HolderId, Key, Lease, LifeId, Liveness, Moment, Presence, Snapshot,
-    Token, Verdict, Waiter,
+    Epoch, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
+    Snapshot, Token, Verdict, Waiter,
 };
-use tenure_host::{LifeFolder, liveness};
+use tenure_host::{LivenessFolder, liveness};
 
+use crate::lock_tables::{self, LockTables, Table};
 use crate::rows::{self, select_lease, select_ticket};
-use crate::seed_tables::{self, Seed, Table};
 
 /// Where the reader stands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) db: &'a Connection,
-    pub(crate) lives: &'a LifeFolder,
+    pub(crate) folder: &'a LivenessFolder,
     pub(crate) now: &'a Moment,
     /// Our own life, which needs no probing.
-    pub(crate) us: Option<&'a LifeId>,
+    pub(crate) us: Option<&'a LivenessId>,
     /// Where the seed's tables are.
-    pub(crate) seed: Seed,
+    pub(crate) tables: LockTables,
 }
 
 /// A view, and what was found out on the way.
@@ -56,11 +56,11 @@ impl Reader<'_> {
         let Some((table, id)) = Table::of(key) else {
             return Ok((ours.map(|lease| self.judge(lease)), None));
         };
-        let seed_tables::Merged { lease, overruled } =
-            seed_tables::merge(key, ours, table.read(self.seed, self.db, id)?);
-        let overruled = match self.seed {
-            Seed::Own => overruled,
-            Seed::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
+        let lock_tables::Merged { lease, overruled } =
+            lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
+        let overruled = match self.tables {
+            LockTables::Own => overruled,
+            LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
         };
         Ok((
             lease.map(|(lease, known)| self.judge_unless(lease, known)),
@@ -90,22 +90,22 @@ impl Reader<'_> {
         let liveness = if self.is_us(&lease.holder) {
             Liveness::Running
         } else {
-            liveness::probe(self.lives, &lease.holder.binding)
+            liveness::probe(self.folder, &lease.holder.binding)
         };
         (lease, liveness)
     }
 
     /// Whether a waiter lives, as far as anybody can tell.
-    pub(crate) fn lives(&self, holder: &Holder) -> bool {
+    pub(crate) fn is_alive(&self, holder: &Holder) -> bool {
         if self.is_us(holder) {
             return true;
         }
-        let liveness = liveness::probe(self.lives, &holder.binding);
+        let liveness = liveness::probe(self.folder, &holder.binding);
         !matches!(liveness, Liveness::Gone(_) | Liveness::Orphaned)
     }
 
     fn is_us(&self, holder: &Holder) -> bool {
-        self.us.is_some() && holder.life() == self.us
+        self.us.is_some() && holder.liveness_lock() == self.us
     }
 
     fn judge_unless(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
@@ -140,7 +140,7 @@ impl Reader<'_> {
             let probed = !turn_known || asker == Some(&waiter.holder.id);
             let here = waiter.presence == Presence::Here
                 && waiter.heard_lately(self.now)
-                && (!probed || self.lives(&waiter.holder));
+                && (!probed || self.is_alive(&waiter.holder));
             waiter.presence = if here { Presence::Here } else { Presence::Away };
             turn_known |= here;
         }
@@ -153,15 +153,15 @@ impl Reader<'_> {
 
     /// Whether no token was given in this boot yet. A machine that does not tell its boot has one.
     pub(crate) fn is_new_boot(&self) -> rusqlite::Result<bool> {
-        Ok(self.tokens()?.1.differs(&self.now.boot))
+        Ok(self.tokens()?.1.differs(&self.now.epoch))
     }
 
-    fn tokens(&self) -> rusqlite::Result<(u64, BootId)> {
+    fn tokens(&self) -> rusqlite::Result<(u64, Epoch)> {
         self.db
             .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
             .query_row([], |row| {
                 let newest = row.get::<_, i64>(0)?;
-                Ok((u64::try_from(newest).unwrap_or(0), BootId(row.get(1)?)))
+                Ok((u64::try_from(newest).unwrap_or(0), Epoch(row.get(1)?)))
             })
     }
 
@@ -176,7 +176,7 @@ impl Reader<'_> {
         }
         let mut seeds = BTreeMap::new();
         for table in [Table::Task, Table::Section] {
-            seeds.extend(table.all(self.seed, self.db)?);
+            seeds.extend(table.all(self.tables, self.db)?);
         }
         let mut queues: BTreeMap<Key, Vec<Waiter>> = BTreeMap::new();
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;
@@ -199,7 +199,7 @@ impl Reader<'_> {
         let snapshots = keys.into_iter().map(|key| {
             let ours = leases.remove(&key);
             let lease = match Table::of(&key) {
-                Some(_) => seed_tables::merge(&key, ours, seeds.remove(&key)).lease,
+                Some(_) => lock_tables::merge(&key, ours, seeds.remove(&key)).lease,
                 None => ours.map(|lease| (lease, None)),
             };
             let mut queue = queues.remove(&key).unwrap_or_default();

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use rusqlite::params;
 use tenure_core::cycle::{self, Held};
-use tenure_core::decide::{self, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, View};
 use tenure_core::queue::Rank;
 use tenure_core::task;
 use tenure_core::{
-    Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, KeyKind, Lease, LifeId, Moment, Place,
+    Busy, Claim, Cycle, Evidence, Holder, HolderId, Key, KeyKind, Lease, LivenessId, Moment, Place,
     Presence, Reaped, Reason, Revision, Snapshot, StoreError, TaskError, Ticket, Token, Waiter,
 };
 
 use crate::history::{self, Keep};
+use crate::lock_tables;
 use crate::rows;
-use crate::seed_tables;
 use crate::tasks;
 use crate::view::{Read, Reader};
 
@@ -55,7 +55,7 @@ pub(crate) struct Write<'a> {
     pub(crate) reader: Reader<'a>,
     pub(crate) keep: Keep,
     /// Whom to wake once it is committed.
-    pub(crate) rings: Vec<LifeId>,
+    pub(crate) rings: Vec<LivenessId>,
 }
 
 impl Write<'_> {
@@ -92,7 +92,7 @@ impl Write<'_> {
 
     pub(crate) fn remove(&mut self, key: &Key) -> Result<(), Failure> {
         self.remove_ours(key)?;
-        seed_tables::remove(self.reader.seed, self.reader.db, key)?;
+        lock_tables::remove(self.reader.tables, self.reader.db, key)?;
         self.ring_seekers_of(key)
     }
 
@@ -106,16 +106,16 @@ impl Write<'_> {
     }
 
     pub(crate) fn ring(&mut self, holder: &Holder) {
-        if let Some(life) = holder.life() {
+        if let Some(life) = holder.liveness_lock() {
             self.rings.push(life.clone());
         }
     }
 
     /// Wakes the first of these that can hear it.
     pub(crate) fn ring_next(&mut self, queue: &[Waiter]) {
-        let next = queue
-            .iter()
-            .find(|waiter| waiter.presence == Presence::Here && self.reader.lives(&waiter.holder));
+        let next = queue.iter().find(|waiter| {
+            waiter.presence == Presence::Here && self.reader.is_alive(&waiter.holder)
+        });
         if let Some(next) = next {
             self.ring(&next.holder.clone());
         }
@@ -143,7 +143,7 @@ impl Write<'_> {
         let has_one = |waiter: &&Waiter| holders.iter().any(|id| id == waiter.holder.id.as_str());
         let lives = queue.iter().filter(has_one);
         self.rings
-            .extend(lives.filter_map(|waiter| waiter.holder.life().cloned()));
+            .extend(lives.filter_map(|waiter| waiter.holder.liveness_lock().cloned()));
         Ok(())
     }
 
@@ -173,10 +173,10 @@ impl Write<'_> {
                 rows::time(lease.expires.wall),
                 rows::time(lease.heartbeat_at),
                 rows::millis(lease.ttl),
-                lease.expires.boot.0,
-                rows::nanos(lease.expires.since_boot),
+                lease.expires.epoch.0,
+                rows::nanos(lease.expires.ticks),
             ])?;
-        seed_tables::write(self.reader.seed, self.reader.db, lease)
+        lock_tables::write(self.reader.tables, self.reader.db, lease)
     }
 
     /// Raises the counter by more than a power cut can undo.
@@ -205,7 +205,7 @@ impl Write<'_> {
         self.reader
             .db
             .prepare_cached("UPDATE tokens SET newest = ?1, boot = ?2 WHERE id = 1")?
-            .execute(params![rows::number(token.0), now.boot.0])?;
+            .execute(params![rows::number(token.0), now.epoch.0])?;
         self.put(&lease)?;
         if let KeyKind::Task(id) = lease.key.kind() {
             tasks::granted(self.reader.db, id, &lease.holder.id, token)?;
@@ -233,8 +233,8 @@ impl Write<'_> {
         Ok(lease)
     }
 
-    pub(crate) fn drop_ticket(&self, seat: Seat) -> Result<(), Failure> {
-        if let Some(ticket) = seat.ticket() {
+    pub(crate) fn drop_ticket(&self, claim_ticket: ClaimTicket) -> Result<(), Failure> {
+        if let Some(ticket) = claim_ticket.ticket() {
             self.reader
                 .db
                 .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
@@ -249,7 +249,7 @@ impl Write<'_> {
             .db
             .prepare_cached("UPDATE tickets SET parked = 1, seen = ?1 WHERE ticket = ?2")?
             .execute(params![
-                rows::nanos(self.now().since_boot),
+                rows::nanos(self.now().ticks),
                 rows::number(ticket.0)
             ])?;
         Ok(())
@@ -257,7 +257,7 @@ impl Write<'_> {
 
     /// Does `act` to a ticket that is given up or parked, and wakes whoever stood behind it: it
     /// has to look anew whom to watch, or may be the first now.
-    pub(crate) fn step_aside(
+    pub(crate) fn withdraw(
         &mut self,
         key: &Key,
         ticket: Ticket,
@@ -274,15 +274,15 @@ impl Write<'_> {
 
     /// Takes a place for a claim that has to wait. Whoever stands behind a place that was empty
     /// until now has to look anew whom to watch.
-    pub(crate) fn sit_down(
+    pub(crate) fn queue_up(
         &mut self,
         claim: &Claim,
         view: &View,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
         grace: Duration,
     ) -> Result<(Ticket, Rank), Failure> {
-        let rank = decide::rank(self.now(), view, claim, seat);
-        let ticket = self.take_ticket(claim, view, seat, grace)?;
+        let rank = decide::rank(self.now(), view, claim, claim_ticket);
+        let ticket = self.take_ticket(claim, view, claim_ticket, grace)?;
         let was_here =
             |waiter: &Waiter| waiter.ticket == ticket && waiter.presence == Presence::Here;
         if !view.queue.iter().any(was_here) {
@@ -297,16 +297,16 @@ impl Write<'_> {
         &self,
         claim: &Claim,
         view: &View,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
         grace: Duration,
     ) -> Result<Ticket, Failure> {
         let (db, now) = (self.reader.db, self.now());
-        let seen = rows::nanos(now.since_boot);
-        if let Seat::Own(ticket) = seat {
+        let seen = rows::nanos(now.ticks);
+        if let ClaimTicket::Own(ticket) = claim_ticket {
             let mine = view.queue.iter().find(|waiter| waiter.ticket == ticket);
             let due = |mine: &Waiter| {
                 mine.presence == Presence::Away
-                    || now.since_boot.saturating_sub(mine.seen) >= TICKET_HEARTBEAT
+                    || now.ticks.saturating_sub(mine.seen) >= TICKET_HEARTBEAT
             };
             if mine.is_some_and(due) {
                 db.prepare_cached("UPDATE tickets SET seen = ?1, parked = 0 WHERE ticket = ?2")?
@@ -316,7 +316,7 @@ impl Write<'_> {
         }
         let binding = rows::json(&claim.asker)?;
         let within = rows::tokens(&claim.within);
-        if let Seat::Resumed(ticket) = seat {
+        if let ClaimTicket::Resumed(ticket) = claim_ticket {
             db.prepare_cached(
                 "UPDATE tickets SET host = ?1, command = ?2, binding = ?3, priority = ?4, seen = ?5, within = ?6, parked = 0
                  WHERE ticket = ?7",
@@ -337,7 +337,7 @@ impl Write<'_> {
             .iter()
             .filter(|waiter| waiter.forgotten(now, grace))
         {
-            self.drop_ticket(Seat::Own(waiter.ticket))?;
+            self.drop_ticket(ClaimTicket::Own(waiter.ticket))?;
         }
         db.prepare_cached(
             "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within)
@@ -351,7 +351,7 @@ impl Write<'_> {
             binding,
             claim.named,
             claim.priority.level(),
-            now.boot.0,
+            now.epoch.0,
             rows::nanos(decide::arrival(now, &view.queue)),
             seen,
             within,
@@ -395,7 +395,7 @@ impl Write<'_> {
             let waits_here = |waiter: &Waiter| {
                 rows::number(waiter.ticket.0) == ticket
                     && waiter.presence == Presence::Here
-                    && self.reader.lives(&waiter.holder)
+                    && self.reader.is_alive(&waiter.holder)
             };
             if !self.reader.queue(&key, None)?.iter().any(waits_here) {
                 continue;
@@ -424,7 +424,7 @@ impl Write<'_> {
             // Watching a dead one would wake us again and again.
             behind: here()
                 .filter(before)
-                .rfind(|waiter| self.reader.lives(&waiter.holder))
+                .rfind(|waiter| self.reader.is_alive(&waiter.holder))
                 .map(|waiter| waiter.holder.clone()),
             place,
             waiting: here().count(),

@@ -150,7 +150,7 @@ fn a_grant_that_was_killed_between_its_two_commits_is_no_grant() {
     assert_eq!(ended.kind, EventKind::Dead, "nobody used force: {ended:?}");
     assert!(matches!(
         ended.evidence,
-        Some(Evidence::LifeLockFree { .. })
+        Some(Evidence::LivenessLockFree { .. })
     ));
 }
 

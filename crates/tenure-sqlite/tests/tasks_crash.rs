@@ -18,8 +18,8 @@ use tenure_core::task::{
     ANY, Change, Proof, Runner, Shortage, Sought, Starting, TaskQuery, key_of,
 };
 use tenure_core::{
-    Event, EventKind, HistoryQuery, Holder, HolderId, LifeId, Patience, Priority, Status, Store,
-    TaskError, Watched,
+    Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience, Priority, Status,
+    Store, TaskError, Watched,
 };
 use tenure_sqlite::{Options, Places, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
@@ -96,13 +96,18 @@ impl Place {
             .into_iter()
             .map(|task| (task.id, task.section.map(|section| section.id)))
             .collect();
-        let held: BTreeMap<String, Option<LifeId>> = store
+        let held: BTreeMap<String, Option<LivenessId>> = store
             .list()
             .unwrap()
             .into_iter()
             .filter_map(|known| known.lease)
             .filter(|(_, verdict)| verdict.over().is_none())
-            .map(|(lease, _)| (lease.key.as_str().to_owned(), lease.holder.life().cloned()))
+            .map(|(lease, _)| {
+                (
+                    lease.key.as_str().to_owned(),
+                    lease.holder.liveness_lock().cloned(),
+                )
+            })
             .collect();
         for (task, section) in &sections {
             if let (Some(holder), Some(section)) = (held.get(&format!("task:{task}")), section) {

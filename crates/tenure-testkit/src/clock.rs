@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tenure_core::{BootId, Clock, Moment};
+use tenure_core::{Clock, Epoch, Moment};
 use tenure_host::HostClock;
 
 /// A clock that stands still until it is moved.
@@ -15,15 +15,15 @@ impl FakeClock {
     pub fn booted(boot: &str) -> Self {
         Self(Mutex::new(Moment {
             wall: HostClock::new().now().wall,
-            since_boot: Duration::from_secs(3600),
-            boot: BootId(boot.into()),
+            ticks: Duration::from_secs(3600),
+            epoch: Epoch(boot.into()),
         }))
     }
 
     /// Lets time pass on both clocks.
     pub fn pass(&self, time: Duration) {
         let mut now = self.0.lock().unwrap();
-        now.since_boot += time;
+        now.ticks += time;
         now.wall = now.wall.checked_add(time).unwrap();
     }
 
@@ -42,8 +42,8 @@ impl FakeClock {
     /// Restarts the machine: another boot, whose clock begins at nothing.
     pub fn reboot(&self, boot: &str) {
         let mut now = self.0.lock().unwrap();
-        now.boot = BootId(boot.into());
-        now.since_boot = Duration::from_secs(1);
+        now.epoch = Epoch(boot.into());
+        now.ticks = Duration::from_secs(1);
     }
 }
 

@@ -22,14 +22,14 @@ impl Stopwatch {
     pub fn start() -> Self {
         let clock = HostClock::new();
         Self {
-            started: clock.now().since_boot,
+            started: clock.now().ticks,
             clock,
         }
     }
 
     /// Since then.
     pub fn elapsed(&self) -> Duration {
-        self.clock.now().since_boot.saturating_sub(self.started)
+        self.clock.now().ticks.saturating_sub(self.started)
     }
 }
 

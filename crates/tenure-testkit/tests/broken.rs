@@ -72,7 +72,7 @@ impl LockFile {
         if self.fault == Fault::TokensStandStill {
             return Token(1);
         }
-        Token(u64::try_from(HostClock::new().now().since_boot.as_nanos()).unwrap())
+        Token(u64::try_from(HostClock::new().now().ticks.as_nanos()).unwrap())
     }
 }
 
@@ -96,7 +96,7 @@ impl Store for LockFile {
         })
     }
 
-    fn heirloom(&self) -> Option<BorrowedFd<'_>> {
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

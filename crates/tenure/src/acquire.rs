@@ -64,7 +64,7 @@ pub struct Waiting {
     pub limit: Duration,
     /// Look again at least this often.
     pub poll: Duration,
-    /// Tell the onlooker at least this often.
+    /// Tell the observer at least this often.
     pub tick: Duration,
     /// And then.
     pub on_timeout: OnTimeout,
@@ -86,7 +86,7 @@ pub struct Progress<'a> {
 }
 
 /// Something that is asked for, again and again until it is had.
-pub(crate) trait Quest {
+pub(crate) trait Request {
     /// What is had then.
     type Got;
 
@@ -94,7 +94,7 @@ pub(crate) trait Quest {
     fn ask(&self) -> Result<Attempt<Self::Got>, Error>;
 
     /// Gives up, or keeps for a while, every place that asking took.
-    fn step_aside(&self, then: OnTimeout) -> Result<(), Error>;
+    fn withdraw(&self, then: OnTimeout) -> Result<(), Error>;
 
     /// What a lease is to be tied to.
     fn binding(&self) -> &Binding;
@@ -153,7 +153,7 @@ pub(crate) enum Answer<T> {
     Deadlock(Cycle),
     Cancelled,
     /// The process that the lease was to be tied to ended before it was granted.
-    Bereaved(u32),
+    TiedProcessEnded(u32),
 }
 
 /// One key.
@@ -164,7 +164,7 @@ pub(crate) struct OneKey<'a> {
     pub(crate) ticket: Cell<Option<Ticket>>,
 }
 
-impl Quest for OneKey<'_> {
+impl Request for OneKey<'_> {
     type Got = (Lease, Reason);
 
     fn ask(&self) -> Result<Attempt<Self::Got>, Error> {
@@ -179,7 +179,7 @@ impl Quest for OneKey<'_> {
         })
     }
 
-    fn step_aside(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
         match (self.ticket.get(), then) {
             (None, _) => {}
             (Some(ticket), OnTimeout::Leave) => self.store.leave(&self.claim.key, ticket)?,
@@ -194,34 +194,34 @@ impl Quest for OneKey<'_> {
 }
 
 /// Where a wait takes place, and who looks on.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct WaitContext<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) cancel: &'a Cancel,
-    pub(crate) onlooker: &'a mut dyn FnMut(Progress<'_>),
+    pub(crate) observer: &'a mut dyn FnMut(Progress<'_>),
 }
 
 /// Asks, and waits if `waiting` says so.
-pub(crate) fn acquire<Q: Quest>(
-    quest: &Q,
-    around: &mut Surroundings<'_>,
+pub(crate) fn acquire<Q: Request>(
+    request: &Q,
+    around: &mut WaitContext<'_>,
 ) -> Result<Answer<Q::Got>, Error> {
     let began = around.clock.now();
     let mut resumed = false;
     let mut waited = false;
     loop {
-        if let Some(pid) = bereaved(quest.binding()) {
-            quest.step_aside(OnTimeout::Leave)?;
-            return Ok(Answer::Bereaved(pid));
+        if let Some(pid) = tied_process_ended(request.binding()) {
+            request.withdraw(OnTimeout::Leave)?;
+            return Ok(Answer::TiedProcessEnded(pid));
         }
         let asked = around.clock.now();
-        let attempt = match quest.ask() {
+        let attempt = match request.ask() {
             Ok(attempt) => attempt,
             Err(error) => {
                 // The place would hold up the others for a while: give it up, if that still works.
                 if waited {
-                    let _ = quest.step_aside(OnTimeout::Leave);
+                    let _ = request.withdraw(OnTimeout::Leave);
                 }
                 return Err(error);
             }
@@ -229,7 +229,7 @@ pub(crate) fn acquire<Q: Quest>(
         let mut obstacle = match attempt {
             Attempt::Got(got) => return Ok(Answer::Got { got, asked }),
             Attempt::Deadlock(cycle) => {
-                quest.step_aside(OnTimeout::Leave)?;
+                request.withdraw(OnTimeout::Leave)?;
                 return Ok(Answer::Deadlock(cycle));
             }
             Attempt::Missed(obstacle) => obstacle,
@@ -239,18 +239,18 @@ pub(crate) fn acquire<Q: Quest>(
         };
         waited = true;
         if let Some(place) = &mut obstacle.busy.place {
-            // Only the first answer knows that the place is an old one; the onlooker should too.
+            // Only the first answer knows that the place is an old one; the observer should too.
             resumed |= place.resumed;
             place.resumed = resumed;
         }
         if obstacle.hopeless {
-            quest.step_aside(OnTimeout::Leave)?;
+            request.withdraw(OnTimeout::Leave)?;
             return Ok(Answer::Missed(obstacle));
         }
         match round(around, waiting, &obstacle, &asked, &began) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                quest.step_aside(waiting.on_timeout)?;
+                request.withdraw(waiting.on_timeout)?;
                 return Ok(Answer::Missed(obstacle));
             }
             Ok(Round::Cancelled) => {
@@ -260,11 +260,11 @@ pub(crate) fn acquire<Q: Quest>(
                 } else {
                     OnTimeout::Leave
                 };
-                quest.step_aside(then)?;
+                request.withdraw(then)?;
                 return Ok(Answer::Cancelled);
             }
             Err(error) => {
-                let _ = quest.step_aside(OnTimeout::Leave);
+                let _ = request.withdraw(OnTimeout::Leave);
                 return Err(error.into());
             }
         }
@@ -273,10 +273,10 @@ pub(crate) fn acquire<Q: Quest>(
 
 /// The process that the lease is to be tied to, if it has ended: a lease that is over when it
 /// begins is of no use to anybody.
-fn bereaved(binding: &Binding) -> Option<u32> {
+fn tied_process_ended(binding: &Binding) -> Option<u32> {
     match binding {
         Binding::Process { process } if identity::has_ended(process) => Some(process.pid),
-        Binding::Process { .. } | Binding::Detached | Binding::Life { .. } => None,
+        _ => None,
     }
 }
 
@@ -288,7 +288,7 @@ enum Round {
 
 /// Blocks until it is worth asking again.
 fn round(
-    around: &mut Surroundings<'_>,
+    around: &mut WaitContext<'_>,
     waiting: Waiting,
     obstacle: &Obstacle,
     asked: &Moment,
@@ -303,8 +303,8 @@ fn round(
             return Ok(Round::Cancelled);
         }
         let now = around.clock.now();
-        let elapsed = now.since_boot.saturating_sub(began.since_boot);
-        (around.onlooker)(Progress {
+        let elapsed = now.ticks.saturating_sub(began.ticks);
+        (around.observer)(Progress {
             key: &obstacle.key,
             busy: &obstacle.busy,
             shortage: obstacle.shortage,
@@ -315,7 +315,7 @@ fn round(
         if left.is_zero() {
             return Ok(Round::TimeUp);
         }
-        let due = look_again.saturating_sub(now.since_boot.saturating_sub(asked.since_boot));
+        let due = look_again.saturating_sub(now.ticks.saturating_sub(asked.ticks));
         if due.is_zero() {
             return Ok(Round::LookAgain);
         }

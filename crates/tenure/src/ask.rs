@@ -10,7 +10,7 @@ use tenure_core::{
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Answer, Cancel, OnTimeout, OneKey, Progress, Surroundings, Waiting};
+use crate::acquire::{self, Answer, Cancel, OnTimeout, OneKey, Progress, WaitContext, Waiting};
 use crate::duration;
 use crate::held::Held;
 use crate::open::Tenure;
@@ -137,7 +137,7 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
-    /// Tells the onlooker at least this often.
+    /// Tells the observer at least this often.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
@@ -180,7 +180,7 @@ impl<'a, W> Ask<'a, W> {
         };
         // Only a wait needs somebody who can be woken.
         let asker = match (&binding, self.wait) {
-            (Binding::Life { .. }, _) | (_, None) => binding.clone(),
+            (Binding::LivenessLock { .. }, _) | (_, None) => binding.clone(),
             (_, Some(_)) => self.tenure.store.this_process()?,
         };
         // The same however often it asks.
@@ -214,29 +214,29 @@ impl Ask<'_, Key> {
         self.acquire_watched(&Cancel::default(), &mut |_| {})
     }
 
-    /// Asks; `cancel` ends a wait, `onlooker` sees how it goes.
+    /// Asks; `cancel` ends a wait, `observer` sees how it goes.
     pub fn acquire_watched(
         self,
         cancel: &Cancel,
-        onlooker: &mut dyn FnMut(Progress<'_>),
+        observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Outcome, Error> {
         let claim = self.claim()?;
         let tenure = self.tenure;
         let waiting = self.waiting();
-        let quest = OneKey {
+        let request = OneKey {
             store: &*tenure.store,
             clock: &*tenure.clock,
             claim: &claim,
             ticket: Cell::new(None),
         };
         let answer = acquire::acquire(
-            &quest,
-            &mut Surroundings {
+            &request,
+            &mut WaitContext {
                 store: &*tenure.store,
                 clock: &*tenure.clock,
                 waiting,
                 cancel,
-                onlooker,
+                observer,
             },
         )?;
         Ok(match answer {
@@ -247,7 +247,7 @@ impl Ask<'_, Key> {
             Answer::Missed(obstacle) => Outcome::Busy(obstacle.busy),
             Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
             Answer::Cancelled => Outcome::Cancelled,
-            Answer::Bereaved(pid) => return Err(Error::NoProcess(pid)),
+            Answer::TiedProcessEnded(pid) => return Err(Error::NoProcess(pid)),
         })
     }
 

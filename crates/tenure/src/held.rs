@@ -147,7 +147,7 @@ impl Held {
     /// Whether the lease may be trusted right now, without asking the store.
     pub fn is_trusted(&self) -> bool {
         lock(&self.shared.lost).is_none()
-            && self.clock.now().since_boot < *lock(&self.shared.trusted_until)
+            && self.clock.now().ticks < *lock(&self.shared.trusted_until)
     }
 
     /// Asks the store whether this is still the newest grant of its key and stands.
@@ -205,7 +205,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Until when a lease may be trusted that was asked for at `asked`.
 fn trust(asked: &Moment, ttl: Duration) -> Duration {
     let margin = (ttl / 10).min(Duration::from_secs(5));
-    asked.since_boot.saturating_add(ttl.saturating_sub(margin))
+    asked.ticks.saturating_add(ttl.saturating_sub(margin))
 }
 
 /// What the renewing thread knows.
@@ -222,17 +222,17 @@ struct Keeper {
 impl Keeper {
     /// Renews until told to stop; how the lease was lost, if it was.
     fn keep(&self) -> Option<Loss> {
-        let mut renew_at = self.clock.now().since_boot.saturating_add(self.ttl / 3);
+        let mut renew_at = self.clock.now().ticks.saturating_add(self.ttl / 3);
         loop {
             if self.shared.stop.load(Ordering::SeqCst) {
                 return None;
             }
             let now = self.clock.now();
-            let failed = if now.since_boot >= renew_at {
+            let failed = if now.ticks >= renew_at {
                 match self.store.renew(&self.grant, self.ttl) {
                     Ok(Renewed::Extended(_)) => {
                         *lock(&self.shared.trusted_until) = trust(&now, self.ttl);
-                        renew_at = now.since_boot.saturating_add(self.ttl / 3);
+                        renew_at = now.ticks.saturating_add(self.ttl / 3);
                         None
                     }
                     Ok(Renewed::Lost(by)) => return Some(Loss::Taken(by)),
@@ -252,10 +252,7 @@ impl Keeper {
                                 ahead: Vec::new(),
                             };
                             self.store
-                                .wait(
-                                    &watched,
-                                    renew_at.saturating_sub(now.since_boot).min(self.poll),
-                                )
+                                .wait(&watched, renew_at.saturating_sub(now.ticks).min(self.poll))
                                 .err()
                         }
                         // It may only be out of its place: a store that can puts it back.
@@ -272,7 +269,7 @@ impl Keeper {
                 }
             };
             if let Some(error) = failed {
-                if self.clock.now().since_boot >= *lock(&self.shared.trusted_until) {
+                if self.clock.now().ticks >= *lock(&self.shared.trusted_until) {
                     return Some(Loss::Unrenewed(error));
                 }
                 std::thread::sleep((self.ttl / 30).min(Duration::from_secs(1)));

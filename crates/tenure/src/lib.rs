@@ -30,7 +30,7 @@
 //! | [`ask`] | [`Ask`]: what is wanted, in the caller's words |
 //! | [`acquire`] | try, queue, wait, deadline |
 //! | [`held`] | [`Held`]: a lease that is kept alive until it is dropped |
-//! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`InHand`] |
+//! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`TaskGuard`] |
 //! | [`open`] | [`StoreUrl`] and [`Tenure`] |
 //! | [`project`] | finding and making the `.tenure` folder |
 //! | [`config`] | settings and where each came from |
@@ -56,10 +56,11 @@ pub use config::{Config, ConfigError};
 pub use held::{Held, Loss};
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
-pub use tasks::{AnyTask, InHand, TaskOutcome};
+pub use tasks::{AnyTask, TaskGuard, TaskOutcome};
 pub use tenure_core as core;
 pub use tenure_file as file;
 pub use tenure_host as host;
+pub use tenure_ledger as ledger;
 pub use tenure_sqlite::{Imported, Merged, SqliteStore};
 
 use tenure_core::{BadName, StoreError, TaskError};

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
-use tenure_file::{ExclusiveStore, Ledger, LedgerStore, MkdirStore, Slot};
+use tenure_file::{ExclusiveStore, MkdirStore};
 use tenure_host::HostClock;
+use tenure_host::files::LockProtocol as _;
+use tenure_ledger::{Ledger, LedgerStore};
 use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
@@ -167,7 +169,7 @@ impl Tenure {
         let store = MkdirStore::open(place, file_options(&clock, &config))?;
         // The lock is there only while it is held: what stays the same is its path.
         let path = store.slot().place().as_os_str().as_encoded_bytes();
-        let identity = format!("{:x}", tenure_file::slot::digest(path));
+        let identity = format!("{:x}", tenure_host::files::digest(path));
         Ok(Self {
             store: Arc::new(store),
             tasks: None,

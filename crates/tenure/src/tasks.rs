@@ -16,9 +16,9 @@
 //!     depends_on: vec![],
 //! })?;
 //! match tenure.ask_for_task()?.named("agent-1")?.next()? {
-//!     TaskOutcome::Started(in_hand) => {
-//!         assert_eq!(in_hand.task().title, "Fix bug");
-//!         in_hand.finish(&Change::To(Status::Completed))?;
+//!     TaskOutcome::Started(task_guard) => {
+//!         assert_eq!(task_guard.task().title, "Fix bug");
+//!         task_guard.finish(&Change::To(Status::Completed))?;
 //!     }
 //!     TaskOutcome::Missed(obstacle) => println!("none to be had: {:?}", obstacle.shortage),
 //!     TaskOutcome::Deadlock(_) | TaskOutcome::Cancelled => {}
@@ -36,7 +36,7 @@ use tenure_sqlite::{Places, SqliteStore};
 
 use crate::Error;
 use crate::acquire::{
-    self, Answer, Attempt, Cancel, Obstacle, OnTimeout, Progress, Quest, Surroundings,
+    self, Answer, Attempt, Cancel, Obstacle, OnTimeout, Progress, Request, WaitContext,
 };
 use crate::ask::{Ask, Tie};
 use crate::held::{Held, Loss};
@@ -63,7 +63,7 @@ impl AnyTask {
 #[must_use]
 pub enum TaskOutcome {
     /// It is ours for as long as this is kept.
-    Started(Box<InHand>),
+    Started(Box<TaskGuard>),
     /// There is none to be had.
     Missed(Obstacle),
     /// Waiting would never have ended.
@@ -91,20 +91,20 @@ impl Ask<'_, AnyTask> {
         self.start_watched(id, &Cancel::default(), &mut |_| {})
     }
 
-    /// Begins a task; `cancel` ends a wait, `onlooker` sees how it goes.
+    /// Begins a task; `cancel` ends a wait, `observer` sees how it goes.
     pub fn start_watched(
         &self,
         id: &str,
         cancel: &Cancel,
-        onlooker: &mut dyn FnMut(Progress<'_>),
+        observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<TaskOutcome, Error> {
-        let quest = OneTask {
+        let request = OneTask {
             tasks: &self.wanted.tasks,
             clock: &*self.tenure.clock,
             runner: self.runner()?,
             id,
         };
-        self.go(&quest, cancel, onlooker)
+        self.go(&request, cancel, observer)
     }
 
     /// Begins the best task that is ready.
@@ -112,42 +112,42 @@ impl Ask<'_, AnyTask> {
         self.next_watched(&Cancel::default(), &mut |_| {})
     }
 
-    /// Begins the best task that is ready; `cancel` ends a wait, `onlooker` sees how it goes.
+    /// Begins the best task that is ready; `cancel` ends a wait, `observer` sees how it goes.
     pub fn next_watched(
         &self,
         cancel: &Cancel,
-        onlooker: &mut dyn FnMut(Progress<'_>),
+        observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<TaskOutcome, Error> {
-        let quest = NextTask {
+        let request = NextTask {
             tasks: &self.wanted.tasks,
             clock: &*self.tenure.clock,
             runner: self.runner()?,
             idle_for: self.wanted.idle_for,
             idle_since: Cell::new(None),
         };
-        self.go(&quest, cancel, onlooker)
+        self.go(&request, cancel, observer)
     }
 
-    fn go<Q: Quest<Got = Started>>(
+    fn go<Q: Request<Got = Started>>(
         &self,
-        quest: &Q,
+        request: &Q,
         cancel: &Cancel,
-        onlooker: &mut dyn FnMut(Progress<'_>),
+        observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<TaskOutcome, Error> {
         let answer = acquire::acquire(
-            quest,
-            &mut Surroundings {
+            request,
+            &mut WaitContext {
                 store: &*self.tenure.store,
                 clock: &*self.tenure.clock,
                 waiting: self.waiting(),
                 cancel,
-                onlooker,
+                observer,
             },
         )?;
         Ok(match answer {
             Answer::Got { got, asked } => {
                 let hold = |lease, reason| Held::new(self.tenure, lease, reason, &asked, self.tie);
-                TaskOutcome::Started(Box::new(InHand {
+                TaskOutcome::Started(Box::new(TaskGuard {
                     tasks: Arc::clone(&self.wanted.tasks),
                     task: got.task,
                     was: got.was,
@@ -162,7 +162,7 @@ impl Ask<'_, AnyTask> {
             Answer::Missed(obstacle) => TaskOutcome::Missed(obstacle),
             Answer::Deadlock(cycle) => TaskOutcome::Deadlock(cycle),
             Answer::Cancelled => TaskOutcome::Cancelled,
-            Answer::Bereaved(pid) => return Err(Error::NoProcess(pid)),
+            Answer::TiedProcessEnded(pid) => return Err(Error::NoProcess(pid)),
         })
     }
 
@@ -202,7 +202,7 @@ struct OneTask<'a> {
     id: &'a str,
 }
 
-impl Quest for OneTask<'_> {
+impl Request for OneTask<'_> {
     type Got = Started;
 
     fn ask(&self) -> Result<Attempt<Started>, Error> {
@@ -214,7 +214,7 @@ impl Quest for OneTask<'_> {
         })
     }
 
-    fn step_aside(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
         let places = places(then);
         Ok(self
             .tasks
@@ -239,7 +239,7 @@ struct NextTask<'a> {
 impl NextTask<'_> {
     /// How long it is still worth waiting.
     fn left(&self, shortage: Shortage) -> Duration {
-        let now = self.clock.now().since_boot;
+        let now = self.clock.now().ticks;
         let moves = matches!(shortage, Shortage::Locked | Shortage::Later { .. });
         let since = match self.idle_since.get() {
             Some(since) if !moves => since,
@@ -253,7 +253,7 @@ impl NextTask<'_> {
     }
 }
 
-impl Quest for NextTask<'_> {
+impl Request for NextTask<'_> {
     type Got = Started;
 
     fn ask(&self) -> Result<Attempt<Started>, Error> {
@@ -273,7 +273,7 @@ impl Quest for NextTask<'_> {
         }))
     }
 
-    fn step_aside(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
         let places = places(then);
         Ok(self.tasks.stop_waiting(None, &self.runner, places)?)
     }
@@ -293,7 +293,7 @@ fn places(then: OnTimeout) -> Places {
 /// A task that is worked on. Dropped unfinished, and tied to this process, its leases are given
 /// back, and somebody else may take it.
 #[must_use]
-pub struct InHand {
+pub struct TaskGuard {
     tasks: Arc<SqliteStore>,
     task: Task,
     was: Status,
@@ -323,7 +323,7 @@ impl Leases {
     }
 }
 
-impl InHand {
+impl TaskGuard {
     /// The task, as it was when it was begun.
     pub fn task(&self) -> &Task {
         &self.task
@@ -356,7 +356,7 @@ impl InHand {
     }
 
     /// Starts renewing both leases. `on_lost` is called from another thread when one is lost, but
-    /// not when the task was ended by its own token (see [`Self::said_itself`]).
+    /// not when the task was ended by its own token (see [`Self::ended_by_token`]).
     pub fn keep_alive(&mut self, on_lost: impl Fn() + Clone + Send + 'static) {
         let token = self.lease.token;
         for held in self.leases.iter_mut().flat_map(Leases::all) {
@@ -371,7 +371,7 @@ impl InHand {
     }
 
     /// The task as it is now, if whoever works on it has ended it by this grant's token.
-    pub fn said_itself(&self) -> Result<Option<Task>, Error> {
+    pub fn ended_by_token(&self) -> Result<Option<Task>, Error> {
         Ok(self.tasks.ended_by(&self.task.id, self.lease.token)?)
     }
 
@@ -404,7 +404,7 @@ impl InHand {
     }
 }
 
-impl Drop for InHand {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         let Some(leases) = self.leases.take() else {
             return;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure::core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
 use tenure::core::{HolderId, Key, Priority, Status, TaskError};
-use tenure::{Cancel, Config, Error, InHand, Obstacle, StoreUrl, TaskOutcome, Tenure, Tie};
+use tenure::{Cancel, Config, Error, Obstacle, StoreUrl, TaskGuard, TaskOutcome, Tenure, Tie};
 
 /// Longer than any test should take: a guard against hanging, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -86,9 +86,9 @@ fn add(tenure: &Tenure, title: &str, section: Option<&str>) -> String {
     tenure.tasks().unwrap().add_task(&task).unwrap().id
 }
 
-fn in_hand(outcome: TaskOutcome) -> Box<InHand> {
+fn task_guard(outcome: TaskOutcome) -> Box<TaskGuard> {
     match outcome {
-        TaskOutcome::Started(in_hand) => in_hand,
+        TaskOutcome::Started(task_guard) => task_guard,
         TaskOutcome::Missed(obstacle) => panic!("missed: {obstacle:?}"),
         TaskOutcome::Deadlock(cycle) => panic!("{cycle}"),
         TaskOutcome::Cancelled => panic!("cancelled"),
@@ -102,9 +102,9 @@ fn missed(outcome: TaskOutcome) -> Obstacle {
     }
 }
 
-fn start(tenure: &Tenure, name: &str, id: &str) -> Box<InHand> {
+fn start(tenure: &Tenure, name: &str, id: &str) -> Box<TaskGuard> {
     let ask = tenure.ask_for_task().unwrap().named(name).unwrap();
-    in_hand(ask.start(id).unwrap())
+    task_guard(ask.start(id).unwrap())
 }
 
 fn done() -> Change {
@@ -120,10 +120,10 @@ fn a_runner_takes_the_tasks_of_a_section_one_after_another() {
     }
     for number in 0..3 {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let in_hand = in_hand(ask.next().unwrap());
-        assert_eq!(in_hand.task().title, format!("Task {number}"));
-        assert!(in_hand.section_token().is_some());
-        let changed = in_hand.finish(&done()).unwrap();
+        let task_guard = task_guard(ask.next().unwrap());
+        assert_eq!(task_guard.task().title, format!("Task {number}"));
+        assert!(task_guard.section_token().is_some());
+        let changed = task_guard.finish(&done()).unwrap();
         assert_eq!(changed.task.status, Status::Completed);
         assert_eq!(project.is_held(&format!("section:{section}")), number < 2);
     }
@@ -138,7 +138,7 @@ fn a_runner_without_a_name_takes_them_one_after_another_too() {
     }
     let ask = project.tenure.ask_for_task().unwrap();
     for _ in 0..3 {
-        in_hand(ask.next().unwrap()).finish(&done()).unwrap();
+        task_guard(ask.next().unwrap()).finish(&done()).unwrap();
     }
     assert!(!project.is_held(&format!("section:{section}")));
 }
@@ -153,7 +153,7 @@ fn a_task_that_is_dropped_is_given_back_with_its_section() {
     assert!(!project.is_held(&format!("section:{section}")));
     let other = project.other();
     let ask = other.ask_for_task().unwrap().named("b").unwrap();
-    let again = in_hand(ask.next().unwrap());
+    let again = task_guard(ask.next().unwrap());
     assert_eq!(again.task().id, one, "somebody else may take it");
 }
 
@@ -206,9 +206,11 @@ fn an_end_after_force_is_refused_and_gives_the_section_back() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
-    let in_hand = start(&project.tenure, "a", &one);
+    let task_guard = start(&project.tenure, "a", &one);
     project.force(&format!("task:{one}"));
-    let refused = in_hand.finish(&done()).map(|changed| changed.task.status);
+    let refused = task_guard
+        .finish(&done())
+        .map(|changed| changed.task.status);
     assert!(
         matches!(refused, Err(Error::Task(TaskError::Superseded { .. }))),
         "{refused:?}"
@@ -224,25 +226,27 @@ fn an_end_after_force_is_refused_and_gives_the_section_back() {
 fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
     let project = Project::new();
     let one = project.task("One", None);
-    let in_hand = start(&project.tenure, "a", &one);
-    assert!(in_hand.said_itself().unwrap().is_none());
+    let task_guard = start(&project.tenure, "a", &one);
+    assert!(task_guard.ended_by_token().unwrap().is_none());
     let store = project.tenure.tasks().unwrap();
-    let proof = Proof::Token(in_hand.token());
+    let proof = Proof::Token(task_guard.token());
     store.change(&one, &proof, &done()).unwrap();
-    assert!(in_hand.said_itself().unwrap().is_some());
-    drop(in_hand);
+    assert!(task_guard.ended_by_token().unwrap().is_some());
+    drop(task_guard);
 
     let two = project.task("Two", None);
-    let in_hand = start(&project.tenure, "a", &two);
+    let task_guard = start(&project.tenure, "a", &two);
     project.force(&format!("task:{two}"));
     let admin = Proof::Name(HolderId::parse("admin").unwrap());
     let skipped = Change::To(Status::Skipped);
     store.change(&two, &admin, &skipped).unwrap();
     assert!(
-        in_hand.said_itself().unwrap().is_none(),
+        task_guard.ended_by_token().unwrap().is_none(),
         "the admin did, not the runner"
     );
-    let refused = in_hand.finish(&done()).map(|changed| changed.task.status);
+    let refused = task_guard
+        .finish(&done())
+        .map(|changed| changed.task.status);
     assert!(
         matches!(refused, Err(Error::Task(TaskError::Superseded { .. }))),
         "{refused:?}"
@@ -256,9 +260,9 @@ fn both_leases_are_kept_alive_and_a_loss_of_either_is_told_once() {
     let one = project.task("One", Some(&section));
     for lost in ["task", "section"] {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let mut in_hand = in_hand(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
+        let mut task_guard = task_guard(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
         let told = Arc::new(AtomicUsize::new(0));
-        in_hand.keep_alive({
+        task_guard.keep_alive({
             let told = Arc::clone(&told);
             move || {
                 told.fetch_add(1, Ordering::SeqCst);
@@ -273,8 +277,8 @@ fn both_leases_are_kept_alive_and_a_loss_of_either_is_told_once() {
         let id = if lost == "task" { &one } else { &section };
         project.force(&format!("{lost}:{id}"));
         until("the loss is told", || told.load(Ordering::SeqCst) > 0);
-        assert!(in_hand.take_loss().is_some());
-        drop(in_hand);
+        assert!(task_guard.take_loss().is_some());
+        drop(task_guard);
         project.force(&format!("section:{section}"));
     }
 }
@@ -296,7 +300,7 @@ fn a_wait_for_any_task_ends_with_the_task_that_comes() {
     let added = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let ask = other.ask_for_task().unwrap().named("w").unwrap();
-            in_hand(ask.wait(LONG).next().unwrap()).task().id.clone()
+            task_guard(ask.wait(LONG).next().unwrap()).task().id.clone()
         });
         until("somebody waits", || project.waiters() == 1);
         let added = project.task("One", None);
@@ -338,7 +342,7 @@ fn a_wait_that_ends_without_a_task_leaves_nothing_behind_unless_it_is_to() {
     let _ = missed(ask().keep_place().start(&two).unwrap());
     assert_eq!(project.waiters(), 1);
     holder.finish(&Change::GiveBack).unwrap();
-    let again = in_hand(ask().start(&two).unwrap());
+    let again = task_guard(ask().start(&two).unwrap());
     assert_eq!(again.task().id, two);
     assert_eq!(project.waiters(), 0);
 }
@@ -443,7 +447,7 @@ fn leases_that_live_by_themselves_outlive_the_object() {
     );
     let ask = |tenure: &Tenure, id: &str| {
         let ask = tenure.ask_for_task().unwrap().named("a").unwrap();
-        in_hand(ask.tied_to(Tie::Nothing).start(id).unwrap())
+        task_guard(ask.tied_to(Tie::Nothing).start(id).unwrap())
     };
     drop(ask(&project.tenure, &one));
     assert!(project.is_held(&format!("task:{one}")));
@@ -481,9 +485,9 @@ fn runners_of_one_process_share_tasks_as_those_of_many_do() {
                             .next()
                             .unwrap()
                         {
-                            TaskOutcome::Started(in_hand) => {
-                                given.push(in_hand.task().id.clone());
-                                in_hand.finish(&done()).unwrap();
+                            TaskOutcome::Started(task_guard) => {
+                                given.push(task_guard.task().id.clone());
+                                task_guard.finish(&done()).unwrap();
                             }
                             _ => return given,
                         }

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use tenure::file::Options;
-use tenure::file::ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
+use tenure::ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
 use tenure::{Config, Outcome, Tenure};
 
 use crate::Line;
@@ -39,7 +39,7 @@ pub(crate) fn measure() -> Vec<Line> {
 }
 
 fn ledger(dir: &Path) -> Ledger {
-    Ledger::init(dir, Dialect::Seed, Options::default()).unwrap()
+    Ledger::init(dir, Dialect::Documented, Options::default()).unwrap()
 }
 
 /// A ledger with so many events, as somebody else would have written them.

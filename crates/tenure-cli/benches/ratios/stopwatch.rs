@@ -8,7 +8,7 @@ use tenure::host::HostClock;
 /// Now, on the clock that all processes of this machine share.
 pub(crate) fn now() -> Duration {
     thread_local!(static CLOCK: HostClock = HostClock::new());
-    CLOCK.with(|clock| clock.now().since_boot)
+    CLOCK.with(|clock| clock.now().ticks)
 }
 
 /// How long it takes.

@@ -109,7 +109,7 @@ fn prepare(path: &Path, size: &Size) -> Tenure {
     tenure
 }
 
-fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::InHand {
+fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::TaskGuard {
     let ask = tenure
         .ask_for_task()
         .unwrap()
@@ -120,7 +120,7 @@ fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::InHand {
         None => ask.next(),
     };
     match outcome.unwrap() {
-        TaskOutcome::Started(in_hand) => *in_hand,
+        TaskOutcome::Started(task_guard) => *task_guard,
         _ => panic!("there is a task"),
     }
 }

@@ -21,7 +21,7 @@ Running it again changes nothing.")]
         #[arg(value_name = "DIR")]
         folder: Option<PathBuf>,
         /// How its files are called and which events it knows
-        #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectArg::Seed)]
+        #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectArg::Documented)]
         dialect: DialectArg,
     },
     /// Append events; prints their numbers
@@ -133,7 +133,7 @@ impl Ledger {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum DialectArg {
     /// As it is documented: event-000001.json, lock_acquired
-    Seed,
+    Documented,
     /// As the af tool has it: 000001.json, nodes_claimed
     Af,
 }

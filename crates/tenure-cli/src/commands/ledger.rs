@@ -7,10 +7,10 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tenure::file::ledger::{
+use tenure::host::HostClock;
+use tenure::ledger::{
     Appended, BadEvent, Broken, Dialect, Ledger, MAX_EVENT, NewEvent, Standing, Verified,
 };
-use tenure::host::HostClock;
 use tenure::{Project, duration};
 
 use crate::answer::{Answer, Failure};
@@ -99,7 +99,7 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
     };
     let new = !root.join("ledger").is_dir();
     let dialect = match dialect {
-        DialectArg::Seed => Dialect::Seed,
+        DialectArg::Documented => Dialect::Documented,
         DialectArg::Af => Dialect::Af,
     };
     let ledger = Ledger::init(&root, dialect, options()?)?;
@@ -109,7 +109,7 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
             ledger.path().display(),
             words::quoted(&root.display().to_string()),
             match dialect {
-                Dialect::Seed => "note",
+                Dialect::Documented => "note",
                 Dialect::Af => "proof_initialized",
             }
         )

@@ -44,7 +44,7 @@ pub(crate) fn run_holding(
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
-    let tied = match Tied::spawn(&mut command, tenure.store().heirloom(), lent) {
+    let tied = match Tied::spawn(&mut command, tenure.store().inherited_fd(), lent) {
         Ok(tied) => tied,
         Err(error) => {
             let failure = program.not_started(error);

@@ -120,7 +120,7 @@ impl<'a, S: Story> Show<'a, S> {
 
     /// How long the wait has lasted.
     pub(crate) fn elapsed(&self) -> Duration {
-        let now = self.clock.now().since_boot;
+        let now = self.clock.now().ticks;
         self.began
             .map_or(Duration::ZERO, |began| now.saturating_sub(began))
     }
@@ -128,7 +128,7 @@ impl<'a, S: Story> Show<'a, S> {
     pub(super) fn update(&mut self, progress: &Progress<'_>) {
         let now = self.clock.now();
         if self.began.is_none() {
-            self.began = Some(now.since_boot.saturating_sub(progress.elapsed));
+            self.began = Some(now.ticks.saturating_sub(progress.elapsed));
             self.next_line = REMIND;
             self.begin(&now, progress);
         } else if progress.elapsed >= self.next_line && self.bar.is_none() {

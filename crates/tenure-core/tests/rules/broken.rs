@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
-    BootId, Claim, Doubt, Evidence, Lease, Liveness, Moment, Patience, Presence, Priority, Reason,
+    Claim, Doubt, Epoch, Evidence, Lease, Liveness, Moment, Patience, Presence, Priority, Reason,
     Waiter,
 };
 
@@ -135,7 +135,7 @@ fn taking_over_from_the_living_is_caught() {
 #[test]
 fn believing_the_wall_clock_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| lease.expires.boot = BootId::unknown());
+        let view = as_if(view, |lease, _| lease.expires.epoch = Epoch::unknown());
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[OneHolder, UnknownStands, FourEnds, Progress]);
@@ -144,7 +144,7 @@ fn believing_the_wall_clock_is_caught() {
 #[test]
 fn believing_the_boot_clock_of_another_boot_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| lease.expires.boot = now.boot.clone());
+        let view = as_if(view, |lease, _| lease.expires.epoch = now.epoch.clone());
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[UnknownStands, Progress, FourEnds]);
@@ -156,13 +156,13 @@ fn giving_a_token_again_is_caught() {
         Decision::Grant {
             reason,
             ended,
-            seat,
+            claim_ticket,
             ..
         } => Decision::Grant {
             token: view.newest.max(tenure_core::Token(1)),
             reason,
             ended,
-            seat,
+            claim_ticket,
         },
         other => other,
     });
@@ -172,9 +172,12 @@ fn giving_a_token_again_is_caught() {
 #[test]
 fn a_new_token_for_the_same_holding_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Extend { token, seat } => Decision::Extend {
+        Decision::Extend {
+            token,
+            claim_ticket,
+        } => Decision::Extend {
             token: token.next(),
-            seat,
+            claim_ticket,
         },
         other => other,
     });
@@ -187,12 +190,12 @@ fn proving_it_by(evidence: Option<Evidence>, decision: Decision) -> Decision {
             token,
             reason,
             ended: Some((lease, _)),
-            seat,
+            claim_ticket,
         } => Decision::Grant {
             token,
             reason,
             ended: evidence.map(|evidence| (lease, evidence)),
-            seat,
+            claim_ticket,
         },
         other => other,
     }
@@ -219,9 +222,12 @@ fn never_taking_over_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Grant {
             ended: Some(_),
-            seat,
+            claim_ticket,
             ..
-        } => Decision::Wait { seat, ahead: 0 },
+        } => Decision::Wait {
+            claim_ticket,
+            ahead: 0,
+        },
         other => other,
     });
     assert_caught(rules, &[Progress]);
@@ -230,11 +236,11 @@ fn never_taking_over_is_caught() {
 #[test]
 fn giving_a_free_key_to_whoever_comes_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Wait { seat, .. } if view.lease.is_none() => Decision::Grant {
+        Decision::Wait { claim_ticket, .. } if view.lease.is_none() => Decision::Grant {
             token: view.newest.next(),
             reason: Reason::AcquiredNew,
             ended: None,
-            seat,
+            claim_ticket,
         },
         other => other,
     });
@@ -247,7 +253,7 @@ fn a_try_that_jumps_the_queue_is_caught() {
         let mut view = view.clone();
         if claim.patience == Patience::Try {
             view.queue
-                .retain(|waiter| waiter.holder.life() == claim.asker.life());
+                .retain(|waiter| waiter.holder.liveness_lock() == claim.asker.liveness_lock());
         }
         decide::acquire(now, &view, claim)
     });
@@ -280,10 +286,10 @@ fn sitting_down_on_a_taken_seat_is_caught() {
 fn not_giving_a_place_back_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Wait {
-            seat: Seat::Resumed(_),
+            claim_ticket: ClaimTicket::Resumed(_),
             ahead,
         } => Decision::Wait {
-            seat: Seat::New,
+            claim_ticket: ClaimTicket::New,
             ahead,
         },
         other => other,
@@ -294,7 +300,7 @@ fn not_giving_a_place_back_is_caught() {
 #[test]
 fn giving_a_place_back_after_a_reboot_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.boot = now.boot.clone());
+        let view = lined_up(view, |waiter| waiter.epoch = now.epoch.clone());
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[Fairness, Progress]);
@@ -304,7 +310,7 @@ fn giving_a_place_back_after_a_reboot_is_caught() {
 fn a_waiter_that_counts_by_its_latest_priority_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let view = lined_up(view, |waiter| {
-            if waiter.holder.life() == claim.asker.life() {
+            if waiter.holder.liveness_lock() == claim.asker.liveness_lock() {
                 waiter.priority = claim.priority;
             }
         });
@@ -316,7 +322,7 @@ fn a_waiter_that_counts_by_its_latest_priority_is_caught() {
 #[test]
 fn priority_that_does_not_age_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.arrived = now.since_boot);
+        let view = lined_up(view, |waiter| waiter.arrived = now.ticks);
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[Fairness, Progress]);
@@ -357,7 +363,7 @@ fn sharing_a_lease_with_a_second_process_of_the_name_is_caught() {
     let rules = acquiring(|now, view, claim| match &view.lease {
         Some((lease, _)) if claim.named && lease.holder.id == claim.holder.id => Decision::Extend {
             token: lease.token,
-            seat: Seat::New,
+            claim_ticket: ClaimTicket::New,
         },
         _ => decide::acquire(now, view, claim),
     });
@@ -370,7 +376,7 @@ fn sharing_a_lease_with_a_second_asking_of_the_process_is_caught() {
         Some((lease, Liveness::Running)) if lease.holder.binding == claim.holder.binding => {
             Decision::Extend {
                 token: lease.token,
-                seat: Seat::New,
+                claim_ticket: ClaimTicket::New,
             }
         }
         _ => decide::acquire(now, view, claim),

@@ -37,7 +37,7 @@ impl Asked {
     /// Whether the claim shows which process asks: one that only tries, for a lease that does not
     /// end with it, needs no life and has no seat.
     pub(crate) fn shows_its_life(&self) -> bool {
-        self.patient || matches!(self.tie, Tie::Life(_))
+        self.patient || matches!(self.tie, Tie::LivenessLock(_))
     }
 }
 
@@ -102,7 +102,7 @@ impl Tenancy {
     }
 
     pub(crate) fn orphaned(&self, world: &World) -> bool {
-        matches!(self.tie, Tie::Life(run) if world.boot_of(run) == world.boot && world.fate(run) == Fate::Orphaned)
+        matches!(self.tie, Tie::LivenessLock(run) if world.boot_of(run) == world.boot && world.fate(run) == Fate::Orphaned)
     }
 
     pub(crate) fn dead(&self, world: &World) -> bool {
@@ -156,9 +156,13 @@ impl Tenancy {
                         && !self.orphaned(world)
                         && expired_at.as_millisecond() == on_the_wall
                 }
-                Evidence::LifeLockFree { pid } => {
-                    matches!(self.tie, Tie::Life(_)) && this_boot && tied(*pid) && self.dead(world)
+                Evidence::LivenessLockFree { pid } => {
+                    matches!(self.tie, Tie::LivenessLock(_))
+                        && this_boot
+                        && tied(*pid)
+                        && self.dead(world)
                 }
+                Evidence::SessionEnded { .. } => false,
                 Evidence::ProcessGone { pid } => {
                     matches!(self.tie, Tie::Process(_))
                         && this_boot

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::queue::TURN_LAPSE;
 use tenure_core::{
-    BootId, Claim, Doubt, Evidence, Grant, Holder, HolderId, Lease, LifeId, Liveness, Moment,
+    Claim, Doubt, Epoch, Evidence, Grant, Holder, HolderId, Lease, Liveness, LivenessId, Moment,
     Patience, Presence, Reason, Ticket, Token, Waiter,
 };
 
@@ -52,20 +52,20 @@ pub(crate) enum Answer {
         lease: Lease,
         reason: Reason,
         ended: Option<(Lease, Evidence)>,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     },
     Extended {
         lease: Lease,
         /// The token as the decision has it.
         token: Token,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     },
     /// Busy, and it tried only.
-    Refused { seat: Seat },
+    Refused { claim_ticket: ClaimTicket },
     /// Busy, with a ticket.
     Queued {
         ticket: Ticket,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
         ahead: usize,
     },
     /// Busy, and waiting would never end.
@@ -87,7 +87,7 @@ pub(crate) struct Machine {
     rules: Rules,
     records: [Record; 2],
     newest: Token,
-    newest_in: BootId,
+    newest_in: Epoch,
     tickets: u64,
 }
 
@@ -97,7 +97,7 @@ impl Machine {
             rules,
             records: Default::default(),
             newest: Token(0),
-            newest_in: BootId::unknown(),
+            newest_in: Epoch::unknown(),
             tickets: 0,
         }
     }
@@ -125,7 +125,7 @@ impl Machine {
         });
         let mut queue = record.queue.clone();
         settle(world, &now, &mut queue, asker);
-        let newest = if self.newest_in.differs(&now.boot) {
+        let newest = if self.newest_in.differs(&now.epoch) {
             Token(self.newest.0 + JUMP)
         } else {
             self.newest
@@ -143,7 +143,7 @@ impl Machine {
         world: &World,
         key: usize,
         claim: &Claim,
-        us: Option<&LifeId>,
+        us: Option<&LivenessId>,
     ) -> Answer {
         let now = world.moment();
         let asker = Asker {
@@ -156,9 +156,9 @@ impl Machine {
                 token,
                 reason,
                 ended,
-                seat,
+                claim_ticket,
             } => {
-                self.drop_ticket(key, seat);
+                self.drop_ticket(key, claim_ticket);
                 let lease = Lease {
                     key: claim.key.clone(),
                     holder: claim.holder.clone(),
@@ -169,29 +169,39 @@ impl Machine {
                     ttl: claim.ttl,
                 };
                 self.newest = token;
-                self.newest_in = now.boot;
+                self.newest_in = now.epoch;
                 self.put(key, lease.clone());
                 Answer::Granted {
                     lease,
                     reason,
                     ended,
-                    seat,
+                    claim_ticket,
                 }
             }
-            Decision::Extend { token, seat } => {
-                self.drop_ticket(key, seat);
+            Decision::Extend {
+                token,
+                claim_ticket,
+            } => {
+                self.drop_ticket(key, claim_ticket);
                 match self.extend(&now, key, Some(&claim.holder), claim.ttl) {
-                    Some(lease) => Answer::Extended { lease, token, seat },
+                    Some(lease) => Answer::Extended {
+                        lease,
+                        token,
+                        claim_ticket,
+                    },
                     None => Answer::Nonsense,
                 }
             }
             Decision::WaitForSelf => Answer::WouldWaitForItself,
-            Decision::Wait { seat, .. } if claim.patience == Patience::Try => {
-                Answer::Refused { seat }
+            Decision::Wait { claim_ticket, .. } if claim.patience == Patience::Try => {
+                Answer::Refused { claim_ticket }
             }
-            Decision::Wait { seat, ahead } => Answer::Queued {
-                ticket: self.take_ticket(&now, key, claim, &view, seat),
-                seat,
+            Decision::Wait {
+                claim_ticket,
+                ahead,
+            } => Answer::Queued {
+                ticket: self.take_ticket(&now, key, claim, &view, claim_ticket),
+                claim_ticket,
                 ahead,
             },
         }
@@ -221,10 +231,10 @@ impl Machine {
         Some(lease)
     }
 
-    fn drop_ticket(&mut self, key: usize, seat: Seat) {
+    fn drop_ticket(&mut self, key: usize, claim_ticket: ClaimTicket) {
         self.records[key]
             .queue
-            .retain(|waiter| Some(waiter.ticket) != seat.ticket());
+            .retain(|waiter| Some(waiter.ticket) != claim_ticket.ticket());
     }
 
     fn take_ticket(
@@ -233,17 +243,17 @@ impl Machine {
         key: usize,
         claim: &Claim,
         view: &View,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     ) -> Ticket {
         let holder = Holder {
             binding: claim.asker.clone(),
             ..claim.holder.clone()
         };
         let queue = &mut self.records[key].queue;
-        if let Some(ticket) = seat.ticket() {
+        if let Some(ticket) = claim_ticket.ticket() {
             for waiter in queue.iter_mut().filter(|waiter| waiter.ticket == ticket) {
-                waiter.seen = now.since_boot;
-                if matches!(seat, Seat::Resumed(_)) {
+                waiter.seen = now.ticks;
+                if matches!(claim_ticket, ClaimTicket::Resumed(_)) {
                     waiter.holder = holder.clone();
                     waiter.priority = claim.priority;
                 }
@@ -259,8 +269,8 @@ impl Machine {
             named: claim.named,
             priority: claim.priority,
             arrived: (self.rules.arrival)(now, &view.queue),
-            seen: now.since_boot,
-            boot: now.boot.clone(),
+            seen: now.ticks,
+            epoch: now.epoch.clone(),
             presence: Presence::Away,
         });
         ticket
@@ -289,7 +299,7 @@ impl Machine {
     }
 
     pub(crate) fn leave(&mut self, key: usize, ticket: Ticket) {
-        self.drop_ticket(key, Seat::Own(ticket));
+        self.drop_ticket(key, ClaimTicket::Own(ticket));
     }
 
     /// Makes a waiter one that was not heard for too long.
@@ -335,14 +345,14 @@ impl Machine {
 #[derive(Default)]
 struct Asker<'a> {
     /// Its own life needs no probing.
-    life: Option<&'a LifeId>,
+    life: Option<&'a LivenessId>,
     /// A place of that name may have been left behind.
     name: Option<&'a HolderId>,
 }
 
 impl Asker<'_> {
     fn is(&self, holder: &Holder) -> bool {
-        self.life.is_some() && holder.life() == self.life
+        self.life.is_some() && holder.liveness_lock() == self.life
     }
 }
 

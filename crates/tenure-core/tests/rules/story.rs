@@ -175,7 +175,7 @@ impl Story {
         let by = self.world.acting(slot);
         let tie = match wish {
             Wish::Nothing => Tie::Nothing,
-            Wish::Itself => Tie::Life(by),
+            Wish::Itself => Tie::LivenessLock(by),
             Wish::Process(of) => Tie::Process(self.world.acting(of)),
         };
         let newest = self.grants.len().saturating_sub(1);
@@ -198,7 +198,7 @@ impl Story {
         if asked.shows_its_life() {
             self.world.begin_life(asked.by);
         }
-        let us = self.world.life(asked.by);
+        let us = self.world.liveness_lock(asked.by);
         let claim = claim(&self.world, &asked);
         let answer = self
             .machine
@@ -290,7 +290,7 @@ impl Story {
 fn claim(world: &World, asked: &Asked) -> Claim {
     let binding = world.binding(asked.tie);
     let asker = if asked.patient {
-        world.binding(Tie::Life(asked.by))
+        world.binding(Tie::LivenessLock(asked.by))
     } else {
         binding.clone()
     };

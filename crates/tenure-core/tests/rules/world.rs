@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tenure_core::{Binding, BootId, Doubt, Evidence, LifeId, Liveness, Moment, Process};
+use tenure_core::{Binding, Doubt, Epoch, Evidence, Liveness, LivenessId, Moment, Process};
 
 /// What the wall clock shows when a story begins.
 const BEGINNING: i64 = 1_800_000_000_000;
@@ -50,14 +50,14 @@ pub(crate) enum Fate {
 pub(crate) enum Tie {
     Nothing,
     Process(Run),
-    Life(Run),
+    LivenessLock(Run),
 }
 
 impl Tie {
     pub(crate) fn run(self) -> Option<Run> {
         match self {
             Self::Nothing => None,
-            Self::Process(run) | Self::Life(run) => Some(run),
+            Self::Process(run) | Self::LivenessLock(run) => Some(run),
         }
     }
 }
@@ -96,8 +96,8 @@ impl World {
     pub(crate) fn moment(&self) -> Moment {
         Moment {
             wall: Timestamp::from_millisecond(self.wall()).unwrap(),
-            since_boot: self.uptime(),
-            boot: BootId(boot_name(self.boot)),
+            ticks: self.uptime(),
+            epoch: Epoch(boot_name(self.boot)),
         }
     }
 
@@ -205,7 +205,7 @@ impl World {
     }
 
     /// The life lock of a process, if it has one.
-    pub(crate) fn life(&self, run: Run) -> Option<LifeId> {
+    pub(crate) fn liveness_lock(&self, run: Run) -> Option<LivenessId> {
         self.runs[run.0].begun.then(|| life_name(run))
     }
 
@@ -214,7 +214,7 @@ impl World {
         Process {
             pid: pid(run),
             started: u64::from(pid(run)) * 10,
-            boot: BootId(if remote {
+            boot: Epoch(if remote {
                 "elsewhere".into()
             } else {
                 boot_name(self.runs[run.0].boot)
@@ -230,8 +230,8 @@ impl World {
             Tie::Process(run) => Binding::Process {
                 process: self.process(run),
             },
-            Tie::Life(run) => Binding::Life {
-                life: life_name(run),
+            Tie::LivenessLock(run) => Binding::LivenessLock {
+                lock: life_name(run),
                 process: self.process(run),
             },
         }
@@ -254,12 +254,12 @@ impl World {
                 found: boot_name(self.boot),
             });
         }
-        match (facts.fate, binding.life()) {
+        match (facts.fate, binding.liveness_lock()) {
             (Fate::Running | Fate::Remote, _) => Liveness::Running,
             (Fate::Hidden, Some(_)) => Liveness::Unverifiable(Doubt::Unreadable),
             (Fate::Hidden, None) => Liveness::Unverifiable(Doubt::OtherNamespace),
             (Fate::Orphaned, Some(_)) => Liveness::Orphaned,
-            (Fate::Gone, Some(_)) => Liveness::Gone(Evidence::LifeLockFree { pid }),
+            (Fate::Gone, Some(_)) => Liveness::Gone(Evidence::LivenessLockFree { pid }),
             (Fate::Orphaned | Fate::Gone, None) if pid % 2 == 0 => {
                 Liveness::Gone(Evidence::ProcessGone { pid })
             }
@@ -280,6 +280,6 @@ pub(crate) fn boot_name(boot: u32) -> String {
     format!("boot-{boot}")
 }
 
-fn life_name(run: Run) -> LifeId {
-    LifeId(format!("life-{}", run.0))
+fn life_name(run: Run) -> LivenessId {
+    LivenessId(format!("life-{}", run.0))
 }

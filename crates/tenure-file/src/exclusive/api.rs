@@ -6,7 +6,7 @@ use std::path::Path;
 use tenure_core::{HolderId, Key, Liveness, Reap, Store, StoreError, Verdict};
 
 use super::{ExclusiveStore, seed_rules};
-use crate::store::Options;
+use tenure_host::files::Options;
 
 /// How often to look again when something else stands there each time.
 const TRIES: usize = 16;

@@ -12,10 +12,10 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize as Readable, Serialize};
-use tenure_core::{Binding, BootId, Clock, Lease, LifeId, Process, Token};
+use tenure_core::{Binding, Clock, Epoch, Lease, LivenessId, Process, Token};
 use tenure_host::{HostClock, identity};
 
-use crate::rfc3339;
+use tenure_host::files::rfc3339;
 
 /// The first second of the year 2: what is before is Go's zero time, and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
@@ -33,7 +33,7 @@ const YEAR_TWO: i64 = -62_104_060_800;
 /// let read = ExclusiveLock::parse(lock.to_json().as_bytes()).unwrap();
 /// assert_eq!(read, lock);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExclusiveLock {
     /// The name of the tool that holds it.
     pub holder: String,
@@ -52,7 +52,7 @@ pub struct ExclusiveLock {
 }
 
 /// What tenure adds: which process it is, whoever has its pid by now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Readable)]
+#[derive(Debug, Clone, PartialEq, Serialize, Readable)]
 pub struct Extra {
     /// The fencing number, if a store granted it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -60,12 +60,12 @@ pub struct Extra {
     /// When the process started, in ticks since boot.
     pub started: u64,
     /// The boot it runs in.
-    pub boot: BootId,
+    pub boot: Epoch,
     /// Its pid namespace.
     pub namespace: String,
     /// Its life lock, in `live/` of the side folder.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub life: Option<LifeId>,
+    pub life: Option<LivenessId>,
 }
 
 /// A value that a lock can't have, in the order in which they are looked for.
@@ -136,7 +136,7 @@ impl ExclusiveLock {
                 started: process.started,
                 boot: process.boot.clone(),
                 namespace: process.namespace.clone(),
-                life: lease.holder.life().cloned(),
+                life: lease.holder.liveness_lock().cloned(),
             }),
         })
     }
@@ -185,7 +185,7 @@ impl ExclusiveLock {
             host: self.hostname.clone(),
         };
         Some(match extra.life {
-            Some(life) => Binding::Life { life, process },
+            Some(lock) => Binding::LivenessLock { lock, process },
             None => Binding::Process { process },
         })
     }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tenure_core::{Binding, BootId, Holder, HolderId, Lease, LifeId, Process, Token};
+use tenure_core::{Binding, Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
 
 use crate::outsider::written;
 
@@ -115,7 +115,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 /// What tenure adds in the file `tenure`: one line of JSON. A lock that has it is tenure's, whatever
 /// somebody writes into the other files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Extra {
     holder: HolderId,
     token: Token,
@@ -126,11 +126,11 @@ pub(super) struct Extra {
     pid: u32,
     /// When the process started, in ticks since boot.
     started: u64,
-    boot: BootId,
+    boot: Epoch,
     namespace: String,
     /// Its life lock, in `live/` of the side folder.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    life: Option<LifeId>,
+    life: Option<LivenessId>,
 }
 
 impl Extra {
@@ -147,7 +147,7 @@ impl Extra {
             started: process.started,
             boot: process.boot,
             namespace: process.namespace,
-            life: lease.holder.life().cloned(),
+            life: lease.holder.liveness_lock().cloned(),
         })
     }
 
@@ -182,7 +182,7 @@ impl Extra {
             host: self.host,
             command: self.command,
             binding: match self.life {
-                Some(life) => Binding::Life { life, process },
+                Some(lock) => Binding::LivenessLock { lock, process },
                 None => Binding::Process { process },
             },
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use rusqlite::params;
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::task::{
     self, Change, Changed, Permission, Proof, Runner, Standing, Started, Starting,
 };
@@ -99,11 +99,12 @@ impl Write<'_> {
                             waiter.ticket == ticket && waiter.presence == Presence::Here
                         })
                     };
-                if let (Seat::Own(ticket), _) = decide::place(self.now(), &other.view, &other.claim)
+                if let (ClaimTicket::Own(ticket), _) =
+                    decide::place(self.now(), &other.view, &other.claim)
                     && here(ticket)
                 {
                     let key = other.claim.key.clone();
-                    self.step_aside(&key, ticket, |write| write.park_ticket(ticket))?;
+                    self.withdraw(&key, ticket, |write| write.park_ticket(ticket))?;
                 }
             }
         }
@@ -136,10 +137,10 @@ impl Write<'_> {
             } = self.need(runner, key)?;
             let given = match (&decision, &view.lease) {
                 // What else the runner does in this section must not suffer from this.
-                (Decision::Extend { seat, .. }, Some((lease, _)))
+                (Decision::Extend { claim_ticket, .. }, Some((lease, _)))
                     if matches!(claim.key.kind(), KeyKind::Section(_)) =>
                 {
-                    self.drop_ticket(*seat)?;
+                    self.drop_ticket(*claim_ticket)?;
                     Some((self.prolong(lease, &claim)?, Reason::AlreadyOwned))
                 }
                 _ => self.give(&claim, &view, &decision)?,
@@ -188,9 +189,9 @@ impl Write<'_> {
     fn leave_queue(&mut self, runner: &Runner, key: Key, places: Places) -> Result<(), Failure> {
         let claim = runner.claim(key);
         let view = self.read(&claim.key, Some(&claim.holder.id))?;
-        if let (Seat::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
-            self.step_aside(&claim.key, ticket, |write| match places {
-                Places::Leave => write.drop_ticket(Seat::Own(ticket)),
+        if let (ClaimTicket::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
+            self.withdraw(&claim.key, ticket, |write| match places {
+                Places::Leave => write.drop_ticket(ClaimTicket::Own(ticket)),
                 Places::Keep => write.park_ticket(ticket),
             })?;
         }

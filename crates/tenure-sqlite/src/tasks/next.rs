@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Row, params};
 use tenure_core::cycle::Step;
-use tenure_core::decide::{self, Decision, Seat, View};
+use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
 use tenure_core::{
     Cycle, Holder, Key, Lease, Patience, Place, Presence, Reason, Task, Verdict, Waiter,
@@ -21,8 +21,8 @@ use super::bad_id;
 use super::flow::{Needed, any_task};
 use super::rows::by_id;
 use crate::claims::Room;
+use crate::lock_tables::instant;
 use crate::rows::time;
-use crate::seed_tables::instant;
 use crate::write::{Failure, Write};
 
 /// How many ready tasks are walked in order before the sections are looked at instead.
@@ -95,7 +95,7 @@ impl Write<'_> {
         self.call_back_the_due()?;
         let claim = runner.claim(any_task()?);
         let view = self.read(&claim.key, Some(&claim.holder.id))?;
-        let (seat, ahead) = decide::place(self.now(), &view, &claim);
+        let (claim_ticket, ahead) = decide::place(self.now(), &view, &claim);
         let mut search = Search {
             runner,
             ahead,
@@ -110,12 +110,12 @@ impl Write<'_> {
             if self.lacks_room(room)? {
                 return Ok(None);
             }
-            self.drop_ticket(seat)?;
+            self.drop_ticket(claim_ticket)?;
             // There may be one for the next as well, and it has to look anew whom to watch.
             let behind: Vec<Waiter> = view
                 .queue
                 .into_iter()
-                .filter(|waiter| Some(waiter.ticket) != seat.ticket())
+                .filter(|waiter| Some(waiter.ticket) != claim_ticket.ticket())
                 .collect();
             self.ring_next(&behind);
             let started = self.begin(&found, runner)?;
@@ -126,18 +126,18 @@ impl Write<'_> {
         if runner.patience == Patience::Queue
             && let Some(cycle) = search.own_cycle()
         {
-            self.drop_ticket(seat)?;
+            self.drop_ticket(claim_ticket)?;
             return Ok(Some(Sought::Deadlock(cycle)));
         }
         let mut place = None;
         let mut rank = None;
         if runner.patience == Patience::Queue {
-            let (ticket, at) = self.sit_down(&claim, &view, seat, grace)?;
+            let (ticket, at) = self.queue_up(&claim, &view, claim_ticket, grace)?;
             rank = Some(at);
             place = Some(Place {
                 ticket,
                 ahead,
-                resumed: matches!(seat, Seat::Resumed(_)),
+                resumed: matches!(claim_ticket, ClaimTicket::Resumed(_)),
             });
         }
         let mut busy = self.busy(&view, place, rank);

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
 
+use crate::lock_tables::instant;
 use crate::rows::{bad, number, unsigned};
-use crate::seed_tables::instant;
 
 /// Selects tasks `t` with their section `s`, with the columns in the order that [`task`] reads
 /// them.

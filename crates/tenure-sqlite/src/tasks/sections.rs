@@ -25,7 +25,7 @@ impl Write<'_> {
         let Some((lease, _)) = &view.lease else {
             return Ok(None);
         };
-        if lease.holder.life().is_some() || decide::reap(self.now(), view).is_some() {
+        if lease.holder.liveness_lock().is_some() || decide::reap(self.now(), view).is_some() {
             return Ok(None);
         }
         let sql =
@@ -54,7 +54,7 @@ impl Write<'_> {
             Evidence::TimeRanOut { expired_at } => {
                 let mut lease = lease.clone();
                 lease.expires.wall = expired_at;
-                lease.expires.since_boot = Duration::ZERO;
+                lease.expires.ticks = Duration::ZERO;
                 (lease, Liveness::Unverifiable(Doubt::Detached))
             }
             other => (lease.clone(), Liveness::Gone(other)),
@@ -86,7 +86,8 @@ impl Write<'_> {
         let Some((lease, _)) = self.read(&key, None)?.lease else {
             return Ok(());
         };
-        let same = lease.holder.id == task.holder.id && lease.holder.life() == task.holder.life();
+        let same = lease.holder.id == task.holder.id
+            && lease.holder.liveness_lock() == task.holder.liveness_lock();
         let left = lease.expires.remaining(self.now()).unwrap_or_default();
         if same && left < task.ttl && lease.token != Token::NONE {
             let holder = lease.holder.clone();
@@ -104,7 +105,8 @@ impl Write<'_> {
     ) -> Result<Option<Key>, Failure> {
         let same = |lease: &Lease| {
             lease.holder.id == holder.id
-                && (lease.holder.life() == holder.life() || lease.holder.life().is_none())
+                && (lease.holder.liveness_lock() == holder.liveness_lock()
+                    || lease.holder.liveness_lock().is_none())
         };
         self.leave_section_if(task, &holder.id, change, same)
     }
@@ -116,7 +118,7 @@ impl Write<'_> {
         by: &HolderId,
         change: &Change,
     ) -> Result<Option<Key>, Failure> {
-        let same = |lease: &Lease| lease.holder.id == *by && lease.holder.life().is_none();
+        let same = |lease: &Lease| lease.holder.id == *by && lease.holder.liveness_lock().is_none();
         self.leave_section_if(task, by, change, same)
     }
 
@@ -198,7 +200,7 @@ impl Write<'_> {
             let view = self.read(&key, None)?;
             if let Some((lease, _)) = view.lease
                 && lease.holder.id == holder.id
-                && lease.holder.life() == holder.life()
+                && lease.holder.liveness_lock() == holder.liveness_lock()
                 && !self.works_in(&section, &holder.id)?
             {
                 self.set_free(&lease)?;

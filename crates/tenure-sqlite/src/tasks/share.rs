@@ -9,8 +9,8 @@ use tenure_core::task::{
 };
 use tenure_core::{Status, TaskError};
 
+use crate::lock_tables::instant;
 use crate::rows::{bad, time, unsigned};
-use crate::seed_tables::instant;
 use crate::write::{Failure, Write};
 
 /// All that is shared.

@@ -121,7 +121,13 @@ impl World {
 
 /// Ends the process that has this store open, as far as others can tell: its life stopped.
 pub fn die(world: &World, store: SqliteStore) {
-    let life = store.this_process().unwrap().life().unwrap().0.clone();
+    let life = store
+        .this_process()
+        .unwrap()
+        .liveness_lock()
+        .unwrap()
+        .0
+        .clone();
     drop(store);
     let left = world.dir.path().join("tenure.db-live").join(life);
     rustix::fs::mknodat(

@@ -107,8 +107,8 @@ impl<'a> Renewer<'a> {
         match self.store.renew(&self.lease.grant(), self.ask.ttl).unwrap() {
             Renewed::Extended(_) => self.asked = asked,
             Renewed::Lost(by) => {
-                let now = self.clock.now().since_boot;
-                let since = now.saturating_sub(self.asked.since_boot);
+                let now = self.clock.now().ticks;
+                let since = now.saturating_sub(self.asked.ticks);
                 if since < self.ask.ttl {
                     run.fail(&format!(
                         "a lease of {:?} was taken away {since:?} after it was renewed; now {by:?}",

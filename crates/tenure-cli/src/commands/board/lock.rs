@@ -65,8 +65,8 @@ impl Locked {
         let mut signals = Signals::catch().map_err(broken)?;
         let mut show = Show::new(global, tenure.clock(), KeyStory { key: KEY });
         let (outcome, signal) =
-            waiting::watched(&tenure, &mut signals, &mut show, |cancel, onlooker| {
-                ask.acquire_watched(cancel, onlooker)
+            waiting::watched(&tenure, &mut signals, &mut show, |cancel, observer| {
+                ask.acquire_watched(cancel, observer)
             })?;
         show.done(matches!(outcome, Outcome::Granted(_)));
         match outcome {

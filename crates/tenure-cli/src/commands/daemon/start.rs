@@ -134,7 +134,7 @@ fn command(project: &Project) -> Command {
 /// Waits until it says that it runs, or until it ends.
 fn await_ready(mut child: Child, mut said: File) -> Result<(), Failure> {
     let clock = HostClock::new();
-    let since = clock.now().since_boot;
+    let since = clock.now().ticks;
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
     let ready = |text: &[u8]| {
@@ -142,7 +142,7 @@ fn await_ready(mut child: Child, mut said: File) -> Result<(), Failure> {
             .any(|line| line == READY.as_bytes())
     };
     loop {
-        let left = PATIENCE.saturating_sub(clock.now().since_boot.saturating_sub(since));
+        let left = PATIENCE.saturating_sub(clock.now().ticks.saturating_sub(since));
         if left.is_zero() {
             // Ours, and not waited for: no other process can have its pid.
             let _ = child.kill();

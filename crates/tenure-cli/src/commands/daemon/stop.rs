@@ -43,8 +43,8 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
         return Err(none_runs());
     };
     let clock = HostClock::new();
-    let since = clock.now().since_boot;
-    let passed = || clock.now().since_boot.saturating_sub(since);
+    let since = clock.now().ticks;
+    let passed = || clock.now().ticks.saturating_sub(since);
     let mut said = Duration::ZERO;
     loop {
         let left = wait.saturating_sub(passed());

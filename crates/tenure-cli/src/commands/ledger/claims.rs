@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::core::{Key, Reap, Reason, Released, Renewed, Verdict};
-use tenure::file::ledger::{LedgerStore, MAX_TIMEOUT, MIN_TIMEOUT, NodeId};
+use tenure::ledger::{LedgerStore, MAX_TIMEOUT, MIN_TIMEOUT, NodeId};
 use tenure::{Project, Tenure, Tie, duration};
 
 use super::folder;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tenure::core::Clock;
-use tenure::file::ledger::{Ledger, NodeId, Recorded};
 use tenure::host::HostClock;
+use tenure::ledger::{Ledger, NodeId, Recorded};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

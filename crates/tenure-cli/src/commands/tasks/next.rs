@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Shortage, TaskQuery};
 use tenure::core::{Key, KeyKind, Moment, Reason, Status};
-use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
+use tenure::{Obstacle, Progress, TaskGuard, TaskOutcome, Tenure, Tie};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -40,13 +40,13 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let mut signals = Signals::catch().map_err(broken)?;
     let mut show = Show::new(global, tenure.clock(), NextStory { tenure: &tenure });
     let (outcome, signal) =
-        waiting::watched(&tenure, &mut signals, &mut show, |cancel, onlooker| {
-            ask.next_watched(cancel, onlooker)
+        waiting::watched(&tenure, &mut signals, &mut show, |cancel, observer| {
+            ask.next_watched(cancel, observer)
         })?;
     show.done(matches!(outcome, TaskOutcome::Started(_)));
     match outcome {
-        TaskOutcome::Started(in_hand) if signal.is_some() => {
-            in_hand.finish(&tenure::core::task::Change::GiveBack)?;
+        TaskOutcome::Started(task_guard) if signal.is_some() => {
+            task_guard.finish(&tenure::core::task::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
                 "a task",
@@ -55,7 +55,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
                 "gave it back",
             ))
         }
-        TaskOutcome::Started(in_hand) => Ok(taken(global, &tenure, *in_hand)),
+        TaskOutcome::Started(task_guard) => Ok(taken(global, &tenure, *task_guard)),
         TaskOutcome::Missed(obstacle) => Err(none(global, &tenure, &obstacle)?),
         TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
         TaskOutcome::Cancelled => {
@@ -66,26 +66,29 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     }
 }
 
-fn taken(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
+fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
-    let lease = in_hand.lease();
+    let lease = task_guard.lease();
     let until = words::time(lease.expires.shown(&now));
-    let mut data = words::task_json(in_hand.task());
+    let mut data = words::task_json(task_guard.task());
     if let Value::Object(fields) = &mut data {
         fields.insert("token".into(), json!(lease.token));
-        fields.insert("reason".into(), json!(in_hand.reason().map(Reason::word)));
+        fields.insert(
+            "reason".into(),
+            json!(task_guard.reason().map(Reason::word)),
+        );
         fields.insert("expiresAt".into(), json!(until));
     }
     let text = if global.quiet {
-        in_hand.task().id.clone()
+        task_guard.task().id.clone()
     } else {
-        let mut lines = describe(&now, in_hand.task());
+        let mut lines = describe(&now, task_guard.task());
         lines.push(line("Token", &lease.token.to_string()));
         lines.push(line("Expires", &until));
         lines.join("\n")
     };
-    let undo = undo(tenure, &in_hand);
-    in_hand.leave_standing();
+    let undo = undo(tenure, &task_guard);
+    task_guard.leave_standing();
     Answer::new(data, text).or_undo(undo)
 }
 

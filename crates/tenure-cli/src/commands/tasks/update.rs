@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Change, Edit, Proof};
 use tenure::core::{KeyKind, Lease, Moment, Reason, Status, Task, Token};
-use tenure::{InHand, Obstacle, Progress, TaskOutcome, Tenure, Tie};
+use tenure::{Obstacle, Progress, TaskGuard, TaskOutcome, Tenure, Tie};
 
 use super::ids;
 use crate::answer::{Answer, Failure, remark};
@@ -146,20 +146,20 @@ fn begin(
     let mut signals = Signals::catch().map_err(broken)?;
     let mut show = Show::new(global, tenure.clock(), TaskStory { tenure, task });
     let (outcome, signal) =
-        waiting::watched(tenure, &mut signals, &mut show, |cancel, onlooker| {
-            ask.start_watched(&task.id, cancel, onlooker)
+        waiting::watched(tenure, &mut signals, &mut show, |cancel, observer| {
+            ask.start_watched(&task.id, cancel, observer)
         })?;
     show.done(matches!(outcome, TaskOutcome::Started(_)) && signal.is_none());
     let what = format!("task \"{}\"", task.title);
     match outcome {
-        TaskOutcome::Started(in_hand) if signal.is_some() => {
+        TaskOutcome::Started(task_guard) if signal.is_some() => {
             let signal = signal.unwrap_or(SIGINT);
-            put_back(*in_hand)?;
+            put_back(*task_guard)?;
             Err(waiting::interrupted(&what, &show, signal, "gave it back"))
         }
-        TaskOutcome::Started(in_hand) if is_done_meanwhile(task, &in_hand) => {
-            let was = in_hand.was();
-            put_back(*in_hand)?;
+        TaskOutcome::Started(task_guard) if is_done_meanwhile(task, &task_guard) => {
+            let was = task_guard.was();
+            put_back(*task_guard)?;
             let message = format!(
                 "{what} was set to {was} while we waited for its section: it was not begun again\n  \
                  look for another with tenure tasks next, or begin it all the same by asking again"
@@ -167,12 +167,12 @@ fn begin(
             let details = json!({ "taskId": task.id, "status": was });
             Err(Failure::new(Exit::NotFound, "TASK_DONE", message).details(details))
         }
-        TaskOutcome::Started(in_hand) => {
-            if in_hand.was() != task.status && !in_hand.was().is_open() {
-                let note = format!("it was set to {} while we waited", in_hand.was());
+        TaskOutcome::Started(task_guard) => {
+            if task_guard.was() != task.status && !task_guard.was().is_open() {
+                let note = format!("it was set to {} while we waited", task_guard.was());
                 remark(global, &note);
             }
-            Ok(begun(global, tenure, *in_hand))
+            Ok(begun(global, tenure, *task_guard))
         }
         TaskOutcome::Missed(obstacle) => Err(missed(global, tenure, task, &obstacle)),
         TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
@@ -186,15 +186,15 @@ fn begin(
 
 /// Whether somebody else has done what was still to be done when we asked. A task that somebody
 /// was at when we asked is another matter: to wait for that was to want it afterwards.
-fn is_done_meanwhile(asked: &Task, in_hand: &InHand) -> bool {
+fn is_done_meanwhile(asked: &Task, task_guard: &TaskGuard) -> bool {
     let done = [Status::Review, Status::Completed, Status::Skipped];
-    asked.status == Status::Pending && done.contains(&in_hand.was())
+    asked.status == Status::Pending && done.contains(&task_guard.was())
 }
 
 /// Makes a task what it was before it was begun.
-fn put_back(in_hand: InHand) -> Result<(), Failure> {
-    let change = put_back_to(in_hand.was());
-    in_hand.finish(&change)?;
+fn put_back(task_guard: TaskGuard) -> Result<(), Failure> {
+    let change = put_back_to(task_guard.was());
+    task_guard.finish(&change)?;
     Ok(())
 }
 
@@ -205,22 +205,25 @@ fn put_back_to(was: Status) -> Change {
     }
 }
 
-fn begun(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
+fn begun(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
-    let lease = in_hand.lease();
-    let mut data = words::task_json(in_hand.task());
+    let lease = task_guard.lease();
+    let mut data = words::task_json(task_guard.task());
     if let Value::Object(fields) = &mut data {
-        fields.insert("was".into(), json!(in_hand.was()));
+        fields.insert("was".into(), json!(task_guard.was()));
         fields.insert("token".into(), json!(lease.token));
-        fields.insert("reason".into(), json!(in_hand.reason().map(Reason::word)));
+        fields.insert(
+            "reason".into(),
+            json!(task_guard.reason().map(Reason::word)),
+        );
         fields.insert(
             "expiresAt".into(),
             json!(words::time(lease.expires.shown(&now))),
         );
     }
-    let (task, reason) = (in_hand.task().clone(), in_hand.reason());
-    let undo = undo(tenure, &in_hand);
-    in_hand.leave_standing();
+    let (task, reason) = (task_guard.task().clone(), task_guard.reason());
+    let undo = undo(tenure, &task_guard);
+    task_guard.leave_standing();
     let answer = begun_text(global, &task, data);
     if reason == Some(Reason::AlreadyOwned) {
         return answer;
@@ -229,9 +232,12 @@ fn begun(global: &Global, tenure: &Tenure, in_hand: InHand) -> Answer {
 }
 
 /// What to do if nobody gets to hear that a task was begun: it would be held for nothing.
-pub(super) fn undo(tenure: &Tenure, in_hand: &InHand) -> impl FnOnce() + use<> {
-    let (id, proof) = (in_hand.task().id.clone(), Proof::Token(in_hand.token()));
-    let change = put_back_to(in_hand.was());
+pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + use<> {
+    let (id, proof) = (
+        task_guard.task().id.clone(),
+        Proof::Token(task_guard.token()),
+    );
+    let change = put_back_to(task_guard.was());
     let tasks = tenure.tasks().ok().cloned();
     move || {
         if let Some(tasks) = tasks {

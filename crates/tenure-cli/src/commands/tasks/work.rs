@@ -16,7 +16,7 @@ use tenure::ask::made_up_name;
 use tenure::core::task::{Change, Changed};
 use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
-use tenure::{AnyTask, Ask, InHand, Loss, TaskOutcome, Tenure};
+use tenure::{AnyTask, Ask, Loss, TaskGuard, TaskOutcome, Tenure};
 
 use super::next::{NextStory, none};
 use crate::answer::{Answer, Failure, complain, remark};
@@ -77,7 +77,7 @@ enum Then {
 }
 
 enum Next {
-    Task(Box<InHand>),
+    Task(Box<TaskGuard>),
     None(Failure),
     Interrupted(Failure),
 }
@@ -97,16 +97,16 @@ impl<'a> Runner<'a> {
     fn work(&mut self) -> Result<Answer, Failure> {
         let mut ask = self.ask()?;
         loop {
-            let in_hand = match self.next(&ask)? {
-                Next::Task(in_hand) => in_hand,
+            let task_guard = match self.next(&ask)? {
+                Next::Task(task_guard) => task_guard,
                 Next::None(failure) => return self.end(&failure),
                 Next::Interrupted(failure) => {
                     self.tell();
                     return Err(failure.details(self.tally()));
                 }
             };
-            let id = in_hand.task().id.clone();
-            match self.run(*in_hand)? {
+            let id = task_guard.task().id.clone();
+            match self.run(*task_guard)? {
                 Then::Next => {}
                 Then::LeaveIt => ask = ask.leave_to_others(&id),
                 Then::Stop(failure) => {
@@ -149,7 +149,7 @@ impl<'a> Runner<'a> {
             self.tenure,
             &mut self.signals,
             &mut show,
-            |cancel, onlooker| ask.next_watched(cancel, onlooker),
+            |cancel, observer| ask.next_watched(cancel, observer),
         )?;
         show.done(matches!(outcome, TaskOutcome::Started(_)));
         let stop = |signal: Option<i32>, then: &str| {
@@ -157,11 +157,11 @@ impl<'a> Runner<'a> {
             Next::Interrupted(waiting::interrupted("a task", &show, signal, then))
         };
         Ok(match outcome {
-            TaskOutcome::Started(in_hand) if signal.is_some() => {
-                in_hand.finish(&Change::GiveBack)?;
+            TaskOutcome::Started(task_guard) if signal.is_some() => {
+                task_guard.finish(&Change::GiveBack)?;
                 stop(signal, "gave it back")
             }
-            TaskOutcome::Started(in_hand) => Next::Task(in_hand),
+            TaskOutcome::Started(task_guard) => Next::Task(task_guard),
             TaskOutcome::Missed(obstacle) => Next::None(none(self.global, self.tenure, &obstacle)?),
             TaskOutcome::Deadlock(cycle) => Next::None(waiting::deadlock("a task", &cycle)),
             TaskOutcome::Cancelled => {
@@ -173,16 +173,16 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs the command for one task.
-    fn run(&mut self, mut in_hand: InHand) -> Result<Then, Failure> {
-        let task = in_hand.task().clone();
-        self.holder = Some(in_hand.lease().holder.clone());
+    fn run(&mut self, mut task_guard: TaskGuard) -> Result<Then, Failure> {
+        let task = task_guard.task().clone();
+        self.holder = Some(task_guard.lease().holder.clone());
         remark(
             self.global,
             &format!("started \"{}\" ({})", task.title, words::short(&task.id)),
         );
         let mut command = self.program.command();
-        let section: Vec<Token> = in_hand.section_token().into_iter().collect();
-        let lease = in_hand.lease();
+        let section: Vec<Token> = task_guard.section_token().into_iter().collect();
+        let lease = task_guard.lease();
         command
             .envs(context::environment(
                 self.global,
@@ -194,7 +194,7 @@ impl<'a> Runner<'a> {
             .env("TENURE_TASK_ID", &task.id)
             .env("TENURE_TASK_TITLE", &task.title)
             .env("TENURE_TASK_ATTEMPT", (task.attempts + 1).to_string())
-            .stdin(Stdio::from(as_input(&in_hand).map_err(broken)?));
+            .stdin(Stdio::from(as_input(&task_guard).map_err(broken)?));
         if self.global.json {
             // What is on our own output is the answer alone.
             let stderr = std::io::stderr().as_fd().try_clone_to_owned();
@@ -204,11 +204,11 @@ impl<'a> Runner<'a> {
         let terminal = Terminal::find();
         let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
         let lent = lent.as_ref().map(Terminal::as_fd);
-        let tied = match Tied::spawn(&mut command, self.tenure.store().heirloom(), lent) {
+        let tied = match Tied::spawn(&mut command, self.tenure.store().inherited_fd(), lent) {
             Ok(tied) => tied,
             Err(error) => {
                 let failure = self.program.not_started(error);
-                in_hand.finish(&Change::GiveBack)?;
+                task_guard.finish(&Change::GiveBack)?;
                 return Ok(Then::Stop(failure));
             }
         };
@@ -217,7 +217,7 @@ impl<'a> Runner<'a> {
         let lost = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| broken(error.into()))?;
         let tell = Arc::new(lost.try_clone().map_err(broken)?);
         let keep_alive = || {
-            in_hand.keep_alive(move || {
+            task_guard.keep_alive(move || {
                 let _ = rustix::io::write(&*tell, &1u64.to_ne_bytes());
             });
         };
@@ -227,13 +227,13 @@ impl<'a> Runner<'a> {
         // What it left behind ends with it: the next to work on this must be alone.
         drop(tied);
         let last_line = tail.and_then(Tail::last_line);
-        self.finish(in_hand, &task, ended, last_line)
+        self.finish(task_guard, &task, ended, last_line)
     }
 
     /// Writes down what became of a task.
     fn finish(
         &mut self,
-        mut in_hand: InHand,
+        mut task_guard: TaskGuard,
         task: &Task,
         ended: Ended,
         last_line: Option<String>,
@@ -259,17 +259,17 @@ impl<'a> Runner<'a> {
             }
         };
         let now = self.tenure.tasks()?.find_task(&task.id)?;
-        if now.token == in_hand.token() && now.status == Status::Pending && !ended.lost {
+        if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
             // Its own command put it back, and would again.
-            in_hand.leave_standing();
+            task_guard.leave_standing();
             self.note(&now, &Change::GiveBack, &error);
             then = Then::LeaveIt;
-        } else if let Some(said) = in_hand.said_itself()? {
-            in_hand.leave_standing();
+        } else if let Some(said) = task_guard.ended_by_token()? {
+            task_guard.leave_standing();
             self.note(&said, &Change::To(said.status), &error);
         } else {
-            let loss = in_hand.take_loss();
-            match in_hand.finish(&change) {
+            let loss = task_guard.take_loss();
+            match task_guard.finish(&change) {
                 // If the lease was lost when the command was done, nobody else was faster.
                 Ok(Changed { task, .. }) if !ended.lost => self.note(&task, &change, &error),
                 Ok(Changed { task, .. }) => {
@@ -411,10 +411,10 @@ impl<'a> Runner<'a> {
 }
 
 /// The task as JSON, to be read from the command's standard input.
-fn as_input(in_hand: &InHand) -> std::io::Result<File> {
-    let mut data = words::task_json(in_hand.task());
+fn as_input(task_guard: &TaskGuard) -> std::io::Result<File> {
+    let mut data = words::task_json(task_guard.task());
     if let Value::Object(fields) = &mut data {
-        fields.insert("token".into(), json!(in_hand.token()));
+        fields.insert("token".into(), json!(task_guard.token()));
     }
     let mut file = File::from(memfd_create("task", MemfdFlags::CLOEXEC)?);
     writeln!(file, "{data}")?;

@@ -1,6 +1,6 @@
 //! The judgement on the answer to a claim.
 
-use tenure_core::decide::Seat;
+use tenure_core::decide::ClaimTicket;
 use tenure_core::{Evidence, Lease, Reason, Ticket};
 
 use super::Oracle;
@@ -16,25 +16,31 @@ impl Oracle {
                 lease,
                 reason,
                 ended,
-                seat,
-            } => self.granted(world, asked, lease, *reason, ended.as_ref(), *seat),
-            Answer::Extended { token, seat, .. } => self.extended(world, asked, token.0, *seat),
-            Answer::Refused { seat } => {
+                claim_ticket,
+            } => self.granted(world, asked, lease, *reason, ended.as_ref(), *claim_ticket),
+            Answer::Extended {
+                token,
+                claim_ticket,
+                ..
+            } => self.extended(world, asked, token.0, *claim_ticket),
+            Answer::Refused { claim_ticket } => {
                 self.sight("a try is refused", true);
-                ensure(*seat == Seat::New, Guarantee::Fairness, || {
-                    format!("{asked:?} left a trace: {seat:?}")
-                })?;
+                ensure(
+                    *claim_ticket == ClaimTicket::New,
+                    Guarantee::Fairness,
+                    || format!("{asked:?} left a trace: {claim_ticket:?}"),
+                )?;
                 let own = self
                     .own_place(asked)
-                    .map(|place| Seat::Own(Ticket(place.ticket)));
-                let standing = self.standing(world, asked, own.unwrap_or(Seat::New));
+                    .map(|place| ClaimTicket::Own(Ticket(place.ticket)));
+                let standing = self.standing(world, asked, own.unwrap_or(ClaimTicket::New));
                 self.busy(world, asked, standing)
             }
             Answer::Queued {
                 ticket,
-                seat,
+                claim_ticket,
                 ahead,
-            } => self.queued(world, asked, ticket.0, *seat, *ahead),
+            } => self.queued(world, asked, ticket.0, *claim_ticket, *ahead),
             Answer::WouldWaitForItself => {
                 self.sight("a wait for itself is refused", true);
                 let held = self.accounts[asked.key].held();
@@ -58,32 +64,34 @@ impl Oracle {
 
     /// Where a claim stands with this seat. One's own keeps the priority that it was taken with;
     /// one that is given back has that of the claim it is given back to.
-    fn standing(&self, world: &World, asked: &Asked, seat: Seat) -> Standing {
+    fn standing(&self, world: &World, asked: &Asked, claim_ticket: ClaimTicket) -> Standing {
         let place = |ticket: Ticket| self.accounts[asked.key].place(ticket.0);
-        let (came, priority) = match seat {
-            Seat::Own(ticket) => place(ticket).map(|place| (place.came, place.priority)),
-            Seat::Resumed(ticket) => place(ticket).map(|place| (place.came, asked.priority)),
-            Seat::New => None,
+        let (came, priority) = match claim_ticket {
+            ClaimTicket::Own(ticket) => place(ticket).map(|place| (place.came, place.priority)),
+            ClaimTicket::Resumed(ticket) => place(ticket).map(|place| (place.came, asked.priority)),
+            ClaimTicket::New => None,
         }
         .unwrap_or((world.now, asked.priority));
         Standing {
             came,
             priority,
-            ticket: seat.ticket().map(|ticket| ticket.0),
+            ticket: claim_ticket.ticket().map(|ticket| ticket.0),
         }
     }
 
     /// Whether a seat is one that this claim may have.
-    fn seated(&mut self, world: &World, asked: &Asked, seat: Seat) -> Judgement {
+    fn seated(&mut self, world: &World, asked: &Asked, claim_ticket: ClaimTicket) -> Judgement {
         let own = self.own_place(asked);
         let account = &self.accounts[asked.key];
-        let place = seat.ticket().and_then(|ticket| account.place(ticket.0));
-        let resumed = matches!(seat, Seat::Resumed(_));
+        let place = claim_ticket
+            .ticket()
+            .and_then(|ticket| account.place(ticket.0));
+        let resumed = matches!(claim_ticket, ClaimTicket::Resumed(_));
         let left_behind = account.left_behind(world, asked);
-        let fine = match seat {
-            Seat::New => own.is_none() && left_behind.is_none(),
-            Seat::Own(ticket) => own.is_some_and(|own| own.ticket == ticket.0),
-            Seat::Resumed(_) => place.is_some_and(|place| {
+        let fine = match claim_ticket {
+            ClaimTicket::New => own.is_none() && left_behind.is_none(),
+            ClaimTicket::Own(ticket) => own.is_some_and(|own| own.ticket == ticket.0),
+            ClaimTicket::Resumed(_) => place.is_some_and(|place| {
                 asked.named
                     && place.named
                     && place.name == asked.name
@@ -93,7 +101,7 @@ impl Oracle {
             }),
         };
         let judgement = ensure(fine, Guarantee::Fairness, || {
-            format!("{asked:?} has {seat:?}, {place:?}, not {own:?} or {left_behind:?}")
+            format!("{asked:?} has {claim_ticket:?}, {place:?}, not {own:?} or {left_behind:?}")
         });
         self.sight("a place is resumed", resumed);
         judgement
@@ -106,7 +114,7 @@ impl Oracle {
         lease: &Lease,
         reason: Reason,
         ended: Option<&(Lease, Evidence)>,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
     ) -> Judgement {
         let held = self.accounts[asked.key].held().cloned();
         if let Some(held) = &held {
@@ -139,8 +147,8 @@ impl Oracle {
             Guarantee::TokensGrow,
             || format!("token {token} after {:?}", account.given),
         )?;
-        self.seated(world, asked, seat)?;
-        let standing = self.standing(world, asked, seat);
+        self.seated(world, asked, claim_ticket)?;
+        let standing = self.standing(world, asked, claim_ticket);
         self.not_passing_by(world, asked, standing)?;
         self.note_grant(world, asked, held.as_ref(), standing);
 
@@ -202,7 +210,13 @@ impl Oracle {
         })
     }
 
-    fn extended(&mut self, world: &World, asked: &Asked, token: u64, seat: Seat) -> Judgement {
+    fn extended(
+        &mut self,
+        world: &World,
+        asked: &Asked,
+        token: u64,
+        claim_ticket: ClaimTicket,
+    ) -> Judgement {
         let Some(held) = self.accounts[asked.key].held().cloned() else {
             return ensure(false, Guarantee::OneHolder, || "extended nothing".into());
         };
@@ -219,8 +233,8 @@ impl Oracle {
         ensure(!held.dead(world), Guarantee::FourEnds, || {
             format!("{asked:?} went on as if nobody had died: {held:?}")
         })?;
-        self.seated(world, asked, seat)?;
-        let standing = self.standing(world, asked, seat);
+        self.seated(world, asked, claim_ticket)?;
+        let standing = self.standing(world, asked, claim_ticket);
         if held.over(world) {
             self.not_passing_by(world, asked, standing)?;
         }
@@ -285,11 +299,11 @@ impl Oracle {
         world: &World,
         asked: &Asked,
         ticket: u64,
-        seat: Seat,
+        claim_ticket: ClaimTicket,
         ahead: usize,
     ) -> Judgement {
-        self.seated(world, asked, seat)?;
-        let standing = self.standing(world, asked, seat);
+        self.seated(world, asked, claim_ticket)?;
+        let standing = self.standing(world, asked, claim_ticket);
         self.busy(world, asked, standing)?;
         let first = self.accounts[asked.key].before(world, standing);
         ensure((ahead > 0) == first.is_some(), Guarantee::Fairness, || {
@@ -322,7 +336,7 @@ impl Oracle {
                 Ok(())
             }
             found => ensure(false, Guarantee::Fairness, || {
-                format!("{asked:?} got ticket {ticket} from {seat:?}: {found:?}")
+                format!("{asked:?} got ticket {ticket} from {claim_ticket:?}: {found:?}")
             }),
         }
     }

@@ -1,0 +1,147 @@
+//! The story of claims, told by the ledger itself.
+//!
+//! In the seed's dialect an event that takes a claim away carries the proof. The real tool's events can't:
+//! there the proof is a line in `endings` in the side folder, that names the event by number and
+//! digest, and is written before it.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::{
+    Event, EventKind, Evidence, HistoryQuery, HolderId, Key, Reason, StoreError, Token,
+};
+
+use crate::Ledger;
+use crate::replay::{Change, Deed, Replay};
+use tenure_host::files::fault::explain;
+
+#[derive(Serialize, Deserialize)]
+struct Ending {
+    seq: u64,
+    digest: u64,
+    evidence: Evidence,
+}
+
+impl Ledger {
+    /// Notes why an event that is about to be written takes a claim away.
+    pub(super) fn note_ending(
+        &self,
+        seq: u64,
+        digest: u64,
+        evidence: &Evidence,
+    ) -> Result<(), StoreError> {
+        let path = self.side.path().join("endings");
+        let ending = Ending {
+            seq,
+            digest,
+            evidence: evidence.clone(),
+        };
+        let write = || {
+            let mut line = serde_json::to_vec(&ending)?;
+            line.push(b'\n');
+            std::fs::File::options()
+                .append(true)
+                .create(true)
+                .open(&path)?
+                .write_all(&line)
+        };
+        write().map_err(|error| explain("written", &path, error))
+    }
+
+    fn endings(&self) -> HashMap<(u64, u64), Evidence> {
+        let bytes = std::fs::read(self.side.path().join("endings")).unwrap_or_default();
+        bytes
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice::<Ending>(line).ok())
+            .map(|ending| ((ending.seq, ending.digest), ending.evidence))
+            .collect()
+    }
+
+    /// What happened to claims, oldest first.
+    pub(super) fn past(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
+        let endings = self.endings();
+        let mut replay = Replay::default();
+        let mut events = Vec::new();
+        let mut id = 0;
+        // Nodes whose claim was taken away by the event just before.
+        let mut taken: HashSet<Key> = HashSet::new();
+        for event in self.events(1)? {
+            let event = event?;
+            let (_, at) = event.head();
+            let proof = endings.get(&(event.seq, event.digest()));
+            let changes = replay.apply(self.dialect, &event).unwrap_or_default();
+            let mut ended = HashSet::new();
+            let next = changes.iter().rfind(|change| change.what == Deed::Began);
+            let next = next.map(|change| change.claim.owner.clone());
+            for change in changes {
+                let Some((kind, evidence)) = told(&change, proof, next.as_deref()) else {
+                    continue;
+                };
+                let key = change.node.key().clone();
+                let reason = (kind == EventKind::Granted).then(|| match events.last() {
+                    Some(Event { kind, key: of, .. }) if taken.contains(&key) && *of == key => {
+                        match kind {
+                            EventKind::Dead => Reason::ClaimedDead,
+                            EventKind::Expired => Reason::ClaimedExpired,
+                            _ => Reason::AcquiredNew,
+                        }
+                    }
+                    _ => Reason::AcquiredNew,
+                });
+                if evidence.is_some() {
+                    ended.insert(key.clone());
+                    taken.insert(key.clone());
+                }
+                id += 1;
+                events.push(Event {
+                    id,
+                    at: at.unwrap_or(change.claim.heard),
+                    key,
+                    kind,
+                    token: Token(change.claim.token),
+                    holder: HolderId::parse(change.claim.owner.as_str())
+                        .unwrap_or_else(|_| HolderId::unreadable()),
+                    times: 1,
+                    reason: reason.map(|reason| reason.word().to_owned()),
+                    evidence,
+                });
+            }
+            taken = ended;
+        }
+        events.retain(|event| {
+            query.key.as_ref().is_none_or(|key| event.key == *key)
+                && query.since.is_none_or(|since| event.at >= since)
+        });
+        let too_many = events
+            .len()
+            .saturating_sub(query.limit.unwrap_or(usize::MAX));
+        Ok(events.split_off(too_many))
+    }
+}
+
+fn told(
+    change: &Change,
+    proof: Option<&Evidence>,
+    next: Option<&str>,
+) -> Option<(EventKind, Option<Evidence>)> {
+    let proven = |evidence: Evidence| (EventKind::of(&evidence), Some(evidence));
+    Some(match &change.what {
+        Deed::Began => (EventKind::Granted, None),
+        Deed::WentOn => (EventKind::Renewed, None),
+        Deed::Ended(evidence) => match evidence.as_ref().or(proof) {
+            Some(evidence) => proven(evidence.clone()),
+            None => (EventKind::Released, None),
+        },
+        Deed::RanOut => proven(Evidence::TimeRanOut {
+            expired_at: change.claim.expires,
+        }),
+        Deed::Overlapped => proven(Evidence::Forced {
+            by: next
+                .and_then(|next| HolderId::parse(next).ok())
+                .unwrap_or_else(HolderId::unreadable),
+            reason: Some("by claiming the node outside tenure".into()),
+        }),
+        Deed::Missed => return None,
+    })
+}

@@ -1,0 +1,66 @@
+//! Reading events: needs no lock, and never sees half of one.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use tenure_core::StoreError;
+
+use crate::Ledger;
+use crate::event::{MAX_EVENT, Recorded};
+use tenure_host::files::fault::explain;
+
+impl Ledger {
+    /// The event with this number, if there is one.
+    pub fn read(&self, seq: u64) -> Result<Option<Recorded>, StoreError> {
+        let path = self.numbers.path(seq);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(explain("read", &path, error)),
+        };
+        let mut bytes = Vec::with_capacity(512);
+        // One byte more tells that it is too large.
+        let limit = u64::try_from(MAX_EVENT)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| explain("read", &path, error))?;
+        Ok(Some(Recorded { seq, bytes }))
+    }
+
+    /// The events from this number on, in order, up to the newest. Numbers that are missing are
+    /// passed over.
+    pub fn events(&self, from: u64) -> Result<Events<'_>, StoreError> {
+        Ok(Events {
+            ledger: self,
+            next: from.max(1),
+            last: self.last()?,
+        })
+    }
+}
+
+/// See [`Ledger::events`].
+#[derive(Debug)]
+#[must_use]
+pub struct Events<'a> {
+    ledger: &'a Ledger,
+    next: u64,
+    last: u64,
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<Recorded, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.next <= self.last {
+            let seq = self.next;
+            self.next = seq.saturating_add(1);
+            match self.ledger.read(seq).transpose() {
+                None => {}
+                found => return found,
+            }
+        }
+        None
+    }
+}

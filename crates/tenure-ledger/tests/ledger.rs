@@ -1,0 +1,647 @@
+//! The event ledger: appends, what is left by a crash, what others write, and what is wrong with it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_core::{ErrorKind, Store};
+use tenure_ledger::{Appended, Broken, Dialect, Ledger, LedgerStore, NewEvent, Severity, What};
+use tenure_ledger::{Disk, Options};
+use tenure_testkit::Ask;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+fn options() -> Options {
+    Options {
+        disk: Disk::Crash,
+        ..Options::default()
+    }
+}
+
+impl Place {
+    fn new(dialect: Dialect) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Ledger::init(dir.path(), dialect, options()).unwrap();
+        Self { dir }
+    }
+
+    fn documented() -> Self {
+        Self::new(Dialect::Documented)
+    }
+
+    fn open(&self) -> Ledger {
+        Ledger::open(self.dir.path(), options()).unwrap()
+    }
+
+    fn store(&self) -> LedgerStore {
+        LedgerStore::open(self.dir.path(), options()).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn event(&self, seq: u64) -> PathBuf {
+        self.path("ledger")
+            .join(self.open().dialect().file_name(seq))
+    }
+
+    fn read(&self, seq: u64) -> Value {
+        serde_json::from_slice(&fs::read(self.event(seq)).unwrap()).unwrap()
+    }
+
+    fn side(&self, name: &str) -> PathBuf {
+        self.path(".ledger-tenure").join(name)
+    }
+
+    /// What is in the events' folder besides events.
+    fn litter(&self) -> Vec<String> {
+        fs::read_dir(self.path("ledger"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.strip_suffix(".json").is_none())
+            .collect()
+    }
+
+    fn findings(&self) -> Vec<(&'static str, Option<u64>, Severity)> {
+        let verified = self.open().verify().unwrap();
+        let all = verified.findings.iter();
+        all.map(|found| (found.code, found.event, found.severity))
+            .collect()
+    }
+}
+
+fn note() -> NewEvent {
+    NewEvent::parse(r#"{"type":"note"}"#).unwrap()
+}
+
+fn add(ledger: &Ledger) -> u64 {
+    match ledger.append(&note()).unwrap() {
+        Appended::Done { last, .. } => last,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_that_both_read_before_either_writes_are_one_winner() {
+    let place = Place::documented();
+    add(&place.open());
+    let (a, b) = (place.open(), place.open());
+    let (seen_by_a, seen_by_b) = (a.last().unwrap(), b.last().unwrap());
+    assert!(matches!(
+        a.append_if(seen_by_a, &note()).unwrap(),
+        Appended::Done { last: 2, .. }
+    ));
+    let second = b.append_if(seen_by_b, &note()).unwrap();
+    assert!(
+        matches!(
+            second,
+            Appended::Mismatch {
+                expected: 1,
+                found: 2
+            }
+        ),
+        "{second:?}"
+    );
+    assert_eq!(b.last().unwrap(), 2, "nothing was written");
+    assert!(place.litter().is_empty());
+}
+
+#[test]
+fn whatever_the_hint_says_the_next_number_is_the_next_number() {
+    let place = Place::documented();
+    let hint = place.side("last");
+    let mut next = 1;
+    for _ in 0..20 {
+        assert_eq!(add(&place.open()), next);
+        next += 1;
+    }
+    for lie in [
+        "",
+        "x",
+        "00000000000000000003\n",
+        "00000000000000009999\n",
+        "99",
+    ] {
+        fs::write(&hint, lie).unwrap();
+        assert_eq!(add(&place.open()), next, "{lie:?}");
+        next += 1;
+    }
+    fs::remove_dir_all(place.path(".ledger-tenure")).unwrap();
+    assert_eq!(add(&place.open()), next);
+}
+
+#[test]
+fn an_event_is_never_replaced_even_if_somebody_writes_without_the_lock() {
+    let place = Place::documented();
+    let ledger = place.open();
+    add(&ledger);
+    // This object knows that 1 is the newest.
+    fs::write(place.event(2), r#"{"type":"theirs"}"#).unwrap();
+    fs::write(place.event(4), r#"{"type":"theirs"}"#).unwrap();
+    assert_eq!(add(&ledger), 5, "not into the gap");
+    assert_eq!(add(&ledger), 6);
+    assert_eq!(place.read(2)["type"], "theirs");
+    assert_eq!(place.read(4)["type"], "theirs");
+}
+
+#[test]
+fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
+    use Severity::{Error, Note, Warning};
+    let place = Place::new(Dialect::Af);
+    let known = NewEvent::parse(r#"{"type":"proof_initialized"}"#).unwrap();
+    let ledger = place.open();
+    let _ = ledger.append(&known).unwrap();
+    for name in [
+        "3.json",
+        "+4.json",
+        "0000005.json",
+        "1.json",
+        "event-000009.json",
+        "x.txt",
+    ] {
+        fs::write(place.path("ledger").join(name), "{}").unwrap();
+    }
+    let again = place.open().append(&known).unwrap();
+    assert!(matches!(again, Appended::Done { last: 2, .. }), "{again:?}");
+    let found = place.findings();
+    for one in [
+        ("duplicate", Some(1), Error),
+        ("strange_name", Some(3), Error),
+        ("strange_name", Some(4), Error),
+        ("strange_name", Some(5), Error),
+        ("strange_name", None, Warning),
+        ("other_file", None, Note),
+    ] {
+        assert!(found.contains(&one), "{one:?} is not in {found:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_ledger_is_told_by_event() {
+    let place = Place::documented();
+    let write = |seq, text: &str| fs::write(place.event(seq), text).unwrap();
+    let claim = |node: &str, owner: &str, at: &str, until: &str| {
+        format!(
+            r#"{{"type":"lock_acquired","timestamp":"2026-01-01T00:{at}Z","node_id":"{node}","owner":"{owner}","expires_at":"2026-01-01T00:{until}Z"}}"#
+        )
+    };
+    write(1, &claim("1", "a", "00:00", "10:00"));
+    write(2, &claim("1", "b", "05:00", "20:00"));
+    write(3, r#"{"type":"late","timestamp":"2026-01-01T00:01:00Z"}"#);
+    write(6, "{");
+    write(
+        7,
+        &format!(r#"{{"type":"big","x":"{}"}}"#, "x".repeat(1 << 20)),
+    );
+    write(8, r#"{"type":"untimed"}"#);
+    fs::write(place.path("ledger/.event-abc.tmp"), "{").unwrap();
+    let found = place.findings();
+    for one in [
+        ("overlap", Some(2)),
+        ("time_went_back", Some(3)),
+        ("gap", Some(4)),
+        ("unreadable", Some(6)),
+        ("oversized", Some(7)),
+        ("no_time", Some(8)),
+        ("temporary", None),
+    ] {
+        assert!(
+            found.iter().any(|(code, event, _)| (*code, *event) == one),
+            "{one:?} is not in {found:?}"
+        );
+    }
+    let verified = place.open().verify().unwrap();
+    assert!(!verified.is_sound() && !verified.no_overlap());
+    let overlap = verified
+        .findings
+        .iter()
+        .find(|found| found.code == "overlap");
+    let words = overlap.unwrap().to_string();
+    for word in ["node 1", "a held it", "event 1", "00:10:00"] {
+        assert!(words.contains(word), "{words}");
+    }
+}
+
+#[test]
+fn nobody_claims_anything_on_half_of_the_story() {
+    for (text, words) in [(None, "missing"), (Some("{"), "no event")] {
+        let place = Place::documented();
+        let ledger = place.open();
+        for _ in 0..3 {
+            add(&ledger);
+        }
+        match text {
+            None => fs::remove_file(place.event(2)).unwrap(),
+            Some(text) => fs::write(place.event(2), text).unwrap(),
+        }
+        let store = place.store();
+        let ask = Ask::new(&"node:1".parse().unwrap(), "a");
+        let error = store.acquire(&ask.claim(&store)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged);
+        let said = error.to_string();
+        assert!(said.contains("event 2") && said.contains(words), "{said}");
+        assert!(said.contains("verify"), "{said}");
+    }
+}
+
+#[test]
+fn a_lock_of_a_tenure_that_was_killed_is_taken_over_even_if_a_power_cut_emptied_it() {
+    let place = Place::documented();
+    add(&place.open());
+    let mine = fs::read_dir(place.path(".ledger-tenure"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("lock.")
+        })
+        .unwrap();
+    // As it is when its writer is killed under it.
+    let lock = place.path("ledger/ledger.lock");
+    for content in [None, Some("")] {
+        fs::hard_link(&mine, &lock).unwrap();
+        if let Some(content) = content {
+            fs::write(&lock, content).unwrap();
+        }
+        add(&place.open());
+        assert!(!lock.exists());
+    }
+    // The side folder is lost: what the lock says of its process proves it.
+    let text = fs::read_to_string(&mine).unwrap();
+    let gone = text.replace(
+        &format!("\"pid\":{}", std::process::id()),
+        "\"pid\":2147483647",
+    );
+    assert_ne!(gone, text);
+    fs::write(&lock, gone).unwrap();
+    fs::remove_dir_all(place.path(".ledger-tenure")).unwrap();
+    assert_eq!(add(&place.open()), 4);
+    assert!(!lock.exists());
+}
+
+#[test]
+fn the_lock_is_the_protocols_and_says_who_has_it() {
+    let place = Place::documented();
+    let ledger = place.open().written_by("agent-7");
+    add(&ledger);
+    let mine = fs::read_dir(place.path(".ledger-tenure"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("lock.")
+        })
+        .unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&mine.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let text = fs::read_to_string(&mine).unwrap();
+    assert!(text.ends_with("}\n"), "{text}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["agent_id"], "agent-7");
+    assert_eq!(record["pid"], std::process::id());
+    assert!(record["acquired_at"].as_str().unwrap().ends_with('Z'));
+    assert!(record["tenure"]["started"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn what_is_not_proven_dead_stands_until_somebody_breaks_it() {
+    let place = Place::documented();
+    let lock = place.path("ledger/ledger.lock");
+    let live = format!(
+        r#"{{"agent_id":"other","acquired_at":"2020-01-01T00:00:00Z","pid":{},"hostname":"elsewhere"}}"#,
+        std::process::id()
+    );
+    for (text, what) in [
+        (Some(""), What::Empty),
+        (Some("{"), What::Malformed),
+        (
+            Some(r#"{"agent_id":"append-operation","acquired_at":"2020-01-01T00:00:00Z"}"#),
+            What::Record,
+        ),
+        (Some(live.as_str()), What::Record),
+        (None, What::Folder),
+    ] {
+        match text {
+            Some(text) => fs::write(&lock, text).unwrap(),
+            None => fs::create_dir(&lock).unwrap(),
+        }
+        let ledger = place.open();
+        let standing = ledger.locked_by().unwrap();
+        assert_eq!((standing.what, standing.dead), (what, false), "{text:?}");
+        let refused = ledger.break_lock("me", None, false).unwrap();
+        assert!(matches!(refused, Broken::Refused(_)), "{refused:?}");
+        let century = Some(Duration::from_secs(3_000_000_000));
+        let young = ledger.break_lock("me", century, true).unwrap();
+        assert!(matches!(young, Broken::Refused(_)), "{young:?}");
+        assert!(lock.symlink_metadata().is_ok());
+        let broken = ledger.break_lock("me", None, true).unwrap();
+        assert!(matches!(broken, Broken::Removed(_)), "{broken:?}");
+        let free = ledger.break_lock("me", None, true).unwrap();
+        assert!(matches!(free, Broken::NotHeld), "{free:?}");
+        add(&ledger);
+    }
+    let recorded = fs::read_to_string(place.side("history")).unwrap();
+    assert_eq!(recorded.matches("me broke the ledger lock").count(), 5);
+    fs::create_dir(&lock).unwrap();
+    fs::write(lock.join("precious"), "").unwrap();
+    assert!(place.open().break_lock("me", None, true).is_err());
+    assert!(lock.join("precious").exists());
+}
+
+#[test]
+fn another_programs_lock_is_waited_for_and_its_removal_wakes() {
+    let place = Place::documented();
+    let lock = place.path("ledger/ledger.lock");
+    fs::create_dir(&lock).unwrap();
+    let ledger = place.open();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| add(&ledger));
+        // It has the turn and waits: its event is written already.
+        tenure_testkit::limit::within_limit("a writer to wait", || {
+            place
+                .litter()
+                .iter()
+                .any(|name| name.starts_with(".event-tenure"))
+        });
+        assert!(!waits.is_finished());
+        fs::remove_dir(&lock).unwrap();
+        assert_eq!(waits.join().unwrap(), 1);
+    });
+    assert!(place.litter().is_empty());
+}
+
+/// A batch in which somebody was killed: so many of its three events were linked.
+fn cut_off(place: &Place, linked: u64) {
+    let digest = |bytes: &[u8]| tenure_host::files::digest(bytes);
+    let events: Vec<String> = (1..=3)
+        .map(|n| format!(r#"{{"type":"part","timestamp":"2026-01-01T00:00:00Z","n":{n}}}"#))
+        .collect();
+    let first = place.open().last().unwrap() + 1;
+    let names: Vec<String> = (1..=3)
+        .map(|n| format!(".event-tenure-gate-{n}.tmp"))
+        .collect();
+    for (name, text) in names.iter().zip(&events) {
+        fs::write(place.path("ledger").join(name), text).unwrap();
+    }
+    let batch = json!({
+        "first": first,
+        "files": names,
+        "digests": events.iter().map(|text| digest(text.as_bytes())).collect::<Vec<_>>(),
+    });
+    fs::create_dir_all(place.path(".ledger-tenure")).unwrap();
+    fs::write(place.side("batch"), batch.to_string()).unwrap();
+    for (seq, name) in (first..first + linked).zip(&names) {
+        fs::hard_link(place.path("ledger").join(name), place.event(seq)).unwrap();
+    }
+}
+
+#[test]
+fn a_batch_that_was_cut_off_is_completed_or_was_never_there() {
+    for (linked, then) in [(0, 2), (1, 5), (2, 5), (3, 5)] {
+        let place = Place::documented();
+        add(&place.open());
+        cut_off(&place, linked);
+        assert_eq!(add(&place.open()), then, "{linked} were linked");
+        let parts = (2..then)
+            .filter(|seq| place.read(*seq)["type"] == "part")
+            .count();
+        assert_eq!(parts, usize::try_from(then).unwrap() - 2);
+        assert!(place.litter().is_empty(), "{:?}", place.litter());
+        assert!(!place.side("batch").exists());
+    }
+}
+
+#[test]
+fn a_batch_whose_place_somebody_took_is_not_completed_elsewhere() {
+    let place = Place::documented();
+    cut_off(&place, 1);
+    fs::write(place.event(2), r#"{"type":"theirs"}"#).unwrap();
+    assert_eq!(add(&place.open()), 3);
+    assert_eq!(place.read(2)["type"], "theirs");
+    assert_eq!(place.read(3)["type"], "note");
+    let noted = fs::read_to_string(place.side("history")).unwrap();
+    assert!(noted.contains("cut off after event 1"), "{noted}");
+}
+
+#[test]
+fn a_batch_has_consecutive_numbers_or_none() {
+    let place = Place::documented();
+    let ledger = place.open();
+    let three = [note(), note(), note()];
+    let done = ledger.append_all(None, &three).unwrap();
+    assert!(
+        matches!(done, Appended::Done { first: 1, last: 3 }),
+        "{done:?}"
+    );
+    let late = ledger.append_all(Some(2), &three).unwrap();
+    assert!(matches!(
+        late,
+        Appended::Mismatch {
+            expected: 2,
+            found: 3
+        }
+    ));
+    assert_eq!(ledger.last().unwrap(), 3);
+    assert!(ledger.append_all(None, &[]).is_err());
+    assert!(place.litter().is_empty());
+}
+
+#[test]
+fn a_checkpoint_is_never_trusted_blindly() {
+    let place = Place::documented();
+    let store = place.store();
+    let key = "node:1".parse().unwrap();
+    for round in 0..40 {
+        let lease = Ask::new(&key, &format!("a{round}")).granted(&store);
+        let _ = store.release(&lease.grant()).unwrap();
+    }
+    let held = Ask::new(&"node:2".parse().unwrap(), "keeper")
+        .detached()
+        .granted(&store);
+    let owners = |place: &Place| {
+        let claims = place.store().claims().unwrap();
+        claims
+            .iter()
+            .map(|claim| claim.lease.holder.id.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(owners(&place), ["keeper"]);
+    // Somebody forges one that says otherwise, for an event that is there.
+    let forged = place.side("checkpoint.a");
+    assert!(forged.exists() || place.side("checkpoint.b").exists());
+    for half in ["checkpoint.a", "checkpoint.b"] {
+        let json = json!({
+            "format": 1, "dialect": "documented",
+            "replay": { "seq": 70, "digest": 1, "claims": { "9": {
+                "owner": "ghost", "token": 3, "digest": 3, "since": "2026-01-01T00:00:00Z",
+                "heard": "2026-01-01T00:00:00Z", "expires": "2036-01-01T00:00:00Z" } } },
+        })
+        .to_string();
+        let digest = tenure_host::files::digest(json.as_bytes());
+        let text = format!("999 {digest:016x} {}\n{json}", json.len());
+        fs::write(place.side(half), text).unwrap();
+    }
+    assert_eq!(
+        owners(&place),
+        ["keeper"],
+        "its hash is not that of event 70"
+    );
+    for half in ["checkpoint.a", "checkpoint.b"] {
+        fs::write(place.side(half), "torn").unwrap();
+    }
+    assert_eq!(owners(&place), ["keeper"]);
+    for half in ["checkpoint.a", "checkpoint.b"] {
+        fs::remove_file(place.side(half)).unwrap();
+    }
+    assert_eq!(owners(&place), ["keeper"]);
+    assert!(held.token.0 > 80);
+}
+
+/// A copy of what the real tool wrote.
+fn sample() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/af-proof");
+    fs::create_dir(dir.path().join("ledger")).unwrap();
+    fs::copy(from.join("meta.json"), dir.path().join("meta.json")).unwrap();
+    for entry in fs::read_dir(from.join("ledger")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(
+            entry.path(),
+            dir.path().join("ledger").join(entry.file_name()),
+        )
+        .unwrap();
+    }
+    Place { dir }
+}
+
+#[test]
+fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
+    let place = sample();
+    let ledger = place.open();
+    assert_eq!(ledger.dialect(), Dialect::Af);
+    assert_eq!(ledger.last().unwrap(), 5);
+    assert!(ledger.verify().unwrap().findings.is_empty());
+    let refused = ledger.append(&note()).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("note"), "{refused}");
+
+    let store = place.store();
+    // A claim on a node that is not there would make all of it unreadable to the real tool.
+    let nowhere = Ask::new(&"node:1.2".parse().unwrap(), "b").detached();
+    let refused = store.acquire(&nowhere.claim(&store)).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotFound);
+    assert_eq!(ledger.last().unwrap(), 5);
+    // And it knows no event for the end of a claim that is a file.
+    let file = place.path("locks/1.lock");
+    fs::create_dir_all(place.path("locks")).unwrap();
+    fs::write(&file, r#"{"node_id":"1","owner":"old","acquired_at":"2026-01-01T00:00:00Z","expires_at":"2026-01-01T00:05:00Z"}"#).unwrap();
+    let key = "node:1".parse().unwrap();
+    let lease = Ask::new(&key, "agent <b>").detached().granted(&store);
+    assert!(!file.exists());
+    let renewed = store
+        .renew(&lease.grant(), Duration::from_secs(60))
+        .unwrap();
+    assert!(matches!(renewed, tenure_core::Renewed::Extended(_)));
+    let _ = store.release(&lease.grant()).unwrap();
+    let brief = Ask::new(&key, "brief")
+        .ttl(Duration::from_millis(1))
+        .detached();
+    let _ = brief.granted(&store);
+    std::thread::sleep(Duration::from_millis(5));
+    let _ = Ask::new(&key, "next").detached().granted(&store);
+    let fields = |seq| {
+        let Value::Object(fields) = place.read(seq) else {
+            panic!()
+        };
+        fields.keys().cloned().collect::<Vec<_>>().join(" ")
+    };
+    let kinds: Vec<Value> = (6..=11)
+        .map(|seq| place.read(seq)["type"].clone())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "nodes_claimed",
+            "claim_refreshed",
+            "nodes_released",
+            "nodes_claimed",
+            "nodes_released",
+            "nodes_claimed"
+        ]
+    );
+    assert_eq!(fields(6), "type timestamp node_ids owner timeout");
+    assert_eq!(fields(7), "type timestamp node_id owner new_timeout");
+    assert_eq!(fields(8), "type timestamp node_ids");
+    let bytes = fs::read_to_string(place.event(6)).unwrap();
+    assert!(
+        bytes.contains(r"agent \u003cb\u003e") && !bytes.ends_with('\n'),
+        "{bytes}"
+    );
+    assert!(place.open().verify().unwrap().findings.is_empty());
+    let meta = fs::read_to_string(place.path("meta.json")).unwrap();
+    assert_eq!(meta.trim(), r#"{"version": "1.0"}"#, "it is not touched");
+}
+
+#[test]
+fn two_kinds_of_name_in_one_folder_are_refused() {
+    let place = sample();
+    fs::write(place.path("ledger/event-000001.json"), "{}").unwrap();
+    let error = Ledger::open(place.dir.path(), options())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("event-000001.json") && error.contains("000001.json"),
+        "{error}"
+    );
+    let other = Ledger::init(Place::documented().dir.path(), Dialect::Af, options());
+    assert!(
+        other
+            .unwrap_err()
+            .to_string()
+            .contains("dialect documented")
+    );
+}
+
+#[test]
+fn a_reader_sees_whole_events_only_and_needs_no_lock() {
+    let place = Place::documented();
+    fs::create_dir(place.path("ledger/ledger.lock")).unwrap();
+    let reader = place.open();
+    let mut follow = reader.follow(1).unwrap();
+    assert!(follow.next(Duration::ZERO).unwrap().is_none());
+    fs::remove_dir(place.path("ledger/ledger.lock")).unwrap();
+    let long = NewEvent::parse(&format!(
+        r#"{{"type":"long","x":"{}"}}"#,
+        "y".repeat(300_000)
+    ))
+    .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let writer = place.open();
+            for _ in 0..60 {
+                let _ = writer.append(&long).unwrap();
+            }
+        });
+        for seq in 1..=60 {
+            let event = follow.next(Duration::from_secs(60)).unwrap().unwrap();
+            assert_eq!(event.seq, seq);
+            assert_eq!(event.value().unwrap()["x"].as_str().unwrap().len(), 300_000);
+        }
+    });
+}

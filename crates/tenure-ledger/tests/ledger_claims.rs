@@ -1,0 +1,546 @@
+//! Claims beside other programs: files, the seed's own rule, reapers, clocks.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tenure_core::{
+    Acquired, Clock, EventKind, Grant, HistoryQuery, HolderId, Key, Reap, Reason, Released,
+    Renewed, Store, Token, Verdict,
+};
+use tenure_host::HostClock;
+use tenure_ledger::{Dialect, Ledger, LedgerStore};
+use tenure_ledger::{Disk, Options};
+use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
+
+fn options() -> Options {
+    Options {
+        disk: Disk::Crash,
+        ..Options::default()
+    }
+}
+
+fn open(dir: &Path) -> LedgerStore {
+    LedgerStore::of(Ledger::init(dir, Dialect::Documented, options()).unwrap())
+}
+
+fn key(node: &str) -> Key {
+    Key::parse(format!("node:{node}")).unwrap()
+}
+
+fn now() -> Timestamp {
+    HostClock::new().now().wall
+}
+
+fn file_claim(dir: &Path, name: &str, node: &str, owner: &str, expires: Timestamp) {
+    fs::create_dir_all(dir.join("locks")).unwrap();
+    let text = json!({
+        "node_id": node, "owner": owner,
+        "acquired_at": "2026-01-01T00:00:00.123456789Z", "expires_at": expires.to_string(),
+    });
+    fs::write(dir.join("locks").join(name), text.to_string()).unwrap();
+}
+
+fn events(dir: &Path) -> Vec<Value> {
+    (1..)
+        .map_while(|seq| fs::read(dir.join(format!("ledger/event-{seq:06}.json"))).ok())
+        .map(|bytes| serde_json::from_slice(&bytes).unwrap())
+        .collect()
+}
+
+/// The seed's pseudocode for lock state, to the letter. It shares nothing with what it judges.
+fn by_the_seed(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)> {
+    let mut locks: BTreeMap<String, (String, Timestamp)> = BTreeMap::new();
+    for event in events(dir) {
+        let text = |name: &str| event[name].as_str().unwrap().to_owned();
+        match event["type"].as_str().unwrap() {
+            "lock_acquired" => {
+                let expires = text("expires_at").parse().unwrap();
+                locks.insert(text("node_id"), (text("owner"), expires));
+            }
+            "lock_released" | "lock_reaped" => {
+                locks.remove(&text("node_id"));
+            }
+            _ => {}
+        }
+    }
+    locks.retain(|_, (_, expires)| *expires > now);
+    locks
+}
+
+fn by_tenure(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)> {
+    let claims = open(dir).claims().unwrap();
+    claims
+        .into_iter()
+        .map(|claim| {
+            let lease = claim.lease;
+            let who = lease.holder.id.to_string();
+            (claim.node.to_string(), (who, lease.expires.wall))
+        })
+        .filter(|(_, (_, expires))| *expires > now)
+        .collect()
+}
+
+/// Not a test: does this and that with some nodes until it is killed, or as told.
+#[test]
+fn worker() {
+    let Some(job) = process::job() else { return };
+    let mut words = job.splitn(4, ' ');
+    let (what, seed, times, dir) = (
+        words.next().unwrap(),
+        words.next().unwrap().parse().unwrap(),
+        words.next().unwrap().parse::<u64>().unwrap(),
+        words.next().unwrap(),
+    );
+    let store = open(Path::new(dir));
+    let mut chance = Chance::from_seed(seed);
+    process::report("ready");
+    match what {
+        "random" => at_random(&store, &mut chance, times),
+        "reap" => {
+            for line in std::io::stdin().lines() {
+                assert_eq!(line.unwrap(), "go");
+                let freed = store.reap(Reap::Free).unwrap().len();
+                process::report(&freed.to_string());
+            }
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn at_random(store: &LedgerStore, chance: &mut Chance, times: u64) {
+    let nodes = ["1", "1.1", "1.2", "1.10", "2.3.4", "3"];
+    let mut held: Vec<Grant> = Vec::new();
+    for _ in 0..times {
+        let key = key(nodes[chance.index(nodes.len())]);
+        let name = format!("agent-{}", chance.below(5));
+        match chance.below(10) {
+            0..5 => {
+                let mut ask = Ask::new(&key, &name);
+                if chance.one_in(2) {
+                    ask = ask.detached();
+                }
+                if chance.one_in(3) {
+                    ask = ask.ttl(Duration::from_millis(chance.below(30)));
+                }
+                if let Acquired::Granted { lease, .. } = ask.once(store) {
+                    held.push(lease.grant());
+                }
+            }
+            5..7 => {
+                if let Some(grant) = held.pop() {
+                    let _ = store.release(&grant).unwrap();
+                }
+            }
+            7 => {
+                if let Some(grant) = held.last() {
+                    let _ = store.renew(grant, Duration::from_millis(50)).unwrap();
+                }
+            }
+            8 => {
+                store.reap(Reap::Free).unwrap();
+            }
+            _ => {
+                let by = HolderId::parse("admin").unwrap();
+                let _ = store.force(&key, &by, None).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn thousands_of_random_deeds_under_sigkill_agree_with_the_seeds_own_rule() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    open(dir);
+    let mut chance = Chance::from_seed(Chance::seed());
+    let start = |seed: u64, times: u64| {
+        let job = format!("random {seed} {times} {}", dir.display());
+        Process::start("worker", &job)
+    };
+    let mut crew: Vec<Process> = (0..8).map(|_| start(chance.next(), 1_000_000)).collect();
+    let mut kills = 0;
+    while events(dir).len() < 4000 {
+        std::thread::sleep(chance.time(Duration::from_millis(60)));
+        let unlucky = chance.index(crew.len());
+        crew.swap_remove(unlucky).kill();
+        kills += 1;
+        crew.push(start(chance.next(), 1_000_000));
+    }
+    for mut process in crew {
+        process.kill();
+        kills += 1;
+    }
+    // The last one may have been killed inside a batch: the next to write ends it.
+    let last = Ask::new(&key("9"), "last").detached().granted(&open(dir));
+    let then = now();
+    assert_eq!(
+        by_tenure(dir, then),
+        by_the_seed(dir, then),
+        "{kills} kills"
+    );
+    let verified = open(dir).ledger().verify().unwrap();
+    assert!(
+        verified.findings.is_empty(),
+        "{:?}",
+        verified.findings.first()
+    );
+    assert!(verified.claims > 1000, "only {} claims", verified.claims);
+    let told = open(dir).history(&HistoryQuery::default()).unwrap();
+    let flaws = history::flaws(&told);
+    assert!(flaws.is_empty(), "{:?}", flaws.first());
+    assert!(kills > 20, "only {kills} kills");
+    assert!(last.token > Token(4000));
+}
+
+#[test]
+fn two_reapers_and_a_refresher_at_once_free_at_most_once_and_never_what_was_refreshed() {
+    const ROUNDS: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let mut chance = Chance::from_seed(Chance::seed());
+    let start = || Process::start("worker", &format!("reap 1 0 {}", dir.display()));
+    let mut reapers = [start(), start()];
+    for reaper in &reapers {
+        assert_eq!(reaper.report(), "ready");
+    }
+    let node = key("1.2");
+    let (mut refreshed, mut reaped) = (0, 0);
+    for round in 0..ROUNDS {
+        let ttl = Duration::from_millis(2);
+        let ask = Ask::new(&node, &format!("agent-{round}"))
+            .detached()
+            .ttl(ttl);
+        let lease = ask.granted(&store);
+        let before = events(dir).len();
+        // Just when its time runs out.
+        std::thread::sleep(chance.time(ttl * 2));
+        for reaper in &mut reapers {
+            reaper.tell("go");
+        }
+        let renewed = store
+            .renew(&lease.grant(), Duration::from_secs(60))
+            .unwrap();
+        let freed: usize = reapers
+            .iter()
+            .map(|r| r.report().parse::<usize>().unwrap())
+            .sum();
+        let new = events(dir).split_off(before);
+        let ends = new
+            .iter()
+            .filter(|event| event["type"] == "lock_reaped")
+            .count();
+        assert_eq!(ends, freed, "round {round}: {new:?}");
+        assert!(freed <= 1, "round {round}: {new:?}");
+        match renewed {
+            Renewed::Extended(_) => {
+                refreshed += 1;
+                assert_eq!(
+                    freed, 0,
+                    "round {round}: what was refreshed was freed: {new:?}"
+                );
+                let (found, _) = store.inspect(&node).unwrap().lease.unwrap();
+                assert!(found.is(&lease.grant()));
+                let released = store.release(&lease.grant()).unwrap();
+                assert!(matches!(released, Released::Freed(_)));
+            }
+            Renewed::Lost(_) => {
+                reaped += 1;
+                assert_eq!(freed, 1, "round {round}: {new:?}");
+            }
+        }
+        assert!(store.inspect(&node).unwrap().lease.is_none());
+    }
+    let verified = store.ledger().verify().unwrap();
+    assert!(
+        verified.findings.is_empty(),
+        "{:?}",
+        verified.findings.first()
+    );
+    println!("{refreshed} refreshed, {reaped} reaped");
+    assert!(
+        refreshed > 5 && reaped > 5,
+        "{refreshed} refreshed, {reaped} reaped"
+    );
+}
+
+#[test]
+fn a_claim_that_is_a_file_is_honoured_until_its_time_runs_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let later = now() + Duration::from_secs(60);
+    file_claim(dir, "a.lock", "1.2", "filer", later);
+    let Acquired::Busy(busy) = Ask::new(&key("1.2"), "other").once(&store) else {
+        panic!("somebody has it");
+    };
+    let (lease, verdict) = busy.lease.unwrap();
+    assert_eq!(lease.holder.id.as_str(), "filer");
+    assert_eq!(lease.expires.wall, later);
+    assert!(matches!(verdict, Verdict::Unknown(_)));
+    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    let _ = Ask::new(&key("1.3"), "other").granted(&store);
+
+    file_claim(
+        dir,
+        "a.lock",
+        "1.2",
+        "filer",
+        now() - Duration::from_secs(1),
+    );
+    let (_, reason) = Ask::new(&key("1.2"), "other").granted_for(&store);
+    assert_eq!(reason, Reason::AcquiredNew);
+    assert!(!dir.join("locks/a.lock").exists());
+    let told: Vec<Value> = events(dir).split_off(1);
+    assert_eq!(told[0]["type"], "lock_reaped");
+    assert_eq!(
+        (&told[0]["node_id"], &told[0]["owner"]),
+        (&json!("1.2"), &json!("filer"))
+    );
+    assert_eq!(told[1]["type"], "lock_acquired");
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn a_file_that_can_not_be_understood_stands_for_the_node_it_is_called_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    fs::create_dir(dir.join("locks")).unwrap();
+    fs::write(dir.join("locks/1.2.lock"), "{").unwrap();
+    fs::write(dir.join("locks/what.lock"), "{").unwrap();
+    let asked = Ask::new(&key("1.2"), "a").once(&store);
+    assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
+    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    let by = HolderId::parse("admin").unwrap();
+    let _ = store.force(&key("1.2"), &by, None).unwrap();
+    assert!(!dir.join("locks/1.2.lock").exists());
+    assert!(dir.join("locks/what.lock").exists());
+    let _ = Ask::new(&key("1.2"), "a").granted(&store);
+}
+
+#[test]
+fn a_stale_file_is_left_while_the_ledger_has_a_claim_on_its_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let lease = Ask::new(&key("1"), "holder").detached().granted(&store);
+    file_claim(dir, "x.lock", "1", "old", now() - Duration::from_secs(1));
+    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    let then = now();
+    assert_eq!(
+        by_the_seed(dir, then)["1"].0,
+        "holder",
+        "by the seed's own rule, too"
+    );
+    assert_eq!(by_tenure(dir, then)["1"].0, "holder");
+    let _ = store.release(&lease.grant()).unwrap();
+    assert_eq!(store.reap(Reap::Free).unwrap().len(), 1);
+    assert!(!dir.join("locks/x.lock").exists());
+}
+
+#[test]
+fn a_file_that_stands_beside_a_claim_that_is_over_can_be_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let brief = Ask::new(&key("1"), "brief").detached();
+    let _ = brief.ttl(Duration::from_millis(1)).granted(&store);
+    std::thread::sleep(Duration::from_millis(5));
+    file_claim(dir, "x.lock", "1", "filer", now() + Duration::from_secs(60));
+    let by = HolderId::parse("admin").unwrap();
+    let _ = store.force(&key("1"), &by, None).unwrap();
+    assert!(!dir.join("locks/x.lock").exists());
+    let told: Vec<Value> = events(dir).split_off(1);
+    let owners: Vec<&str> = told
+        .iter()
+        .map(|event| event["owner"].as_str().unwrap())
+        .collect();
+    assert_eq!(owners, ["brief", "filer"], "each end is told of its own");
+    let _ = Ask::new(&key("1"), "next").granted(&store);
+}
+
+#[test]
+fn a_foreign_claim_that_got_the_number_of_a_grant_that_never_came_is_not_tied_to_the_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _ = Ask::new(&key("1"), "dead").granted(&open(dir));
+    // As if it had been killed before its event was there, and another program came next.
+    let until = (now() + Duration::from_secs(60)).to_string();
+    let theirs = json!({"type":"lock_acquired","timestamp":now().to_string(),"node_id":"1","owner":"theirs","expires_at":until});
+    fs::write(dir.join("ledger/event-000001.json"), theirs.to_string()).unwrap();
+    let Acquired::Busy(busy) = Ask::new(&key("1"), "other").once(&open(dir)) else {
+        panic!("a live claim was taken over");
+    };
+    let (lease, verdict) = busy.lease.unwrap();
+    assert_eq!(lease.holder.id.as_str(), "theirs");
+    assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+}
+
+#[test]
+fn a_reaping_of_a_file_that_was_cut_off_is_undone_or_ended() {
+    for told in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let store = open(dir);
+        file_claim(dir, "x.lock", "1", "old", now() - Duration::from_secs(1));
+        let side = dir.join(".ledger-tenure");
+        fs::create_dir_all(&side).unwrap();
+        let event = r#"{"type":"lock_reaped","timestamp":"2026-01-01T00:00:00Z","node_id":"1","owner":"old"}"#;
+        let digest = tenure_host::files::digest(event.as_bytes());
+        let note = json!({ "place": dir.join("locks/x.lock"), "seq": 1, "digest": digest });
+        fs::write(side.join("reaping"), note.to_string()).unwrap();
+        fs::rename(dir.join("locks/x.lock"), side.join("reaped")).unwrap();
+        if told {
+            fs::write(dir.join("ledger/event-000001.json"), event).unwrap();
+        }
+        let _ = Ask::new(&key("7"), "next").granted(&store);
+        assert!(!side.join("reaped").exists());
+        assert_eq!(dir.join("locks/x.lock").exists(), !told);
+        store.reap(Reap::Free).unwrap();
+        let reaped = events(dir);
+        let reaped = reaped.iter().filter(|event| event["type"] == "lock_reaped");
+        assert_eq!(reaped.count(), 1, "told: {told}");
+    }
+}
+
+#[test]
+fn another_programs_claims_and_releases_count_and_a_late_one_frees_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let put = |event: Value| {
+        let seq = events(dir).len() + 1;
+        fs::write(dir.join("t"), event.to_string()).unwrap();
+        fs::rename(
+            dir.join("t"),
+            dir.join(format!("ledger/event-{seq:06}.json")),
+        )
+        .unwrap();
+    };
+    let at = now().to_string();
+    let until = (now() + Duration::from_secs(60)).to_string();
+    put(
+        json!({"type":"lock_acquired","timestamp":at,"node_id":"1","owner":"theirs","expires_at":until}),
+    );
+    let asked = Ask::new(&key("1"), "ours").once(&store);
+    assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
+    // Its owner may go on through tenure.
+    let again = Ask::new(&key("1"), "theirs").detached();
+    let (lease, reason) = again.granted_for(&store);
+    assert_eq!((lease.token, reason), (Token(1), Reason::AlreadyOwned));
+    let at = now().to_string();
+    put(json!({"type":"lock_released","timestamp":at,"node_id":"1","owner":"theirs"}));
+    let lease = Ask::new(&key("1"), "ours").granted(&store);
+    put(json!({"type":"lock_reaped","timestamp":now().to_string(),"node_id":"1","owner":"theirs"}));
+    let (found, _) = open(dir).inspect(&key("1")).unwrap().lease.unwrap();
+    assert!(
+        found.is(&lease.grant()),
+        "an end of an earlier owner frees nobody"
+    );
+}
+
+#[test]
+fn a_waiter_is_woken_by_another_programs_release() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let store = open(dir);
+    let until = (now() + Duration::from_secs(3600)).to_string();
+    let event = |kind: &str| json!({"type":kind,"timestamp":now().to_string(),"node_id":"1","owner":"theirs","expires_at":until});
+    fs::write(
+        dir.join("ledger/event-000001.json"),
+        event("lock_acquired").to_string(),
+    )
+    .unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let ask = Ask::new(&key("1"), "ours").waiting();
+            tenure_testkit::waiting::acquire(&store, &ask, |_| ()).lease()
+        });
+        tenure_testkit::limit::within_limit("a place to be taken", || {
+            !open(dir).inspect(&key("1")).unwrap().queue.is_empty()
+        });
+        fs::write(dir.join("t"), event("lock_released").to_string()).unwrap();
+        fs::rename(dir.join("t"), dir.join("ledger/event-000002.json")).unwrap();
+        assert_eq!(waits.join().unwrap().token, Token(3));
+    });
+}
+
+#[test]
+fn a_jump_of_the_wall_clock_ends_no_claim_of_this_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    Ledger::init(dir, Dialect::Documented, options()).unwrap();
+    let clock = Arc::new(FakeClock::booted("one"));
+    let open = || {
+        let options = Options {
+            clock: clock.clone(),
+            ..options()
+        };
+        LedgerStore::open(dir, options).unwrap()
+    };
+    let ask = Ask::new(&key("1"), "a")
+        .detached()
+        .ttl(Duration::from_secs(60));
+    let lease = ask.granted(&open());
+    clock.jump_forward(Duration::from_secs(3600));
+    let asked = Ask::new(&key("1"), "b").detached().once(&open());
+    assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
+    clock.jump_back(Duration::from_secs(7200));
+    clock.pass(Duration::from_secs(61));
+    let (taken, reason) = Ask::new(&key("1"), "b").detached().granted_for(&open());
+    assert_eq!(reason, Reason::ClaimedExpired);
+    assert!(taken.token > lease.token);
+    let told = open().history(&HistoryQuery::default()).unwrap();
+    let kinds: Vec<EventKind> = told.iter().map(|event| event.kind).collect();
+    assert_eq!(
+        kinds,
+        [EventKind::Granted, EventKind::Expired, EventKind::Granted]
+    );
+}
+
+#[test]
+fn without_its_side_folder_a_claim_stands_until_its_time_runs_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lease = Ask::new(&key("1"), "a").granted(&open(dir));
+    fs::remove_dir_all(dir.join(".ledger-tenure")).unwrap();
+    let asked = Ask::new(&key("1"), "b").once(&open(dir));
+    assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
+    let released = open(dir).release(&lease.grant()).unwrap();
+    assert!(
+        matches!(released, Released::Freed(_)),
+        "the ledger knows the grant"
+    );
+    let next = Ask::new(&key("1"), "b").granted(&open(dir));
+    assert!(next.token > lease.token);
+}
+
+#[test]
+fn only_nodes_can_be_claimed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for name in [
+        "build",
+        "task:1",
+        "node:x",
+        "node:1..2",
+        "node:01",
+        "node:1.0",
+    ] {
+        let ask = Ask::new(&Key::parse(name).unwrap(), "a");
+        let error = store.acquire(&ask.claim(&store)).unwrap_err().to_string();
+        assert!(error.contains("node:1.2.3"), "{name}: {error}");
+    }
+}

@@ -1,0 +1,166 @@
+//! A bare repository on disk, and clones of it with a project in each.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file is a crate of its own and uses its own part of this"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code fails by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use tenure::core::task::{Edit, NewTask, TaskQuery};
+use tenure::core::{Priority, Task};
+use tenure::{Config, Project, SqliteStore, Tenure};
+use tenure_sync::Outcome;
+
+/// A bare repository and the clones of it.
+pub struct Hub {
+    pub dir: TempDir,
+}
+
+/// A clone with a project in it.
+pub struct Clone {
+    pub root: PathBuf,
+    pub project: Project,
+    pub tenure: Tenure,
+}
+
+pub fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=User", "-c", "user.email=user@example.org"])
+        .args(args)
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim_end()
+        .to_owned()
+}
+
+impl Hub {
+    /// With one commit of the user's in it.
+    pub fn new() -> Self {
+        let hub = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        git(
+            hub.dir.path(),
+            &["init", "-q", "--bare", "-b", "main", "hub.git"],
+        );
+        let first = hub.dir.path().join("first");
+        git(hub.dir.path(), &["clone", "-q", "hub.git", "first"]);
+        std::fs::write(first.join("code.txt"), "one\n").unwrap();
+        git(&first, &["add", "."]);
+        git(&first, &["commit", "-q", "-m", "Begin"]);
+        git(&first, &["push", "-q"]);
+        hub
+    }
+
+    pub fn clone(&self, name: &str) -> Clone {
+        git(self.dir.path(), &["clone", "-q", "hub.git", name]);
+        let root = self.dir.path().join(name);
+        for (key, value) in [("user.name", name), ("user.email", "clone@example.org")] {
+            git(&root, &["config", key, value]);
+        }
+        Clone::at(root)
+    }
+
+    pub fn git(&self, args: &[&str]) -> String {
+        git(&self.dir.path().join("hub.git"), args)
+    }
+}
+
+impl Clone {
+    pub fn at(root: PathBuf) -> Self {
+        let (project, _) = Project::init(&root).unwrap();
+        let tenure = Tenure::open(&project.store(), Config::default()).unwrap();
+        Self {
+            root,
+            project,
+            tenure,
+        }
+    }
+
+    pub fn tasks(&self) -> &SqliteStore {
+        self.tenure.tasks().unwrap()
+    }
+
+    pub fn sync(&self) -> Outcome {
+        let outcome = tenure_sync::sync(&self.project, &self.tenure, &|| false, &mut |_| {});
+        println!("{}: {outcome}", self.root.file_name().unwrap().display());
+        outcome
+    }
+
+    pub fn synced(&self) {
+        let outcome = self.sync();
+        assert!(
+            matches!(outcome, Outcome::Done(_) | Outcome::Nothing),
+            "{outcome:?}"
+        );
+    }
+
+    pub fn put_off(&self) -> String {
+        match self.sync() {
+            Outcome::PutOff(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn add(&self, title: &str) -> String {
+        let new = NewTask {
+            title: title.into(),
+            description: None,
+            section: None,
+            priority: Priority::default(),
+            depends_on: Vec::new(),
+        };
+        self.tasks().add_task(&new).unwrap().id
+    }
+
+    pub fn retitle(&self, id: &str, title: &str) {
+        let edit = Edit {
+            title: Some(title.into()),
+            ..Edit::default()
+        };
+        self.tasks().edit_task(id, &edit).unwrap();
+    }
+
+    pub fn all(&self) -> Vec<Task> {
+        let mut tasks = self.tasks().tasks(&TaskQuery::default()).unwrap();
+        tasks.sort_by(|one, other| one.id.cmp(&other.id));
+        tasks
+    }
+
+    pub fn titles(&self) -> Vec<String> {
+        let mut titles: Vec<String> = self.all().into_iter().map(|task| task.title).collect();
+        titles.sort();
+        titles
+    }
+
+    pub fn file(&self) -> String {
+        std::fs::read_to_string(self.root.join(".tenure/tasks.jsonl")).unwrap()
+    }
+
+    pub fn git(&self, args: &[&str]) -> String {
+        git(&self.root, args)
+    }
+
+    pub fn status(&self) -> String {
+        self.git(&["status", "--porcelain", "-uall"])
+    }
+}
