@@ -1,6 +1,6 @@
 //! The exclusive lock: the file `.exclusive-lock` in a database's folder, as a [`LockProtocol`].
 //!
-//! `exclusive:DIR` is the store of the one key `database`. Its side folder is
+//! `exclusive:DIR` is the store of the one key `database`. Its sidecar folder is
 //! `DIR/.exclusive-lock-tenure/`.
 //!
 //! | what stands there | who is judged how |
@@ -71,9 +71,9 @@ pub struct Exclusive {
 impl ExclusiveStore {
     /// Opens the lock of this folder, which must be there.
     pub fn open(dir: &Path, options: Options) -> Result<Self, StoreError> {
-        let slot = Exclusive::of(dir, &options)?;
-        let side = slot.place.with_file_name(SIDE);
-        Ok(Self::new(slot, side, options))
+        let protocol = Exclusive::of(dir, &options)?;
+        let sidecar = protocol.place.with_file_name(SIDE);
+        Ok(Self::new(protocol, sidecar, options))
     }
 }
 
@@ -108,25 +108,25 @@ impl LockProtocol for Exclusive {
         &self.key
     }
 
-    fn place(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.place
     }
 
     fn read(&self, path: &Path) -> Option<FoundLock> {
-        let (bytes, mark, written) = match read(path) {
+        let (bytes, fingerprint, written) = match read(path) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => return self.unreadable(path, &error),
         };
         let lock = match ExclusiveLock::parse_unchecked(&bytes) {
             Ok(lock) => lock,
-            Err(error) => return Some(self.flawed(mark, written, None, error.to_string())),
+            Err(error) => return Some(self.flawed(fingerprint, written, None, error.to_string())),
         };
         if let Err(flaw) = lock.validate() {
             let words = LockError::Invalid(flaw).to_string();
-            return Some(self.flawed(mark, written, Some(&lock.holder), words));
+            return Some(self.flawed(fingerprint, written, Some(&lock.holder), words));
         }
-        Some(self.found(&lock, mark, written))
+        Some(self.found(&lock, fingerprint, written))
     }
 
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
@@ -151,17 +151,22 @@ impl LockProtocol for Exclusive {
 
 impl Exclusive {
     /// A lock that can be understood.
-    fn found(&self, lock: &ExclusiveLock, mark: Fingerprint, written: Timestamp) -> FoundLock {
+    fn found(
+        &self,
+        lock: &ExclusiveLock,
+        fingerprint: Fingerprint,
+        written: Timestamp,
+    ) -> FoundLock {
         let (binding, proof) = match lock.binding() {
             Some(binding) => (binding, HolderProof::Binding),
             None => (
                 outsider::binding(lock.pid, &lock.hostname, is_here(&lock.hostname)),
-                HolderProof::Judged(seed_rules(lock.pid, &lock.hostname)),
+                HolderProof::Protocol(seed_rules(lock.pid, &lock.hostname)),
             ),
         };
         let at = lock.started_at.unwrap_or(written);
         FoundLock {
-            mark,
+            fingerprint,
             lease: Lease {
                 key: self.key.clone(),
                 holder: Holder {
@@ -188,13 +193,13 @@ impl Exclusive {
     /// Something that can't be understood. It stands until someone looks.
     fn flawed(
         &self,
-        mark: Fingerprint,
+        fingerprint: Fingerprint,
         written: Timestamp,
         holder: Option<&str>,
         flaw: String,
     ) -> FoundLock {
         FoundLock {
-            mark,
+            fingerprint,
             lease: Lease {
                 key: self.key.clone(),
                 holder: Holder {
@@ -209,7 +214,7 @@ impl Exclusive {
                 heartbeat_at: written,
                 ttl: FOR_EVER,
             },
-            proof: HolderProof::Judged(Liveness::Unverifiable(Doubt::Malformed)),
+            proof: HolderProof::Protocol(Liveness::Unverifiable(Doubt::Malformed)),
             flaw: Some(flaw),
         }
     }
@@ -221,9 +226,9 @@ impl Exclusive {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
         };
-        let mark = Fingerprint { file, digest: 0 };
+        let fingerprint = Fingerprint { file, digest: 0 };
         let words = LockError::Unreadable(error.to_string()).to_string();
-        Some(self.flawed(mark, written, None, words))
+        Some(self.flawed(fingerprint, written, None, words))
     }
 }
 
@@ -243,11 +248,11 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
     }
     let mut bytes = Vec::new();
     (&file).take(LONGEST).read_to_end(&mut bytes)?;
-    let mark = Fingerprint {
+    let fingerprint = Fingerprint {
         file: (known.dev(), known.ino()),
         digest: digest(&bytes),
     };
-    Ok((bytes, mark, written(&known)))
+    Ok((bytes, fingerprint, written(&known)))
 }
 
 /// Whether a name of a machine is that of this one.

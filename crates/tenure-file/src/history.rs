@@ -1,4 +1,4 @@
-//! Events: append, prune, tell. One JSON object a line, in the file `history` of the side folder.
+//! Events: append, prune, tell. One JSON object a line, in the file `history` of the sidecar folder.
 //!
 //! An event is written after what it tells of has happened and before the step is off the record,
 //! so a crash in between is repaired by whoever finishes the step; `state` knows how long the
@@ -89,13 +89,13 @@ pub(crate) enum Again {
 
 /// Appends some lines and counts them in `state`.
 pub(crate) fn append(
-    side: &Sidecar,
+    sidecar: &Sidecar,
     state: &mut State,
     lines: Vec<Line>,
     again: Again,
     keep: Keep,
 ) -> Result<(), StoreError> {
-    let path = side.history();
+    let path = sidecar.history();
     let write = || {
         let mut file = open_history(&path)?;
         let mut there = state.last_event;
@@ -122,7 +122,7 @@ pub(crate) fn append(
         if let Some(now) = now
             && state.last_event / PRUNE_EVERY > before
         {
-            state.history_bytes = prune(side, &path, now, keep)?;
+            state.history_bytes = prune(sidecar, &path, now, keep)?;
         }
         Ok(())
     };
@@ -152,7 +152,7 @@ fn lines(path: &Path) -> io::Result<Vec<Line>> {
 }
 
 /// Drops what is too old or too much, but never the newest; how long the rest is.
-fn prune(side: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64> {
+fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64> {
     let all = lines(path)?;
     let too_many = all
         .len()
@@ -175,14 +175,14 @@ fn prune(side: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Result<
         serde_json::to_writer(&mut text, line).map_err(io::Error::other)?;
         text.push(b'\n');
     }
-    let temp = side.path().join("history.new");
+    let temp = sidecar.path().join("history.new");
     atomic::replace(path, &temp, &text, Sync::Later)?;
     Ok(u64::try_from(text.len()).unwrap_or(0))
 }
 
 /// The newest events that match, oldest first.
-pub(crate) fn tell(side: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-    let path = side.history();
+pub(crate) fn tell(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
+    let path = sidecar.history();
     let mut events: Vec<Event> = lines(&path)
         .map_err(|error| explain("read", &path, error))?
         .into_iter()
@@ -197,8 +197,8 @@ pub(crate) fn tell(side: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, S
 }
 
 /// The newest token and event on record, for when the state was lost.
-pub(crate) fn newest(side: &Sidecar) -> (Token, u64) {
-    let all = lines(&side.history()).unwrap_or_default();
+pub(crate) fn newest(sidecar: &Sidecar) -> (Token, u64) {
+    let all = lines(&sidecar.history()).unwrap_or_default();
     let token = all.iter().map(|line| line.token).max();
     let event = all.iter().map(|line| line.id).max();
     (token.unwrap_or(Token::NONE), event.unwrap_or(0))
@@ -227,8 +227,8 @@ mod tests {
         events: 100,
     };
 
-    fn told(side: &Sidecar) -> Vec<(u64, u64)> {
-        let events = tell(side, &HistoryQuery::default()).unwrap();
+    fn told(sidecar: &Sidecar) -> Vec<(u64, u64)> {
+        let events = tell(sidecar, &HistoryQuery::default()).unwrap();
         events
             .iter()
             .map(|event| (event.id, event.token.0))
@@ -238,14 +238,14 @@ mod tests {
     #[test]
     fn what_was_written_before_a_crash_is_not_told_twice() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path());
+        let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
-        append(&side, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
+        append(&sidecar, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
         let mut lost = state.clone();
-        append(&side, &mut lost, vec![line(2), line(3)], Again::No, KEEP).unwrap();
+        append(&sidecar, &mut lost, vec![line(2), line(3)], Again::No, KEEP).unwrap();
         let again = vec![line(2), line(3)];
-        append(&side, &mut state, again, Again::Perhaps, KEEP).unwrap();
-        assert_eq!(told(&side), [(1, 1), (2, 2), (3, 3)]);
+        append(&sidecar, &mut state, again, Again::Perhaps, KEEP).unwrap();
+        assert_eq!(told(&sidecar), [(1, 1), (2, 2), (3, 3)]);
         assert_eq!(
             (state.last_event, state.history_bytes),
             (3, lost.history_bytes)
@@ -255,29 +255,29 @@ mod tests {
     #[test]
     fn a_torn_line_is_cut_off_and_a_note_is_no_event() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path());
+        let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
-        append(&side, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
-        let mut file = open_history(&side.history()).unwrap();
+        append(&sidecar, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
+        let mut file = open_history(&sidecar.history()).unwrap();
         file.write_all(b"{\"id\":2,\"at\"").unwrap();
-        side.note(Timestamp::UNIX_EPOCH, "torn").unwrap();
-        append(&side, &mut state, vec![line(2)], Again::No, KEEP).unwrap();
-        assert_eq!(told(&side), [(1, 1), (2, 2)]);
-        assert_eq!(newest(&side), (Token(2), 2));
+        sidecar.note(Timestamp::UNIX_EPOCH, "torn").unwrap();
+        append(&sidecar, &mut state, vec![line(2)], Again::No, KEEP).unwrap();
+        assert_eq!(told(&sidecar), [(1, 1), (2, 2)]);
+        assert_eq!(newest(&sidecar), (Token(2), 2));
     }
 
     #[test]
     fn the_oldest_are_pruned_and_the_newest_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path());
+        let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
         for token in 1..=PRUNE_EVERY {
-            append(&side, &mut state, vec![line(token)], Again::No, KEEP).unwrap();
+            append(&sidecar, &mut state, vec![line(token)], Again::No, KEEP).unwrap();
         }
-        let left = told(&side);
+        let left = told(&sidecar);
         assert_eq!(left.len(), 100);
         assert_eq!(left.last(), Some(&(PRUNE_EVERY, PRUNE_EVERY)));
-        append(&side, &mut state, vec![line(9999)], Again::No, KEEP).unwrap();
-        assert_eq!(told(&side).len(), 101);
+        append(&sidecar, &mut state, vec![line(9999)], Again::No, KEEP).unwrap();
+        assert_eq!(told(&sidecar).len(), 101);
     }
 }

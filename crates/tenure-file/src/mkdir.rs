@@ -92,9 +92,9 @@ struct Pinned {
 impl MkdirStore {
     /// Opens the lock at this path. Neither it nor the folder it is in need be there yet.
     pub fn open(place: &Path, options: Options) -> Result<Self, StoreError> {
-        let slot = Mkdir::at(place, &options)?;
-        let side = Sidecar::of_folder(slot.side());
-        Ok(Self::with_side(slot, side, options))
+        let protocol = Mkdir::at(place, &options)?;
+        let sidecar = Sidecar::for_folder(protocol.sidecar());
+        Ok(Self::with_sidecar(protocol, sidecar, options))
     }
 }
 
@@ -122,7 +122,7 @@ impl Mkdir {
     }
 
     /// The folder beside the lock, where the rest is kept.
-    pub fn side(&self) -> PathBuf {
+    pub fn sidecar(&self) -> PathBuf {
         let name = self.place.file_name().unwrap_or_default().to_string_lossy();
         self.place.with_file_name(format!(".{name}-tenure"))
     }
@@ -153,7 +153,7 @@ impl LockProtocol for Mkdir {
         &self.key
     }
 
-    fn place(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.place
     }
 
@@ -162,8 +162,8 @@ impl LockProtocol for Mkdir {
             Ok(None) => None,
             Ok(Some(There::Folder(folder))) => Some(self.found(path, folder)),
             Ok(Some(There::NoFolder { file, written })) => {
-                let mark = Fingerprint { file, digest: 0 };
-                Some(self.unnamed(mark, written, Doubt::Malformed))
+                let fingerprint = Fingerprint { file, digest: 0 };
+                Some(self.unnamed(fingerprint, written, Doubt::Malformed))
             }
             Err(error) => self.unreadable(path, &error),
         }
@@ -241,7 +241,7 @@ impl LockProtocol for Mkdir {
         Removal::Loss
     }
 
-    fn heard(&self) -> Listen {
+    fn listen_for(&self) -> Listen {
         Listen::OtherFolders
     }
 }
@@ -249,7 +249,7 @@ impl LockProtocol for Mkdir {
 impl Mkdir {
     /// Where what is thrown away is taken apart.
     fn bin(&self, number: Option<u64>) -> PathBuf {
-        let mut bin = self.side().into_os_string();
+        let mut bin = self.sidecar().into_os_string();
         bin.push("-bin");
         if let Some(number) = number {
             bin.push(format!("-{number}"));
@@ -266,26 +266,26 @@ impl Mkdir {
         } = folder;
         match contents {
             Contents::Ours(extra, bytes) => {
-                let mark = Fingerprint {
+                let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
                 let (token, at) = (extra.token(), extra.acquired_at());
                 FoundLock {
-                    mark,
+                    fingerprint,
                     lease: self.lease(extra.into_holder(), token, at),
                     proof: HolderProof::Binding,
                     flaw: None,
                 }
             }
             Contents::Unknown(why, bytes) => {
-                let mark = Fingerprint {
+                let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
                 FoundLock {
                     flaw: Some(format!("its file {OURS} can't be understood: {why}")),
-                    ..self.unnamed(mark, written, Doubt::Malformed)
+                    ..self.unnamed(fingerprint, written, Doubt::Malformed)
                 }
             }
             Contents::Theirs(theirs) => self.theirs(path, open, file, written, &theirs),
@@ -302,19 +302,19 @@ impl Mkdir {
     ) -> FoundLock {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(dead) = pinned.as_ref()
-            && dead.found.mark.file == file
+            && dead.found.fingerprint.file == file
             && theirs.pid.is_none()
             && theirs.stranger.is_none()
         {
             return dead.found.clone();
         }
-        let mark = Fingerprint {
+        let fingerprint = Fingerprint {
             file,
             digest: digest(&theirs.bytes()),
         };
         let found = match theirs.pid() {
-            _ if theirs.stranger.is_some() => self.unnamed(mark, written, Doubt::Malformed),
-            None => self.unnamed(mark, written, Doubt::NoProcess),
+            _ if theirs.stranger.is_some() => self.unnamed(fingerprint, written, Doubt::Malformed),
+            None => self.unnamed(fingerprint, written, Doubt::NoProcess),
             Some(pid) => {
                 let (host, command) = (identity::host(), theirs.command());
                 let program = command.as_deref().and_then(program).unwrap_or("pid");
@@ -326,15 +326,15 @@ impl Mkdir {
                 };
                 let at = theirs.since().unwrap_or(written);
                 FoundLock {
-                    mark,
+                    fingerprint,
                     lease: self.lease(holder, Token::NONE, at),
-                    proof: HolderProof::Judged(outsider::liveness(pid)),
+                    proof: HolderProof::Protocol(outsider::liveness(pid)),
                     flaw: None,
                 }
             }
         };
         if path == self.place {
-            let is_dead = matches!(found.proof, HolderProof::Judged(Liveness::Gone(_)));
+            let is_dead = matches!(found.proof, HolderProof::Protocol(Liveness::Gone(_)));
             *pinned = is_dead.then(|| Pinned {
                 _open: open,
                 found: found.clone(),
@@ -356,7 +356,7 @@ impl Mkdir {
     }
 
     /// A lock that names nobody. It is not a flaw of ours: it is somebody else's, who may be at work.
-    fn unnamed(&self, mark: Fingerprint, written: Timestamp, doubt: Doubt) -> FoundLock {
+    fn unnamed(&self, fingerprint: Fingerprint, written: Timestamp, doubt: Doubt) -> FoundLock {
         let holder = Holder {
             id: HolderId::parse("unnamed").unwrap_or_else(|_| HolderId::unreadable()),
             host: identity::host().to_owned(),
@@ -364,9 +364,9 @@ impl Mkdir {
             binding: Binding::Detached,
         };
         FoundLock {
-            mark,
+            fingerprint,
             lease: self.lease(holder, Token::NONE, written),
-            proof: HolderProof::Judged(Liveness::Unverifiable(doubt)),
+            proof: HolderProof::Protocol(Liveness::Unverifiable(doubt)),
             flaw: None,
         }
     }

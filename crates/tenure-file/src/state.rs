@@ -260,45 +260,45 @@ mod tests {
     #[test]
     fn a_token_has_room_only_below_the_ceiling() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path().join("side"));
-        side.make().unwrap();
-        assert_eq!(side.read_ceiling(), None);
-        side.make_room(Token(1)).unwrap();
-        assert_eq!(side.read_ceiling(), Some(Token(BLOCK + 1)));
-        side.make_room(Token(BLOCK + 1)).unwrap();
-        assert_eq!(side.read_ceiling(), Some(Token(BLOCK + 1)));
-        side.make_room(Token(BLOCK + 2)).unwrap();
-        assert_eq!(side.read_ceiling(), Some(Token(2 * BLOCK + 2)));
+        let sidecar = Sidecar::new(dir.path().join("sidecar"));
+        sidecar.make().unwrap();
+        assert_eq!(sidecar.read_ceiling(), None);
+        sidecar.make_room(Token(1)).unwrap();
+        assert_eq!(sidecar.read_ceiling(), Some(Token(BLOCK + 1)));
+        sidecar.make_room(Token(BLOCK + 1)).unwrap();
+        assert_eq!(sidecar.read_ceiling(), Some(Token(BLOCK + 1)));
+        sidecar.make_room(Token(BLOCK + 2)).unwrap();
+        assert_eq!(sidecar.read_ceiling(), Some(Token(2 * BLOCK + 2)));
     }
 
     #[test]
     fn a_state_of_a_newer_tenure_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path());
+        let sidecar = Sidecar::new(dir.path());
         let json = r#"{"format": 2, "tickets": "elsewhere"}"#;
         let head = format!("1 {:016x} {}\n", digest(json.as_bytes()), json.len());
         fs::write(dir.path().join("state.a"), head + json).unwrap();
-        let error = side.load().err().unwrap();
+        let error = sidecar.load().err().unwrap();
         assert_eq!(error.kind, ErrorKind::TooNew);
     }
 
     #[test]
     fn a_half_that_was_torn_anywhere_leaves_the_state_before() {
         let dir = tempfile::tempdir().unwrap();
-        let side = Sidecar::new(dir.path());
+        let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
         for newest in 1..=3 {
             state.newest = newest;
-            side.save(&mut state).unwrap();
+            sidecar.save(&mut state).unwrap();
         }
-        let halves = side.halves();
+        let halves = sidecar.halves();
         let path = &halves.paths()[state.half];
         let good = fs::read(path).unwrap();
         for cut in 0..good.len() {
             let torn = [&good[..cut], &vec![b'0'; good.len() - cut]].concat();
             for bytes in [&good[..cut], &torn[..]] {
                 fs::write(path, bytes).unwrap();
-                let Ok(Loaded::Known(found)) = side.load() else {
+                let Ok(Loaded::Known(found)) = sidecar.load() else {
                     panic!("cut at {cut}");
                 };
                 let whole = if bytes == good { 3 } else { 2 };

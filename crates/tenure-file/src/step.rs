@@ -53,7 +53,7 @@ impl<S: LockProtocol> Places for Step<'_, S> {
             folder: &self.store.folder,
             now: &self.now,
             us: self.store.lock_cell.get().map(LivenessLock::id),
-            removal: self.store.slot.removal(),
+            removal: self.store.protocol.removal(),
         }
     }
 
@@ -93,8 +93,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     }
 
     /// Where the lock is.
-    pub(crate) fn place(&self) -> &Path {
-        self.store.slot.place()
+    pub(crate) fn path(&self) -> &Path {
+        self.store.protocol.path()
     }
 
     fn keep(&self) -> Keep {
@@ -106,8 +106,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
 
     /// Loads the state, finishes what was cut off, and looks.
     pub(crate) fn begin(&mut self) -> Result<(), StoreError> {
-        let side = &self.store.side;
-        match side.load()? {
+        let sidecar = &self.store.sidecar;
+        match sidecar.load()? {
             Loaded::Known(state) => self.state = state,
             Loaded::Lost(state, why) => {
                 self.state = state;
@@ -119,7 +119,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         {
             // A power cut may have brought back an older state.
             let newest = Token(self.state.newest);
-            let ceiling = side.read_ceiling();
+            let ceiling = sidecar.read_ceiling();
             let jump = || Token(newest.0.saturating_add(JUMP));
             self.state.newest = ceiling.unwrap_or_else(jump).max(newest).0;
             self.state.boot = Some(self.now.epoch.clone());
@@ -134,22 +134,22 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     /// The state is lost: tokens go on above the ceiling, the queue begins anew, and whoever stands
     /// at the place is judged by what is written there.
     fn go_on_without_state(&mut self, why: &str) -> Result<(), StoreError> {
-        let side = &self.store.side;
-        let (token, event) = history::newest(side);
+        let sidecar = &self.store.sidecar;
+        let (token, event) = history::newest(sidecar);
         let there = self.store.found().map(|found| found.lease.token);
         let known = token.max(there.unwrap_or(Token::NONE));
         let beyond = || Token(known.0.saturating_add(JUMP));
-        self.state.newest = side.read_ceiling().unwrap_or_else(beyond).max(known).0;
+        self.state.newest = sidecar.read_ceiling().unwrap_or_else(beyond).max(known).0;
         self.state.last_event = event;
         let words = format!("the state could not be read ({why}): the queue begins anew");
-        side.note(self.now.wall, &words)?;
+        sidecar.note(self.now.wall, &words)?;
         self.state.boot = Some(self.now.epoch.clone());
         self.dirty = true;
         // A lock that was on its way out may be a live one.
-        let aside = side.aside();
-        if self.store.slot.read(&aside).is_some() {
-            let (Put::Done | Put::Occupied) = self.act(&aside, |slot| slot.put(&aside))?;
-            self.act(&aside, |slot| slot.discard(&aside))?;
+        let aside = sidecar.aside();
+        if self.store.protocol.read(&aside).is_some() {
+            let (Put::Done | Put::Occupied) = self.act(&aside, |protocol| protocol.put(&aside))?;
+            self.act(&aside, |protocol| protocol.discard(&aside))?;
         }
         self.flush()
     }
@@ -159,22 +159,22 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         path: &Path,
         act: impl FnOnce(&S) -> std::io::Result<T>,
     ) -> Result<T, StoreError> {
-        act(&self.store.slot).map_err(|error| explain("changed", path, error))
+        act(&self.store.protocol).map_err(|error| explain("changed", path, error))
     }
 
     /// Brings to an end what somebody else began.
     fn finish(&mut self, pending: Pending) -> Result<(), StoreError> {
-        let (next, aside) = (self.store.side.next(), self.store.side.aside());
+        let (next, aside) = (self.store.sidecar.next(), self.store.sidecar.aside());
         let judged = pending.judged.as_ref();
         let happened = match (&pending.granted, judged) {
             (None, None) => true,
-            (None, Some(judged)) => self.act(&aside, |slot| {
-                takeover::removal_happened(slot, &aside, judged)
+            (None, Some(judged)) => self.act(&aside, |protocol| {
+                takeover::removal_happened(protocol, &aside, judged)
             })?,
             (Some((kept, _)), judged) => {
                 let lease = kept.lease(self.store.key());
-                self.act(&next, |slot| {
-                    takeover::grant_happened(slot, &next, &lease, judged)
+                self.act(&next, |protocol| {
+                    takeover::grant_happened(protocol, &next, &lease, judged)
                 })?
             }
         };
@@ -210,7 +210,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     }
 
     fn save(&mut self) -> Result<(), StoreError> {
-        self.store.side.save(&mut self.state)?;
+        self.store.sidecar.save(&mut self.state)?;
         self.dirty = false;
         Ok(())
     }
@@ -253,7 +253,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let renewed = renewed.map(|kept| line(kept, EventKind::Renewed));
         let lines = ended.into_iter().chain(granted).chain(renewed).collect();
         let keep = self.keep();
-        history::append(&self.store.side, &mut self.state, lines, again, keep)?;
+        history::append(&self.store.sidecar, &mut self.state, lines, again, keep)?;
         self.state.grant = pending.granted.map(|(kept, _)| kept).or(pending.renewed);
         self.drop_ticket(pending.ticket);
         self.state.pending = None;
@@ -285,12 +285,12 @@ impl<'a, S: LockProtocol> Step<'a, S> {
             heartbeat_at: self.now.wall,
             ttl: claim.ttl,
         };
-        self.store.side.make_room(token)?;
-        let next = self.store.side.next();
-        self.act(&next, |slot| slot.prepare(&lease, &next))?;
+        self.store.sidecar.make_room(token)?;
+        let next = self.store.sidecar.next();
+        self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
         let standing = self.seen.current.as_ref().map(|current| &current.standing);
         let judged = match standing {
-            Some(Standing::Lock(mark)) => Some(mark.clone()),
+            Some(Standing::Lock(fingerprint)) => Some(fingerprint.clone()),
             None | Some(Standing::Missing | Standing::Hidden(_)) => None,
         };
         let over = ended.as_ref().map(|(lease, _)| lease.holder.clone());
@@ -305,22 +305,24 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         self.state.boot = Some(self.now.epoch.clone());
         self.announce(&pending)?;
         let taken = self
-            .act(self.store.slot.place(), |slot| match &pending.judged {
-                Some(judged) => takeover::swap(slot, &next, judged),
-                None => slot.put(&next).map(|put| match put {
-                    Put::Done => Taken::Done,
-                    Put::Occupied => Taken::Different,
-                }),
+            .act(self.store.protocol.path(), |protocol| {
+                match &pending.judged {
+                    Some(judged) => takeover::swap(protocol, &next, judged),
+                    None => protocol.put(&next).map(|put| match put {
+                        Put::Done => Taken::Done,
+                        Put::Occupied => Taken::Different,
+                    }),
+                }
             })
             .map_err(unsettled)?;
         if taken != Taken::Done {
-            self.act(&next, |slot| slot.discard(&next))?;
+            self.act(&next, |protocol| protocol.discard(&next))?;
             self.call_off()?;
             return Ok(None);
         }
         self.complete(pending, Again::No).map_err(unsettled)?;
         // What is left of it is cleared by the next one to come.
-        let _ = self.store.slot.discard(&next);
+        let _ = self.store.protocol.discard(&next);
         if let Some(over) = over {
             self.ring(&over);
         }
@@ -332,11 +334,11 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let Some(kept) = self.state.grant.clone() else {
             return Ok(false);
         };
-        let next = self.store.side.next();
+        let next = self.store.sidecar.next();
         let lease = kept.lease(self.store.key());
-        self.act(&next, |slot| slot.prepare(&lease, &next))?;
-        let put = self.act(&next, |slot| slot.put(&next))?;
-        let _ = self.store.slot.discard(&next);
+        self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
+        let put = self.act(&next, |protocol| protocol.put(&next))?;
+        let _ = self.store.protocol.discard(&next);
         if put == Put::Occupied {
             return Ok(false);
         }
@@ -365,9 +367,9 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         };
         let forced = matches!(ending, Ending::Proven(Evidence::Forced { .. }));
         let judged = match current.standing {
-            Standing::Lock(mark) => Some(mark),
+            Standing::Lock(fingerprint) => Some(fingerprint),
             // Whoever uses force means whatever is there.
-            Standing::Hidden(mark) if forced => Some(mark),
+            Standing::Hidden(fingerprint) if forced => Some(fingerprint),
             Standing::Missing | Standing::Hidden(_) => None,
         };
         let released = ending == Ending::Released;
@@ -378,10 +380,10 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         };
         self.announce(&pending)?;
         if let Some(judged) = &pending.judged {
-            let aside = self.store.side.aside();
+            let aside = self.store.sidecar.aside();
             let taken = self
-                .act(self.store.slot.place(), |slot| {
-                    takeover::remove(slot, &aside, judged)
+                .act(self.store.protocol.path(), |protocol| {
+                    takeover::remove(protocol, &aside, judged)
                 })
                 .map_err(unsettled)?;
             if taken == Taken::Different {

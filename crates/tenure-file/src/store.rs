@@ -31,8 +31,8 @@ pub(crate) enum Listening {
 
 /// One lock at one place, with a queue, tokens and history in a folder beside it.
 pub struct FileStore<S> {
-    pub(crate) slot: S,
-    pub(crate) side: Sidecar,
+    pub(crate) protocol: S,
+    pub(crate) sidecar: Sidecar,
     pub(crate) folder: LivenessFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
     pub(crate) lock_cell: OnceLock<LivenessLock>,
@@ -50,16 +50,16 @@ pub struct FileStore<S> {
 
 impl<S: LockProtocol> FileStore<S> {
     /// A store of this lock, with this folder beside it. Nothing is written yet.
-    pub fn new(slot: S, side: impl Into<PathBuf>, options: Options) -> Self {
-        Self::with_side(slot, Sidecar::new(side), options)
+    pub fn new(protocol: S, sidecar: impl Into<PathBuf>, options: Options) -> Self {
+        Self::with_sidecar(protocol, Sidecar::new(sidecar), options)
     }
 
-    /// The same with a side folder that was chosen by hand.
-    pub fn with_side(slot: S, side: Sidecar, options: Options) -> Self {
+    /// The same with a sidecar folder that was chosen by hand.
+    pub fn with_sidecar(protocol: S, sidecar: Sidecar, options: Options) -> Self {
         Self {
-            slot,
-            folder: side.liveness_folder(),
-            side,
+            protocol,
+            folder: sidecar.liveness_folder(),
+            sidecar,
             lock_cell: OnceLock::new(),
             beginning: Mutex::new(()),
             stepping: Mutex::new(()),
@@ -73,22 +73,22 @@ impl<S: LockProtocol> FileStore<S> {
 
     /// The one key.
     pub fn key(&self) -> &Key {
-        self.slot.key()
+        self.protocol.key()
     }
 
     /// The lock itself.
-    pub fn slot(&self) -> &S {
-        &self.slot
+    pub fn protocol(&self) -> &S {
+        &self.protocol
     }
 
     /// The folder beside it.
-    pub fn side(&self) -> &Sidecar {
-        &self.side
+    pub fn sidecar(&self) -> &Sidecar {
+        &self.sidecar
     }
 
     /// What stands at the place right now, whatever tenure knows beyond it.
     pub fn found(&self) -> Option<FoundLock> {
-        self.slot.read(self.slot.place())
+        self.protocol.read(self.protocol.path())
     }
 
     pub(crate) fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
@@ -99,7 +99,7 @@ impl<S: LockProtocol> FileStore<S> {
         if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
-        self.side.make()?;
+        self.sidecar.make()?;
         let life = LivenessLock::begin(&self.folder)
             .map_err(|error| explain("written", self.folder.path(), error))?;
         Ok(self.lock_cell.get_or_init(|| life))
@@ -108,22 +108,22 @@ impl<S: LockProtocol> FileStore<S> {
     /// Begins to hear what other programs do to the lock: whatever they do rings our bell.
     pub(crate) fn listen(&self, life: &LivenessLock, as_: Listening) {
         let (listener, listen) = match as_ {
-            Listening::Waiter => (&self.listener, self.slot.heard()),
+            Listening::Waiter => (&self.listener, self.protocol.listen_for()),
             Listening::Holder => (&self.holding, Listen::Everything),
         };
         listener.get_or_init(|| {
             let (folder, lock) = (self.folder.clone(), life.id().clone());
             let ring = move || bell::ring(&folder, &lock);
-            Listener::start(self.slot.place(), listen, ring).ok()
+            Listener::start(self.protocol.path(), listen, ring).ok()
         });
     }
 
     /// Refuses every key but the one.
     pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
-        if key == self.slot.key() {
+        if key == self.protocol.key() {
             return Ok(());
         }
-        let place = self.slot.place().display();
+        let place = self.protocol.path().display();
         Err(StoreError::new(
             ErrorKind::Unsupported,
             format!("{place} is the lock of {} alone, not of {key}", self.key()),
@@ -134,7 +134,7 @@ impl<S: LockProtocol> FileStore<S> {
     /// Changes whenever anybody has changed anything, or the bell was rung.
     pub(crate) fn revision(&self, state: u64) -> Revision {
         let mut hasher = DefaultHasher::new();
-        let place = self.slot.place().symlink_metadata().ok();
+        let place = self.protocol.path().symlink_metadata().ok();
         let place = place.map(|at| {
             let times = (at.mtime(), at.mtime_nsec(), at.ctime(), at.ctime_nsec());
             (at.dev(), at.ino(), at.size(), times)
@@ -145,7 +145,7 @@ impl<S: LockProtocol> FileStore<S> {
 
     fn guard(&self) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
         let one = lock(&self.stepping);
-        let guard = StepLock::take(&self.side.guard(), PATIENCE)?;
+        let guard = StepLock::take(&self.sidecar.guard(), PATIENCE)?;
         Ok((one, guard))
     }
 
@@ -154,7 +154,7 @@ impl<S: LockProtocol> FileStore<S> {
         &self,
         verb: impl FnOnce(&mut Step<'_, S>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
-        self.side.make()?;
+        self.sidecar.make()?;
         let guard = self.guard()?;
         // Under the guard: time spent waiting for it must not count against anyone.
         let mut step = Step::new(self, self.options.clock.now());
@@ -177,7 +177,7 @@ impl<S: LockProtocol> FileStore<S> {
         look: impl Fn(&Reader<'_>, &State, &Seen) -> T,
     ) -> Result<(T, Revision), StoreError> {
         // Nobody has ever used this lock through tenure.
-        let guard = if self.side.path().is_dir() {
+        let guard = if self.sidecar.path().is_dir() {
             Some(self.guard()?)
         } else {
             None
@@ -187,9 +187,9 @@ impl<S: LockProtocol> FileStore<S> {
             folder: &self.folder,
             now: &now,
             us: self.lock_cell.get().map(LivenessLock::id),
-            removal: self.slot.removal(),
+            removal: self.protocol.removal(),
         };
-        let (state, lost) = match self.side.load()? {
+        let (state, lost) = match self.sidecar.load()? {
             Loaded::Known(state) => (state, false),
             Loaded::Lost(state, _) => (state, true),
         };

@@ -58,7 +58,7 @@ impl<S: LockProtocol> Store for FileStore<S> {
         if claim.holder.process().is_none() {
             let what = format!(
                 "a lease in {} can't be tied to nothing: the lock names a process",
-                self.slot.place().display()
+                self.protocol.path().display()
             );
             return Err(StoreError::new(ErrorKind::Unsupported, what)
                 .fix("tie it to the process that goes on: acquire --pid PID, or use run"));
@@ -135,8 +135,8 @@ impl<S: LockProtocol> Store for FileStore<S> {
 
     fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError> {
         self.check_key(key)?;
-        let place = self.slot.place();
-        if !self.slot.may_discard(place) {
+        let place = self.protocol.path();
+        if !self.protocol.may_discard(place) {
             let what = format!(
                 "{} is not what a lock is, and may be somebody's work",
                 place.display()
@@ -227,7 +227,7 @@ impl<S: LockProtocol> Store for FileStore<S> {
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let (events, _) = self.read(|_, _, _| history::tell(&self.side, query))?;
+        let (events, _) = self.read(|_, _, _| history::tell(&self.sidecar, query))?;
         events
     }
 
@@ -244,7 +244,7 @@ impl<S: LockProtocol> Store for FileStore<S> {
         );
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.bell.generation();
-        if self.revision(self.side.revision()) != watched.seen {
+        if self.revision(self.sidecar.revision()) != watched.seen {
             return Ok(Waited::Changed);
         }
         for ahead in &watched.ahead {
@@ -301,7 +301,7 @@ impl<S: LockProtocol> Step<'_, S> {
         }
         let what = format!(
             "{} is changed by another program all the time",
-            self.place().display()
+            self.path().display()
         );
         Err(StoreError::new(ErrorKind::Contended, what)
             .fix("see which one it is, and try again; nothing was changed"))

@@ -89,11 +89,12 @@ impl See for Reader<'_> {
         let (current, over) = match (grant, found) {
             (None, None) => (None, None),
             (None, Some(found)) => (Some(self.at_place(found)), None),
-            (Some((_, lease)), Some(found)) if found.is(&lease) => {
-                (Some(self.ours(lease, Standing::Lock(found.mark))), None)
-            }
+            (Some((_, lease)), Some(found)) if found.is(&lease) => (
+                Some(self.ours(lease, Standing::Lock(found.fingerprint))),
+                None,
+            ),
             (Some((_, lease)), Some(found)) if found.flaw.is_some() => {
-                let mut ours = self.ours(lease, Standing::Hidden(found.mark));
+                let mut ours = self.ours(lease, Standing::Hidden(found.fingerprint));
                 if matches!(ours.liveness, Liveness::Gone(_)) {
                     ours.liveness = Liveness::Unverifiable(Doubt::Malformed);
                 }
@@ -143,10 +144,10 @@ impl See for Reader<'_> {
     }
 
     fn at_place(&self, found: FoundLock) -> Current {
-        let standing = Standing::Lock(found.mark);
+        let standing = Standing::Lock(found.fingerprint);
         match found.proof {
             HolderProof::Binding => self.ours(found.lease, standing),
-            HolderProof::Judged(liveness) => Current {
+            HolderProof::Protocol(liveness) => Current {
                 lease: found.lease,
                 liveness,
                 standing,

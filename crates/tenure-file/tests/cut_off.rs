@@ -102,8 +102,8 @@ impl LockProtocol for Fated {
     fn key(&self) -> &Key {
         self.lock.key()
     }
-    fn place(&self) -> &Path {
-        self.lock.place()
+    fn path(&self) -> &Path {
+        self.lock.path()
     }
     fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();

@@ -109,7 +109,7 @@ fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
         checker.join().unwrap();
     });
     assert!(
-        open(dir).side().path().is_dir(),
+        open(dir).sidecar().path().is_dir(),
         "the checker never removed anything"
     );
 }

@@ -100,8 +100,8 @@ impl LockProtocol for Fated {
     fn key(&self) -> &Key {
         self.lock.key()
     }
-    fn place(&self) -> &Path {
-        self.lock.place()
+    fn path(&self) -> &Path {
+        self.lock.path()
     }
     fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();
@@ -167,8 +167,8 @@ fn play(before: Before, deed: Deed, fate: Fate) -> bool {
             fate,
             dir: dir.canonicalize().unwrap(),
         };
-        let side = Sidecar::of_folder(lock.lock.side());
-        FileStore::with_side(lock, side, options())
+        let side = Sidecar::for_folder(lock.lock.sidecar());
+        FileStore::with_sidecar(lock, side, options())
     };
     let first = store(UNTOUCHED);
     let held = matches!(before, Before::Ours | Before::OursRemoved)

@@ -391,7 +391,8 @@ fn waiters_sleep_through_what_tenure_does() {
     };
     let place = lock(dir.path());
     let heard =
-        tenure_host::files::lock_watch::LockWatch::on(&place, waiter.slot().heard()).unwrap();
+        tenure_host::files::lock_watch::LockWatch::on(&place, waiter.protocol().listen_for())
+            .unwrap();
     let _ = store.release(&first.grant()).unwrap();
     drop(busy);
     assert_eq!(heard.take().unwrap(), [], "a release is a move");
@@ -413,19 +414,19 @@ struct Watched {
 impl Watched {
     fn store(dir: &Path, deeds: Vec<(usize, Deed)>) -> FileStore<Self> {
         let lock = Mkdir::at(&lock(dir), &options()).unwrap();
-        let side = Sidecar::of_folder(lock.side());
+        let side = Sidecar::for_folder(lock.sidecar());
         let slot = Self {
             lock,
             touched: AtomicUsize::new(0),
             deeds,
         };
-        FileStore::with_side(slot, side, options())
+        FileStore::with_sidecar(slot, side, options())
     }
 
     fn touch(&self) {
         let touch = self.touched.fetch_add(1, Ordering::SeqCst) + 1;
         for (_, deed) in self.deeds.iter().filter(|(at, _)| *at == touch) {
-            deed(self.lock.place().parent().unwrap());
+            deed(self.lock.path().parent().unwrap());
         }
     }
 }
@@ -434,8 +435,8 @@ impl LockProtocol for Watched {
     fn key(&self) -> &Key {
         self.lock.key()
     }
-    fn place(&self) -> &Path {
-        self.lock.place()
+    fn path(&self) -> &Path {
+        self.lock.path()
     }
     fn read(&self, path: &Path) -> Option<FoundLock> {
         self.touch();

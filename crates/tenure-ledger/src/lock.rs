@@ -228,11 +228,11 @@ impl LedgerLock {
     /// the turn, which is ours.
     fn proven_dead(&self) -> Option<Fingerprint> {
         let found = self.read(&self.place)?;
-        let ours = self.is_of_tenure(found.mark.file);
-        let HolderProof::Judged(judged) = &found.proof else {
+        let ours = self.is_of_tenure(found.fingerprint.file);
+        let HolderProof::Protocol(judged) = &found.proof else {
             return None;
         };
-        (ours || matches!(judged, Liveness::Gone(_))).then_some(found.mark)
+        (ours || matches!(judged, Liveness::Gone(_))).then_some(found.fingerprint)
     }
 
     /// Whether some name in the side folder leads to the same file.
@@ -273,7 +273,7 @@ impl LedgerLock {
             since,
             age: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
             dead: self.proven_dead().is_some(),
-            mark: found.mark,
+            mark: found.fingerprint,
         })
     }
 
@@ -356,7 +356,7 @@ impl LockProtocol for LedgerLock {
         &self.key
     }
 
-    fn place(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.place
     }
 
@@ -393,7 +393,7 @@ impl LockProtocol for LedgerLock {
             epoch: tenure_core::Epoch::unknown(),
         };
         Some(FoundLock {
-            mark: Fingerprint {
+            fingerprint: Fingerprint {
                 file: (at.dev(), at.ino()),
                 digest: digest(&bytes),
             },
@@ -406,7 +406,7 @@ impl LockProtocol for LedgerLock {
                 heartbeat_at: Timestamp::UNIX_EPOCH,
                 ttl: Duration::ZERO,
             },
-            proof: HolderProof::Judged(judged),
+            proof: HolderProof::Protocol(judged),
             flaw: None,
         })
     }

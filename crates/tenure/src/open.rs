@@ -168,7 +168,7 @@ impl Tenure {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let store = MkdirStore::open(place, file_options(&clock, &config))?;
         // The lock is there only while it is held: what stays the same is its path.
-        let path = store.slot().place().as_os_str().as_encoded_bytes();
+        let path = store.protocol().path().as_os_str().as_encoded_bytes();
         let identity = format!("{:x}", tenure_host::files::digest(path));
         Ok(Self {
             store: Arc::new(store),

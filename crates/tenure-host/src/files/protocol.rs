@@ -29,14 +29,14 @@ pub enum HolderProof {
     /// By what its lease is tied to: tenure wrote it.
     Binding,
     /// As the protocol says, which has been done.
-    Judged(Liveness),
+    Protocol(Liveness),
 }
 
 /// A lock that stands somewhere.
 #[derive(Debug, Clone)]
 pub struct FoundLock {
     /// Which one it is.
-    pub mark: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// What it says. The token is [`Token::NONE`] if another program wrote it.
     pub lease: Lease,
     /// How to judge its holder.
@@ -72,7 +72,7 @@ pub trait LockProtocol: Send + Sync {
     fn key(&self) -> &Key;
 
     /// Where the lock is.
-    fn place(&self) -> &Path;
+    fn path(&self) -> &Path;
 
     /// What stands at `path`: at the place itself, or where it was moved to. What is there and
     /// can't be read or understood is found with its flaw.
@@ -97,7 +97,7 @@ pub trait LockProtocol: Send + Sync {
 
     /// What those who wait have to hear: all that other programs do to the place, and as little as
     /// possible of what tenure does.
-    fn heard(&self) -> Listen {
+    fn listen_for(&self) -> Listen {
         Listen::Others
     }
 }

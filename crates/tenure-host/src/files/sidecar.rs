@@ -32,7 +32,7 @@ impl Sidecar {
     /// The same for a lock that is a folder: it is prepared and taken away under names beside the
     /// side folder (`SIDE-next`, `SIDE-aside`), in the folder of its place. A folder that may not be
     /// written into can be renamed only there.
-    pub fn of_folder(path: impl Into<PathBuf>) -> Self {
+    pub fn for_folder(path: impl Into<PathBuf>) -> Self {
         Self(path.into(), Transit::Beside)
     }
 

@@ -39,109 +39,121 @@ pub enum Taken {
 
 /// Puts the lock that was prepared as `next` in the place of the one that was judged. What came out
 /// is left as `next`.
-pub fn swap(slot: &impl LockProtocol, next: &Path, judged: &Fingerprint) -> io::Result<Taken> {
-    let Some(ours) = slot.read(next) else {
+pub fn swap(protocol: &impl LockProtocol, next: &Path, judged: &Fingerprint) -> io::Result<Taken> {
+    let Some(ours) = protocol.read(next) else {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the prepared lock is gone",
         ));
     };
     // Once more at the last moment: what is not touched need not be given back.
-    match slot.read(slot.place()) {
+    match protocol.read(protocol.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.mark != *judged => return Ok(Taken::Different),
+        Some(there) if there.fingerprint != *judged => return Ok(Taken::Different),
         Some(_) => {}
     }
-    if !atomic::exchange(next, slot.place())? {
+    if !atomic::exchange(next, protocol.path())? {
         return Ok(Taken::Missing);
     }
-    if slot.read(next).is_some_and(|out| out.mark == *judged) {
+    if protocol
+        .read(next)
+        .is_some_and(|out| out.fingerprint == *judged)
+    {
         return Ok(Taken::Done);
     }
-    give_back(slot, next, ours.mark)?;
+    give_back(protocol, next, ours.fingerprint)?;
     Ok(Taken::Different)
 }
 
 /// Swaps back what came out in place of `put`, which we had put there. Whatever comes out now has
 /// to be just that; if it is not, somebody put something newer there meanwhile, and that goes back.
-fn give_back(slot: &impl LockProtocol, next: &Path, mut put: Fingerprint) -> io::Result<()> {
-    while let Some(theirs) = slot.read(next) {
-        if !atomic::exchange(next, slot.place())? {
-            return put_back(slot, next);
+fn give_back(protocol: &impl LockProtocol, next: &Path, mut put: Fingerprint) -> io::Result<()> {
+    while let Some(theirs) = protocol.read(next) {
+        if !atomic::exchange(next, protocol.path())? {
+            return put_back(protocol, next);
         }
-        match slot.read(next) {
-            Some(out) if out.mark != put => put = theirs.mark,
+        match protocol.read(next) {
+            Some(out) if out.fingerprint != put => put = theirs.fingerprint,
             _ => break,
         }
     }
-    slot.discard(next)
+    protocol.discard(next)
 }
 
 /// Puts something back where it was, unless there is something newer by now.
-fn put_back(slot: &impl LockProtocol, from: &Path) -> io::Result<()> {
+fn put_back(protocol: &impl LockProtocol, from: &Path) -> io::Result<()> {
     // Occupied: whoever put that there did so after this one was taken away.
-    let (Put::Done | Put::Occupied) = slot.put(from)?;
-    slot.discard(from)
+    let (Put::Done | Put::Occupied) = protocol.put(from)?;
+    protocol.discard(from)
 }
 
 /// Removes the lock that was judged, by way of the private name `aside`.
-pub fn remove(slot: &impl LockProtocol, aside: &Path, judged: &Fingerprint) -> io::Result<Taken> {
+pub fn remove(
+    protocol: &impl LockProtocol,
+    aside: &Path,
+    judged: &Fingerprint,
+) -> io::Result<Taken> {
     // Once more at the last moment: what is not touched need not be put back.
-    match slot.read(slot.place()) {
+    match protocol.read(protocol.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.mark != *judged => return Ok(Taken::Different),
+        Some(there) if there.fingerprint != *judged => return Ok(Taken::Different),
         Some(_) => {}
     }
-    if !atomic::take_aside(slot.place(), aside)? {
+    if !atomic::take_aside(protocol.path(), aside)? {
         return Ok(Taken::Missing);
     }
-    if slot.read(aside).is_some_and(|out| out.mark == *judged) {
-        slot.discard(aside)?;
+    if protocol
+        .read(aside)
+        .is_some_and(|out| out.fingerprint == *judged)
+    {
+        protocol.discard(aside)?;
         return Ok(Taken::Done);
     }
-    put_back(slot, aside)?;
+    put_back(protocol, aside)?;
     Ok(Taken::Different)
 }
 
 /// Whether a removal that was cut off happened; what it left behind is cleared.
 pub fn removal_happened(
-    slot: &impl LockProtocol,
+    protocol: &impl LockProtocol,
     aside: &Path,
     judged: &Fingerprint,
 ) -> io::Result<bool> {
-    match slot.read(aside) {
-        Some(out) if out.mark == *judged => {
-            slot.discard(aside)?;
+    match protocol.read(aside) {
+        Some(out) if out.fingerprint == *judged => {
+            protocol.discard(aside)?;
             Ok(true)
         }
         Some(_) => {
-            put_back(slot, aside)?;
+            put_back(protocol, aside)?;
             Ok(false)
         }
-        None => Ok(slot
-            .read(slot.place())
-            .is_none_or(|there| there.mark != *judged)),
+        None => Ok(protocol
+            .read(protocol.path())
+            .is_none_or(|there| there.fingerprint != *judged)),
     }
 }
 
 /// Whether a grant that was cut off happened: by a swap for the one that was judged, or by being put
 /// where nothing was. What it left behind is cleared.
 pub fn grant_happened(
-    slot: &impl LockProtocol,
+    protocol: &impl LockProtocol,
     next: &Path,
     granted: &Lease,
     judged: Option<&Fingerprint>,
 ) -> io::Result<bool> {
-    let there = slot.read(slot.place()).filter(|there| there.is(granted));
-    let out = slot.read(next);
-    let came_out = |out: &crate::files::protocol::FoundLock| Some(&out.mark) == judged;
+    let there = protocol
+        .read(protocol.path())
+        .filter(|there| there.is(granted));
+    let out = protocol.read(next);
+    let came_out = |out: &crate::files::protocol::FoundLock| Some(&out.fingerprint) == judged;
     let happened = match (there, out) {
         // Put, or swapped and cleared.
         (Some(_), None) => true,
         (Some(_), Some(out)) if out.is(granted) || came_out(&out) => true,
         // Swapped for something that was not judged.
         (Some(ours), Some(_)) => {
-            give_back(slot, next, ours.mark)?;
+            give_back(protocol, next, ours.fingerprint)?;
             false
         }
         // Not yet put.
@@ -149,11 +161,11 @@ pub fn grant_happened(
         // Swapped, and then somebody else overwrote or removed it.
         (None, Some(out)) if came_out(&out) => true,
         (None, Some(_)) => {
-            put_back(slot, next)?;
+            put_back(protocol, next)?;
             false
         }
         (None, None) => false,
     };
-    slot.discard(next)?;
+    protocol.discard(next)?;
     Ok(happened)
 }
