@@ -16,7 +16,7 @@ use crate::state::{Loaded, Sidecar, State};
 use crate::step::Step;
 use crate::view::{See as _, Seen};
 use tenure_host::files::fault::explain;
-use tenure_host::files::lock_watch::{Listen, Listener};
+use tenure_host::files::lock_watch::{Listen, Listener, LockWatch};
 use tenure_host::files::places::Places;
 use tenure_host::files::protocol::{FoundLock, LockProtocol};
 use tenure_host::files::reader::Reader;
@@ -114,7 +114,8 @@ impl<S: LockProtocol> FileStore<S> {
         listener.get_or_init(|| {
             let (folder, lock) = (self.folder.clone(), life.id().clone());
             let ring = move || bell::ring(&folder, &lock);
-            Listener::start(self.protocol.path(), listen, ring).ok()
+            let watch = LockWatch::on(self.protocol.path(), listen);
+            watch.and_then(|watch| watch.listen(ring)).ok()
         });
     }
 

@@ -9,6 +9,7 @@
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
 //! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
 //! | [`inherit`] | what was inherited from the one that started us |
+//! | [`inotify`] | watch folders for what other programs change |
 //! | [`life`] | [`LivenessLock`]: a kernel lock that a process and its children keep for as long as they live |
 //! | [`liveness`] | what can be proven about the process behind a lease |
 //! | [`memory`] | memory that is no longer needed, handed back |
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod files;
 pub mod identity;
 pub mod inherit;
+pub mod inotify;
 pub mod liveness;
 pub mod liveness_lock;
 pub mod memory;

@@ -20,7 +20,7 @@
 //!
 //! # Killed at any point
 //!
-//! Temporary files are named after a place in the queue ([`crate::turn`]), and that is given up after
+//! Temporary files are named after a place in the queue ([`crate::writer_lock`]), and that is given up after
 //! them. So whoever has the turn next knows what was left behind without looking for it.
 
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ use tenure_core::{ErrorKind, Moment, StoreError};
 use super::{Appended, Ledger};
 use crate::lock::Asked;
 use crate::standing::Standing;
-use crate::turn::{Turn, Waited, Who};
+use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::fault::explain;
@@ -58,7 +58,7 @@ struct Batch {
 #[must_use]
 pub(super) struct Writing<'a> {
     ledger: &'a Ledger,
-    turn: Turn<'a>,
+    turn: WriterGuard,
 }
 
 /// Events that are on disk, and have no number yet. What is left of them is removed in the end.
@@ -82,7 +82,7 @@ impl Ledger {
     /// Waits for our turn.
     pub(super) fn writing(&self) -> Result<Writing<'_>, StoreError> {
         self.side.make()?;
-        let turn = self.gate.take(&*self.options.clock)?;
+        let turn = self.writers.take(&*self.options.clock)?;
         let writing = Writing { ledger: self, turn };
         writing.begin()?;
         Ok(writing)
@@ -100,7 +100,7 @@ impl Ledger {
             let events = events.take();
             events.map_or_else(Vec::new, |events| events(now.wall))
         };
-        let (turn, waited) = self.gate.take_prepared(&*self.options.clock, |who, now| {
+        let (turn, waited) = self.writers.take_prepared(&*self.options.clock, |who, now| {
             self.prepare(who, &bytes(now))
         })?;
         let writing = Writing { ledger: self, turn };
@@ -108,15 +108,15 @@ impl Ledger {
         let waited = waited;
         writing.begin()?;
         let prepared = match waited {
-            Waited::Meanwhile(prepared) => prepared,
+            Preparation::Done(prepared) => prepared,
             // Only now: somebody who was killed may have left files of the same names, of a batch.
-            Waited::NotAtAll(now) => self.prepare(Who::Gate, &bytes(&now))?,
+            Preparation::NotStarted(now) => self.prepare(WriterId::Direct, &bytes(&now))?,
         };
         Ok((writing, prepared))
     }
 
     /// Removes the temporary files that somebody left behind.
-    fn clear(&self, who: Who) {
+    fn clear(&self, who: WriterId) {
         for number in 1.. {
             let path = self.temporary(who, number);
             if path.symlink_metadata().is_err() || atomic::unlink(&path).is_err() {
@@ -125,7 +125,7 @@ impl Ledger {
         }
     }
 
-    fn prepare(&self, who: Who, events: &[Vec<u8>]) -> Result<Prepared, StoreError> {
+    fn prepare(&self, who: WriterId, events: &[Vec<u8>]) -> Result<Prepared, StoreError> {
         let mut prepared = Prepared {
             files: Vec::new(),
             digests: Vec::new(),
@@ -180,7 +180,7 @@ impl Ledger {
         })
     }
 
-    fn temporary(&self, who: Who, number: usize) -> PathBuf {
+    fn temporary(&self, who: WriterId, number: usize) -> PathBuf {
         self.path.join(format!(".event-tenure-{who}-{number}.tmp"))
     }
 
@@ -201,10 +201,10 @@ impl Writing<'_> {
         self.finish_batch()?;
         self.finish_reaping()?;
         for dead in self.turn.dead() {
-            ledger.clear(Who::Place(*dead));
+            ledger.clear(WriterId::Queued(*dead));
             self.turn.forget(*dead);
         }
-        ledger.clear(Who::Gate);
+        ledger.clear(WriterId::Direct);
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Writing<'_> {
         expected: Option<u64>,
         events: &[Vec<u8>],
     ) -> Result<Appended, StoreError> {
-        let prepared = self.ledger.prepare(self.turn.who(), events)?;
+        let prepared = self.ledger.prepare(self.turn.id(), events)?;
         self.link(expected, &prepared)
     }
 

@@ -12,13 +12,11 @@
 //! | `keyed` | what tenure knows beyond the ledger: ties, ends on the boot clock, the queue |
 //! | `deed` | the events, in either dialect |
 //! | `past` | the story, told by the ledger itself |
-//! | `listen` | hears what other programs do |
 //!
 //! A token is the number of the event that began the claim.
 
 mod deed;
 mod keyed;
-mod listen;
 mod look;
 mod past;
 mod step;
@@ -26,15 +24,16 @@ mod verbs;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tenure_core::{ErrorKind, Key, Lease, LivenessId, Moment, Revision, StoreError, Verdict};
+use tenure_host::inotify::{FolderWatch, Listener, WatchFlags};
 use tenure_host::watch::Watches;
 use tenure_host::{Bell, LivenessFolder, LivenessLock, bell};
 
 use self::keyed::Keyed;
-use self::listen::Listener;
 use self::look::{Counts, Sight};
 use self::step::Step;
 use super::{Dialect, Ledger};
@@ -131,9 +130,10 @@ impl LedgerStore {
     fn listen(&self, life: &LivenessLock) {
         self.listener.get_or_init(|| {
             let (folder, lock) = (self.folder.clone(), life.id().clone());
-            let locks = self.ledger.root.join("locks");
-            Listener::start(&self.ledger.path, &locks, move || {
-                bell::ring(&folder, &lock)
+            let watch = self.ledger.watch_other_programs().ok()?;
+            Listener::start(watch, move |_| {
+                bell::ring(&folder, &lock);
+                ControlFlow::Continue(())
             })
             .ok()
         });
@@ -225,7 +225,7 @@ impl LedgerStore {
         // Whoever may not write goes without.
         if let Some(replay) = keep
             && self.ledger.side.make().is_ok()
-            && let Ok(_turn) = self.ledger.gate.take(&*self.ledger.options.clock)
+            && let Ok(_turn) = self.ledger.writers.take(&*self.ledger.options.clock)
         {
             let _ = self.ledger.save(&replay);
         }
@@ -300,6 +300,20 @@ impl LedgerStore {
     /// How the ledger is written.
     pub fn dialect(&self) -> Dialect {
         self.ledger.dialect
+    }
+}
+
+impl Ledger {
+    /// Watches for events and claim files that other programs write. Tenure links its events and
+    /// other programs rename theirs, so waiters sleep through the appends of other tenure
+    /// processes, which wake exactly the waiter that can proceed.
+    fn watch_other_programs(&self) -> std::io::Result<FolderWatch> {
+        let watch = FolderWatch::new()?;
+        watch.add(&self.path, WatchFlags::MOVED_TO)?;
+        // Most ledgers have no claim files.
+        let written = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE;
+        let _ = watch.add(&self.root.join("locks"), written);
+        Ok(watch)
     }
 }
 

@@ -1,24 +1,18 @@
-//! Being told of new events as they come: [`Follow`].
+//! Following a ledger: events as they are appended ([`Follow`]).
 
-use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
-use rustix::io::Errno;
 use tenure_core::StoreError;
+use tenure_host::files::fault::explain;
+use tenure_host::inotify::{FolderWatch, WatchFlags};
 
 use crate::Ledger;
 use crate::event::Recorded;
-use tenure_host::files::fault::explain;
 
-/// How often to look, should the kernel not tell.
-const SAFETY_NET: Duration = Duration::from_secs(1);
+/// How often to look if the kernel reports nothing.
+const POLL: Duration = Duration::from_secs(1);
 
-/// Gives one event after the other, and waits for those that are not there yet.
+/// Returns one event after another, and waits for those that are not there yet.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,35 +31,40 @@ const SAFETY_NET: Duration = Duration::from_secs(1);
 pub struct Follow<'a> {
     ledger: &'a Ledger,
     next: u64,
-    inotify: OwnedFd,
+    watch: FolderWatch,
 }
 
 impl Ledger {
     /// Follows the events from this number on.
     pub fn follow(&self, from: u64) -> Result<Follow<'_>, StoreError> {
-        let inotify = listen(&self.path).map_err(|error| explain("watched", &self.path, error))?;
+        let fault = |error| explain("watched", &self.path, error);
+        let watch = FolderWatch::new().map_err(fault)?;
+        // Tenure links its events; other programs rename them.
+        let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        watch.add(&self.path, flags).map_err(fault)?;
         Ok(Follow {
             ledger: self,
             next: from.max(1),
-            inotify,
+            watch,
         })
     }
 }
 
 impl Follow<'_> {
-    /// Goes on from this number.
+    /// Continues from this number.
     pub fn skip_to(&mut self, seq: u64) {
         self.next = seq.max(1);
     }
 
-    /// The next event; `None` if it did not come in time. A number that is missing while later ones
-    /// are there is passed over.
+    /// The next event; `None` if none was appended within `timeout`. A missing number is skipped
+    /// if later events exist.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Recorded>, StoreError> {
         let clock = &self.ledger.options.clock;
+        let fault = |error| explain("watched", &self.ledger.path, error);
         let began = clock.now().ticks;
         loop {
-            // Heard before we look: whatever comes after the look is heard again.
-            self.drain();
+            // Before looking: an event that is appended after the look is reported again.
+            self.watch.take().map_err(fault)?;
             let last = self.ledger.last()?;
             while self.next <= last {
                 let seq = self.next;
@@ -78,32 +77,7 @@ impl Follow<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.wait(left.min(SAFETY_NET));
+            self.watch.wait(left.min(POLL)).map_err(fault)?;
         }
     }
-
-    fn drain(&self) {
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
-        while matches!(reader.next(), Ok(_) | Err(Errno::INTR)) {}
-    }
-
-    fn wait(&self, timeout: Duration) {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(1),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        };
-        let _ = poll(
-            &mut [PollFd::new(&self.inotify, PollFlags::IN)],
-            Some(&timeout),
-        );
-    }
-}
-
-fn listen(folder: &Path) -> io::Result<OwnedFd> {
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    // Tenure links its events, others rename them.
-    let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-    inotify::add_watch(&inotify, folder, flags)?;
-    Ok(inotify)
 }

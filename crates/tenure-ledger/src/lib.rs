@@ -31,7 +31,7 @@
 //! | `append` | writing, in our turn; batches; what a crash left behind |
 //! | `read`, `follow` | reading, and being told of what is new |
 //! | `number` | the newest number, without listing the folder |
-//! | `turn` | whose turn it is among tenure's own processes |
+//! | `writer_lock` | serialises tenure's own writers, first come, first served |
 //! | `lock`, `standing` | the ledger lock, which other programs know |
 //! | `meta` | `meta.json`: how long a claim lasts |
 //! | `node` | [`NodeId`]: `1.2.3` |
@@ -74,8 +74,8 @@ mod number;
 mod read;
 mod replay;
 mod standing;
-mod turn;
 mod verify;
+mod writer_lock;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ pub use self::verify::{Finding, Severity, Verified};
 use self::lock::LedgerLock;
 use self::meta::Meta;
 use self::number::Numbers;
-use self::turn::Gate;
+use self::writer_lock::WriterLock;
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::Sidecar;
@@ -138,7 +138,7 @@ pub struct Ledger {
     path: PathBuf,
     dialect: Dialect,
     side: Sidecar,
-    gate: Gate,
+    writers: WriterLock,
     lock: LedgerLock,
     numbers: Numbers,
     /// The events' folder, to be synced.
@@ -176,7 +176,7 @@ impl Ledger {
         Ok(Self {
             root: root.to_owned(),
             dialect,
-            gate: Gate::new(side.path()),
+            writers: WriterLock::new(side.path()),
             lock: LedgerLock::new(&path, &side)?,
             numbers: Numbers::new(&path, side.path(), dialect),
             side,
@@ -301,7 +301,7 @@ impl Ledger {
         force: bool,
     ) -> Result<Broken, StoreError> {
         self.side.make()?;
-        let turn = self.gate.take(&*self.options.clock)?;
+        let turn = self.writers.take(&*self.options.clock)?;
         let now = self.options.clock.now();
         let broken = self.lock.break_it(&now, older_than, force)?;
         if let Broken::Removed(standing) = &broken {

@@ -4,7 +4,7 @@
 //! {"agent_id":"tenure","acquired_at":"2026-11-15T18:49:40.407123456Z","pid":12345,"hostname":"dev-machine","tenure":{"started":1611857,"boot":"4bc46893-…","namespace":"pid:[4026531836]"}}
 //! ```
 //!
-//! Tenure's own processes have their turns ([`crate::turn`]); whoever has the turn takes the lock.
+//! Tenure's own processes have their turns ([`crate::writer_lock`]); whoever has the turn takes the lock.
 //!
 //! | what stands there | what is done |
 //! |---|---|
@@ -31,7 +31,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use tenure_core::{
     Binding, Clock, Deadline, Holder, HolderId, Key, Lease, Liveness, Moment, Process, StoreError,
@@ -290,12 +289,7 @@ impl LedgerLock {
         if !watch.take().is_ok_and(|heard| heard.is_empty()) || !self.place.exists() {
             return;
         }
-        let limit = limit.min(SAFETY_NET);
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout));
+        let _ = watch.wait(limit.min(SAFETY_NET));
     }
 
     /// Removes a lock that can't be proven dead, for somebody who knows better. In our turn.

@@ -1,187 +1,146 @@
-//! Being told when the lock appears, changes or goes: [`LockWatch`].
+//! Watches one lock: [`LockWatch`] reports when it appears, changes or goes.
 //!
-//! It is inotify on the folder, for one name in it. A store listens only to what other programs do:
-//! tenure's own processes ring the one that can go on, and all the others may sleep. What tenure
-//! does can be told apart: it links a new lock (never writes into it), and renames an old one away
-//! (never unlinks it); a lock that is a folder it renames both ways, where others make and remove
-//! theirs. A program that renames the lock away, too, is heard only by those who listen to
-//! everything, as holders do; the others find out when they look again.
+//! It watches the lock's folder for one name. A store's waiters need to hear only other programs:
+//! a tenure process wakes exactly the waiter that can proceed, and the others may sleep on. The two
+//! can be told apart by how they change the name. Tenure links a new lock file (and never writes into
+//! it) and renames an old one away (and never unlinks it); a lock that is a folder it renames both
+//! ways, where other programs make and remove theirs. A program that renames a lock away, too, is
+//! heard by [`Listen::Everything`] only; other waiters find out when they poll.
 
 use std::ffi::OsString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
+use crate::inotify::{FolderEvent, FolderWatch, ReadFlags, WatchFlags};
 
-/// The stack of the listening thread: it makes a few system calls.
-const STACK: usize = 64 * 1024;
+pub use crate::inotify::Listener;
 
-/// What happened at the place.
+/// What happened to the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Something is there that was not, or something else than before.
+    /// A lock is there that was not there before, or another one than before.
     Appeared,
-    /// Somebody wrote into what is there.
+    /// A program wrote into the lock.
     Written,
-    /// Nothing is there any more.
+    /// The lock is gone.
     Gone,
-    /// The kernel lost count: look.
+    /// The kernel dropped events: the caller must look.
     Missed,
-    /// The folder itself is gone, and nothing more will be told.
+    /// The folder itself is gone, and nothing more will be reported.
     FolderGone,
 }
 
-/// To what to listen.
+/// Which changes to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listen {
-    /// All that happens, for a daemon that has to stand aside and come back.
+    /// All of them, for a holder and for the daemon.
     Everything,
-    /// What other programs do. A takeover by tenure is heard as well.
+    /// The changes that other programs make to a lock file, and takeovers by tenure.
     Others,
-    /// The same where the lock is a folder: it is made and removed by others, and moved by tenure.
+    /// The same for a lock that is a folder: other programs make and remove it, tenure moves it.
     OtherFolders,
 }
 
-/// Hears what happens to one name in a folder.
+/// Watches one name in a folder.
 ///
 /// ```
 /// use tenure_host::files::lock_watch::{Change, Listen, LockWatch};
 ///
 /// let dir = tempfile::tempdir().unwrap();
-/// let place = dir.path().join(".exclusive-lock");
-/// let watch = LockWatch::on(&place, Listen::Everything).unwrap();
-/// std::fs::write(&place, "{}").unwrap();
-/// std::fs::remove_file(&place).unwrap();
-/// let heard = watch.take().unwrap();
-/// assert_eq!(heard.first(), Some(&Change::Appeared));
-/// assert_eq!(heard.last(), Some(&Change::Gone));
+/// let lock = dir.path().join(".exclusive-lock");
+/// let watch = LockWatch::on(&lock, Listen::Everything).unwrap();
+/// std::fs::write(&lock, "{}").unwrap();
+/// std::fs::remove_file(&lock).unwrap();
+/// let changes = watch.take().unwrap();
+/// assert_eq!(changes.first(), Some(&Change::Appeared));
+/// assert_eq!(changes.last(), Some(&Change::Gone));
 /// ```
 #[derive(Debug)]
 pub struct LockWatch {
-    inotify: OwnedFd,
+    folder: FolderWatch,
     name: OsString,
 }
 
 impl LockWatch {
-    /// Begins to listen. The folder must be there; what is watched in it need not be.
-    pub fn on(place: &Path, listen: Listen) -> io::Result<Self> {
-        let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else {
+    /// Starts to watch. The folder must exist; the lock need not.
+    pub fn on(lock: &Path, listen: Listen) -> io::Result<Self> {
+        let (Some(parent), Some(name)) = (lock.parent(), lock.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let always = WatchFlags::DELETE
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF
-            | WatchFlags::ONLYDIR;
+        let always = WatchFlags::DELETE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         let others = always | WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO;
         let flags = match listen {
             Listen::Others => others,
             Listen::OtherFolders => always | WatchFlags::CREATE,
             Listen::Everything => others | WatchFlags::CREATE | WatchFlags::MOVED_FROM,
         };
-        inotify::add_watch(&inotify, folder, flags)?;
+        let folder = FolderWatch::new()?;
+        folder.add(parent, flags)?;
         Ok(Self {
-            inotify,
+            folder,
             name: name.to_owned(),
         })
     }
 
-    /// What happened since the last call. Does not block: poll the descriptor for that.
+    /// The changes since the last call. Does not block.
     pub fn take(&self) -> io::Result<Vec<Change>> {
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
-        let mut changes = Vec::new();
-        loop {
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN) => return Ok(changes),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let flags = event.events();
-            let ours = event
-                .file_name()
-                .is_some_and(|name| name.to_bytes() == self.name.as_bytes());
-            let gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
-            if flags.intersects(ReadFlags::QUEUE_OVERFLOW) {
-                changes.push(Change::Missed);
-            } else if flags.intersects(gone) {
-                changes.push(Change::FolderGone);
-            } else if !ours {
-                // Something else in the same folder.
-            } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-                changes.push(Change::Appeared);
-            } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-                changes.push(Change::Gone);
-            } else if flags.intersects(ReadFlags::CLOSE_WRITE) {
-                changes.push(Change::Written);
+        Ok(changes(&self.folder.take()?, &self.name))
+    }
+
+    /// Blocks until something happened in the lock's folder, or `limit` has passed.
+    pub fn wait(&self, limit: Duration) -> io::Result<()> {
+        self.folder.wait(limit)
+    }
+
+    /// Calls `react` from another thread whenever the lock changed, until the listener is dropped
+    /// or the folder is gone.
+    pub fn listen(self, react: impl Fn() + Send + 'static) -> io::Result<Listener> {
+        let Self { folder, name } = self;
+        Listener::start(folder, move |events| {
+            let changes = changes(events, &name);
+            if changes.contains(&Change::FolderGone) {
+                return ControlFlow::Break(());
             }
-        }
+            if !changes.is_empty() {
+                react();
+            }
+            ControlFlow::Continue(())
+        })
     }
 }
 
 impl AsFd for LockWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        self.folder.as_fd()
     }
 }
 
-/// A thread that listens until this is dropped.
-#[derive(Debug)]
-pub struct Listener {
-    _until: OwnedFd,
-}
-
-impl Listener {
-    /// Calls `heard` whenever something happened to the place that is listened to.
-    pub fn start(
-        place: &Path,
-        listen: Listen,
-        heard: impl Fn() + Send + 'static,
-    ) -> io::Result<Self> {
-        let watch = LockWatch::on(place, listen)?;
-        let (ended, until) = pipe_with(PipeFlags::CLOEXEC)?;
-        std::thread::Builder::new()
-            .name("listen".into())
-            .stack_size(STACK)
-            .spawn(move || {
-                while hear(&watch, &ended).is_ok_and(|go_on| go_on) {
-                    heard();
-                }
-            })?;
-        Ok(Self { _until: until })
-    }
-}
-
-/// Blocks until there is something to look at; `false` once there never will be.
-fn hear(watch: &LockWatch, ended: &OwnedFd) -> io::Result<bool> {
-    loop {
-        let mut fds = [
-            PollFd::new(&watch.inotify, PollFlags::IN),
-            PollFd::new(ended, PollFlags::IN),
-        ];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+fn changes(events: &[FolderEvent], name: &OsString) -> Vec<Change> {
+    let change = |event: &FolderEvent| {
+        if event.overflowed() {
+            return Some(Change::Missed);
         }
-        let [_, end] = fds;
-        if !end.revents().is_empty() {
-            return Ok(false);
+        if event.folder_gone() {
+            return Some(Change::FolderGone);
         }
-        let changes = watch.take()?;
-        if changes.contains(&Change::FolderGone) {
-            return Ok(false);
+        if event.name.as_ref() != Some(name) {
+            return None;
         }
-        if !changes.is_empty() {
-            return Ok(true);
+        let is = |flags| event.flags.intersects(flags);
+        if is(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            Some(Change::Appeared)
+        } else if is(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+            Some(Change::Gone)
+        } else if is(ReadFlags::CLOSE_WRITE) {
+            Some(Change::Written)
+        } else {
+            None
         }
-    }
+    };
+    events.iter().filter_map(change).collect()
 }
 
 #[cfg(test)]
@@ -189,20 +148,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tenure_does_is_not_heard_by_those_who_listen_to_others() {
+    fn a_waiter_that_listens_to_other_programs_sleeps_through_what_tenure_does() {
         let dir = tempfile::tempdir().unwrap();
-        let (place, private) = (dir.path().join("lock"), dir.path().join("private"));
-        let others = LockWatch::on(&place, Listen::Others).unwrap();
-        let all = LockWatch::on(&place, Listen::Everything).unwrap();
+        let (lock, private) = (dir.path().join("lock"), dir.path().join("private"));
+        let others = LockWatch::on(&lock, Listen::Others).unwrap();
+        let all = LockWatch::on(&lock, Listen::Everything).unwrap();
         std::fs::write(&private, "x").unwrap();
-        std::fs::hard_link(&private, &place).unwrap();
+        std::fs::hard_link(&private, &lock).unwrap();
         std::fs::remove_file(&private).unwrap();
-        std::fs::rename(&place, &private).unwrap();
+        std::fs::rename(&lock, &private).unwrap();
         assert_eq!(others.take().unwrap(), []);
         assert_eq!(all.take().unwrap(), [Change::Appeared, Change::Gone]);
-        std::fs::write(&place, "y").unwrap();
-        std::fs::rename(&private, &place).unwrap();
-        std::fs::remove_file(&place).unwrap();
+        std::fs::write(&lock, "y").unwrap();
+        std::fs::rename(&private, &lock).unwrap();
+        std::fs::remove_file(&lock).unwrap();
         assert_eq!(
             others.take().unwrap(),
             [Change::Written, Change::Appeared, Change::Gone]
@@ -210,20 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_hears_and_ends() {
+    fn a_listener_reports_the_lock_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("lock");
-        let (tell, told) = std::sync::mpsc::channel();
-        let listener =
-            Listener::start(&place, Listen::Others, move || tell.send(()).unwrap()).unwrap();
-        std::fs::write(&place, "x").unwrap();
-        told.recv_timeout(std::time::Duration::from_secs(20))
-            .unwrap();
-        drop(listener);
-        // The channel closes with the thread.
-        while told
-            .recv_timeout(std::time::Duration::from_secs(20))
-            .is_ok()
-        {}
+        let lock = dir.path().join("lock");
+        let (send, received) = std::sync::mpsc::channel();
+        let watch = LockWatch::on(&lock, Listen::Others).unwrap();
+        let _listener = watch.listen(move || send.send(()).unwrap()).unwrap();
+        std::fs::write(dir.path().join("other"), "x").unwrap();
+        std::fs::write(&lock, "x").unwrap();
+        let limit = std::time::Duration::from_secs(20);
+        received.recv_timeout(limit).unwrap();
+        assert!(received.try_recv().is_err());
     }
 }

@@ -1,0 +1,489 @@
+//! Serialises tenure's own writers of one ledger: [`WriterLock`], [`WriterGuard`].
+//!
+//! ```text
+//!   gate     flock: its owner is the writer. Nothing else excludes another writer.
+//!   queue/   one named pipe for each waiting writer, numbered; the writer keeps it open and locked
+//!   desk     flock for a moment: queue numbers are handed out one at a time
+//! ```
+//!
+//! A writer that finds the lock free and the queue empty proceeds at once: two system calls and a
+//! directory read. Every other writer joins the queue and sleeps until the writer directly before it
+//! has gone; the kernel reports that, however the writer ended. So writers go first come, first
+//! served, and one of them is woken at a time (G8, G9). A writer that has something to prepare, such
+//! as a file that must be synced, prepares it while it waits.
+//!
+//! # Invariants
+//!
+//! 1. Two writers never hold the lock: the kernel's lock on `gate` decides, whatever the queue says.
+//! 2. Each attempt opens `gate` for itself. An attempt that timed out has nothing left that could
+//!    take or release the lock of a later one.
+//! 3. A writer that arrives later does not go first: a free lock is left to a queue that is not empty.
+//! 4. A queue number is larger than every number in the queue, and its pipe is locked before
+//!    another process can see a larger one. It stays until the guard is dropped.
+//! 5. Writers proceed in the order of their moments: a writer that does not queue takes its moment
+//!    before it reads the queue, a queued one after its pipe is visible there.
+//!
+//! # Limits
+//!
+//! A waiter gives up when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
+//! while it held the lock does not block the others for ever. All limits are deadlines by the
+//! monotonic clock: a signal or a slow system call does not extend them.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::Errno;
+use tenure_core::{Clock, ErrorKind, Moment, StoreError};
+
+use tenure_host::files::fault::explain;
+use tenure_host::files::step_lock::{PATIENCE, StepLock};
+
+/// Opens a pipe without waiting for its other end.
+const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
+/// The first and the longest pause between two attempts to lock. Only the first waiter in the queue
+/// ever pauses, and only for a writer that did not queue.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// The lock, which nobody needs to hold.
+#[derive(Debug)]
+pub(super) struct WriterLock {
+    path: PathBuf,
+    queue: PathBuf,
+    desk: PathBuf,
+    patience: Duration,
+}
+
+/// Names a writer, and with it the temporary files that it may leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriterId {
+    /// A writer that found the lock free.
+    Direct,
+    /// A writer that waited, with its queue number.
+    Queued(u64),
+}
+
+impl std::fmt::Display for WriterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // Part of file names that an earlier version may have left behind.
+            Self::Direct => f.write_str("gate"),
+            Self::Queued(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// Whether there was time to prepare something while waiting.
+#[derive(Debug)]
+pub(super) enum Preparation<T> {
+    /// There was no wait. The writer proceeds as of this moment.
+    NotStarted(Moment),
+    /// This was prepared during the wait.
+    Done(T),
+}
+
+/// The lock while this process holds it.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct WriterGuard {
+    file: File,
+    place: Option<QueuePlace>,
+}
+
+impl WriterGuard {
+    pub(super) fn id(&self) -> WriterId {
+        self.place
+            .as_ref()
+            .map_or(WriterId::Direct, |place| WriterId::Queued(place.number))
+    }
+
+    /// The queue numbers of earlier writers that were killed while they waited or wrote.
+    pub(super) fn dead(&self) -> &[u64] {
+        // Without a place, the queue was empty.
+        self.place.as_ref().map_or(&[], |place| &place.dead)
+    }
+
+    /// Removes a dead writer from the queue, once its files are cleaned up.
+    pub(super) fn forget(&self, dead: u64) {
+        if let Some(place) = &self.place {
+            let _ = fs::remove_file(place.queue.join(dead.to_string()));
+        }
+    }
+}
+
+impl Drop for WriterGuard {
+    fn drop(&mut self) {
+        // Explicitly: a child that is just being started still has a copy of the descriptor. Before
+        // the place is dropped: the waiter that wakes up then finds the lock free.
+        unlock(&self.file);
+    }
+}
+
+impl WriterLock {
+    /// The lock in this folder, which must exist when the lock is taken.
+    pub(super) fn new(sidecar: &Path) -> Self {
+        Self {
+            path: sidecar.join("gate"),
+            queue: sidecar.join("queue"),
+            desk: sidecar.join("desk"),
+            patience: PATIENCE,
+        }
+    }
+
+    /// Waits for the lock.
+    pub(super) fn take(&self, clock: &dyn Clock) -> Result<WriterGuard, StoreError> {
+        Ok(self.take_prepared(clock, |_, _| Ok(()))?.0)
+    }
+
+    /// Waits for the lock, and calls `prepare` with the writer and its moment in the meantime. If
+    /// there is no wait, `prepare` is not called.
+    pub(super) fn take_prepared<T>(
+        &self,
+        clock: &dyn Clock,
+        prepare: impl FnOnce(WriterId, &Moment) -> Result<T, StoreError>,
+    ) -> Result<(WriterGuard, Preparation<T>), StoreError> {
+        if let Some(file) = self.lock_before(Instant::now())? {
+            let guard = WriterGuard { file, place: None };
+            // Invariant 5.
+            let now = clock.now();
+            if self.queue_is_empty()? {
+                return Ok((guard, Preparation::NotStarted(now)));
+            }
+        }
+        let (mut place, now) = self.join_queue(clock)?;
+        // Dropped before the place if anything fails: its files are named after the place.
+        let prepared = prepare(WriterId::Queued(place.number), &now)?;
+        self.wait_in_queue(&mut place)?;
+        let file = self.lock_before(self.deadline())?;
+        let file = file.ok_or_else(|| self.stuck())?;
+        let place = Some(place);
+        Ok((WriterGuard { file, place }, Preparation::Done(prepared)))
+    }
+
+    fn deadline(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.patience).unwrap_or(now)
+    }
+
+    /// Tries to lock until the deadline has passed, at least once.
+    fn lock_before(&self, deadline: Instant) -> Result<Option<File>, StoreError> {
+        let (mut pause, longest) = PAUSES;
+        let mut file = self.open()?;
+        loop {
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &self.path) => return Ok(Some(file)),
+                // The file was removed: new writers would lock another one.
+                Ok(()) => {
+                    unlock(&file);
+                    file = self.open()?;
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => {
+                    return Err(explain("locked", &self.path, error));
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 3 / 2).min(longest);
+        }
+    }
+
+    fn open(&self) -> Result<File, StoreError> {
+        File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&self.path)
+            .map_err(|error| explain("written", &self.path, error))
+    }
+
+    fn queue_is_empty(&self) -> Result<bool, StoreError> {
+        match fs::read_dir(&self.queue) {
+            Ok(mut entries) => Ok(entries.next().is_none()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(explain("read", &self.queue, error)),
+        }
+    }
+
+    /// Sleeps until this writer is the first in the queue.
+    fn wait_in_queue(&self, place: &mut QueuePlace) -> Result<(), StoreError> {
+        let mut first = None;
+        let mut deadline = self.deadline();
+        while let Some(before) = place.before()? {
+            let now_first = numbers(&self.queue)?.into_iter().min();
+            if first != now_first {
+                first = now_first;
+                deadline = self.deadline();
+            } else if deadline <= Instant::now() {
+                return Err(self.stuck());
+            }
+            wait_for_exit(&before, deadline)
+                .map_err(|error| explain("watched", &self.queue, error))?;
+        }
+        Ok(())
+    }
+
+    fn join_queue(&self, clock: &dyn Clock) -> Result<(QueuePlace, Moment), StoreError> {
+        let _desk = StepLock::take(&self.desk, self.patience)?;
+        let make = || {
+            let all = match numbers_in(&self.queue) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(&self.queue)?;
+                    Vec::new()
+                }
+                all => all?,
+            };
+            let number = all.into_iter().max().unwrap_or(0).saturating_add(1);
+            let path = self.queue.join(number.to_string());
+            let anyone = Mode::from_bits_retain(0o666);
+            mknodat(CWD, &path, FileType::Fifo, anyone, 0)?;
+            // Both ends: the pipe has a writer for as long as this process keeps it open.
+            let file = File::options().read(true).write(true).open(&path)?;
+            file.lock()?;
+            Ok(QueuePlace {
+                queue: self.queue.clone(),
+                number,
+                path,
+                file,
+                dead: Vec::new(),
+            })
+        };
+        let place = make().map_err(|error| explain("written", &self.queue, error))?;
+        Ok((place, clock.now()))
+    }
+
+    fn stuck(&self) -> StoreError {
+        let what = format!(
+            "another tenure process has held {} for more than {} s",
+            self.path.display(),
+            self.patience.as_secs()
+        );
+        StoreError::new(ErrorKind::Contended, what)
+            .fix("find the process with fuser or lsof, and try again; nothing was changed")
+    }
+}
+
+/// A place in the queue, given up when it is dropped.
+#[derive(Debug)]
+struct QueuePlace {
+    queue: PathBuf,
+    number: u64,
+    path: PathBuf,
+    file: File,
+    /// The writers before this one that were killed.
+    dead: Vec<u64>,
+}
+
+impl QueuePlace {
+    /// The pipe of the live writer directly before this one.
+    fn before(&mut self) -> Result<Option<File>, StoreError> {
+        let mut before = numbers(&self.queue)?;
+        before.retain(|number| *number < self.number);
+        before.sort_unstable();
+        self.dead.clear();
+        while let Some(number) = before.pop() {
+            let path = self.queue.join(number.to_string());
+            let open = File::options()
+                .read(true)
+                .custom_flags(O_NONBLOCK)
+                .open(&path);
+            let Ok(file) = open else {
+                continue;
+            };
+            match file.try_lock_shared() {
+                Err(TryLockError::WouldBlock) => return Ok(Some(file)),
+                // Invariant 4: it was locked before this writer got its number, so its writer is dead.
+                Ok(()) => self.dead.push(number),
+                Err(TryLockError::Error(error)) => return Err(explain("locked", &path, error)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        unlock(&self.file);
+    }
+}
+
+fn numbers(queue: &Path) -> Result<Vec<u64>, StoreError> {
+    match numbers_in(queue) {
+        // The folder was removed, and the queue with it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found.map_err(|error| explain("read", queue, error)),
+    }
+}
+
+fn numbers_in(queue: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(queue)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    Ok(numbers)
+}
+
+fn unlock(file: &File) {
+    let _ = file.unlock();
+}
+
+/// Waits until every process that has the pipe open for writing has closed it, or the deadline has
+/// passed. Nothing is ever written into the pipe, so only its end is reported.
+fn wait_for_exit(pipe: &File, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), path.metadata()) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tenure_host::HostClock;
+    use tenure_testkit::limit::within_limit;
+
+    fn take(lock: &WriterLock) -> Result<WriterGuard, StoreError> {
+        lock.take(&HostClock::new())
+    }
+
+    fn impatient(dir: &Path, millis: u64) -> WriterLock {
+        WriterLock {
+            patience: Duration::from_millis(millis),
+            ..WriterLock::new(dir)
+        }
+    }
+
+    #[test]
+    fn waiting_writers_go_in_the_order_of_their_arrival() {
+        let dir = tempfile::tempdir().unwrap();
+        let queued = || numbers(&dir.path().join("queue")).unwrap().len();
+        let lock = WriterLock::new(dir.path());
+        let guard = take(&lock).unwrap();
+        let (send, received) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let send = send.clone();
+                let lock = WriterLock::new(dir.path());
+                scope.spawn(move || {
+                    let _guard = take(&lock).unwrap();
+                    send.send(number).unwrap();
+                });
+                within_limit("a writer to queue", || queued() == number + 1);
+            }
+            // A writer that arrives just as the lock is released goes behind all of them.
+            drop(guard);
+            let _guard = take(&lock).unwrap();
+            let order: Vec<usize> = received.try_iter().collect();
+            assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        });
+        assert_eq!(queued(), 0);
+    }
+
+    #[test]
+    fn dead_writers_in_the_queue_block_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = dir.path().join("queue");
+        fs::create_dir(&queue).unwrap();
+        for number in ["1", "2", "7"] {
+            fs::write(queue.join(number), "").unwrap();
+        }
+        let lock = WriterLock::new(dir.path());
+        let guard = take(&lock).unwrap();
+        let mut dead = guard.dead().to_vec();
+        dead.sort_unstable();
+        assert_eq!(dead, [1, 2, 7]);
+        for number in dead {
+            guard.forget(number);
+        }
+        drop(guard);
+        assert!(numbers(&queue).unwrap().is_empty());
+        assert_eq!(take(&lock).unwrap().id(), WriterId::Direct);
+    }
+
+    #[test]
+    fn a_waiter_gives_up_on_a_writer_that_never_finishes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (impatient(dir.path(), 30), impatient(dir.path(), 30));
+        let guard = take(&first).unwrap();
+        let began = Instant::now();
+        let error = take(&second).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended);
+        assert!(began.elapsed() >= Duration::from_millis(30));
+        drop(guard);
+        assert!(take(&first).is_ok());
+    }
+
+    #[test]
+    fn an_attempt_that_timed_out_never_unlocks_a_later_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = || impatient(dir.path(), 2);
+        let (first, retries, third) = (lock(), lock(), lock());
+        for round in 0..50 {
+            let guard = take(&first).unwrap();
+            for _ in 0..3 {
+                assert!(take(&retries).is_err());
+            }
+            drop(guard);
+            let _guard = take(&retries).unwrap();
+            assert!(take(&third).is_err(), "two writers in round {round}");
+        }
+    }
+
+    #[test]
+    fn threads_of_one_process_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = WriterLock::new(dir.path());
+        let inside = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let _guard = take(&lock).unwrap();
+                        let before = inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        assert_eq!(before, 0, "two writers");
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = take(&WriterLock::new(dir.path())).unwrap();
+        fs::remove_file(dir.path().join("gate")).unwrap();
+        let new = take(&WriterLock::new(dir.path())).unwrap();
+        assert!(take(&impatient(dir.path(), 20)).is_err(), "two writers");
+        drop((old, new));
+        assert!(take(&impatient(dir.path(), 20)).is_ok());
+    }
+}
