@@ -12,12 +12,14 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, Reader};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::time_limit::TimeLimit;
 
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
@@ -98,19 +100,10 @@ impl FolderWatch {
 
     /// Blocks until a change can be taken, or `limit` has passed.
     pub fn wait(&self, limit: Duration) -> io::Result<()> {
-        let deadline = Instant::now().checked_add(limit);
+        let limit = TimeLimit::after(limit);
         loop {
-            let timeout = deadline.map(|deadline| {
-                let left = deadline.saturating_duration_since(Instant::now());
-                Timespec {
-                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                }
-            });
-            match poll(
-                &mut [PollFd::new(&self.0, PollFlags::IN)],
-                timeout.as_ref(),
-            ) {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut fds, Some(&limit.timespec())) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -198,9 +191,9 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_limit() {
         let watch = FolderWatch::new().unwrap();
-        let began = Instant::now();
+        let limit = TimeLimit::after(Duration::from_millis(10));
         watch.wait(Duration::from_millis(10)).unwrap();
-        assert!(began.elapsed() >= Duration::from_millis(10));
+        assert!(limit.has_passed());
     }
 
     #[test]
@@ -217,10 +210,7 @@ mod tests {
         .unwrap();
         std::fs::write(dir.path().join("lock"), "x").unwrap();
         let limit = Duration::from_secs(20);
-        assert_eq!(
-            received.recv_timeout(limit).unwrap(),
-            [Some("lock".into())]
-        );
+        assert_eq!(received.recv_timeout(limit).unwrap(), [Some("lock".into())]);
         drop(listener);
         // The channel closes with the thread.
         let ended = received.recv_timeout(limit).unwrap_err();

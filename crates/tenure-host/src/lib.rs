@@ -16,6 +16,7 @@
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
 //! | [`watch`] | be told when another process ends |
 //! | [`signal`] | signals that were ignored, or must not stop us |
+//! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive us |
 //!
 //! # Limitations
@@ -35,6 +36,7 @@ pub mod liveness_lock;
 pub mod memory;
 pub mod signal;
 pub mod tied;
+pub mod time_limit;
 pub mod watch;
 
 pub use bell::Bell;

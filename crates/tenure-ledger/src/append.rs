@@ -100,9 +100,11 @@ impl Ledger {
             let events = events.take();
             events.map_or_else(Vec::new, |events| events(now.wall))
         };
-        let (turn, waited) = self.writers.take_prepared(&*self.options.clock, |who, now| {
-            self.prepare(who, &bytes(now))
-        })?;
+        let (turn, waited) = self
+            .writers
+            .take_prepared(&*self.options.clock, |who, now| {
+                self.prepare(who, &bytes(now))
+            })?;
         let writing = Writing { ledger: self, turn };
         // Named apart, so that it is dropped before the turn, whatever happens.
         let waited = waited;

@@ -26,22 +26,23 @@
 //! # Limits
 //!
 //! A waiter gives up when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
-//! while it held the lock does not block the others for ever. All limits are deadlines by the
-//! monotonic clock: a signal or a slow system call does not extend them.
+//! while it held the lock does not block the others for ever. Every limit is a deadline
+//! by the clock ([`TimeLimit`]): a signal or a slow system call does not extend it.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 
 use tenure_host::files::fault::explain;
 use tenure_host::files::step_lock::{PATIENCE, StepLock};
+use tenure_host::time_limit::TimeLimit;
 
 /// Opens a pipe without waiting for its other end.
 const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
@@ -147,7 +148,7 @@ impl WriterLock {
         clock: &dyn Clock,
         prepare: impl FnOnce(WriterId, &Moment) -> Result<T, StoreError>,
     ) -> Result<(WriterGuard, Preparation<T>), StoreError> {
-        if let Some(file) = self.lock_before(Instant::now())? {
+        if let Some(file) = self.lock_before(TimeLimit::after(Duration::ZERO))? {
             let guard = WriterGuard { file, place: None };
             // Invariant 5.
             let now = clock.now();
@@ -159,19 +160,18 @@ impl WriterLock {
         // Dropped before the place if anything fails: its files are named after the place.
         let prepared = prepare(WriterId::Queued(place.number), &now)?;
         self.wait_in_queue(&mut place)?;
-        let file = self.lock_before(self.deadline())?;
+        let file = self.lock_before(self.limit())?;
         let file = file.ok_or_else(|| self.stuck())?;
         let place = Some(place);
         Ok((WriterGuard { file, place }, Preparation::Done(prepared)))
     }
 
-    fn deadline(&self) -> Instant {
-        let now = Instant::now();
-        now.checked_add(self.patience).unwrap_or(now)
+    fn limit(&self) -> TimeLimit {
+        TimeLimit::after(self.patience)
     }
 
-    /// Tries to lock until the deadline has passed, at least once.
-    fn lock_before(&self, deadline: Instant) -> Result<Option<File>, StoreError> {
+    /// Tries to lock until the limit has passed, at least once.
+    fn lock_before(&self, limit: TimeLimit) -> Result<Option<File>, StoreError> {
         let (mut pause, longest) = PAUSES;
         let mut file = self.open()?;
         loop {
@@ -188,7 +188,7 @@ impl WriterLock {
                     return Err(explain("locked", &self.path, error));
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = limit.remaining();
             if left.is_zero() {
                 return Ok(None);
             }
@@ -218,16 +218,16 @@ impl WriterLock {
     /// Sleeps until this writer is the first in the queue.
     fn wait_in_queue(&self, place: &mut QueuePlace) -> Result<(), StoreError> {
         let mut first = None;
-        let mut deadline = self.deadline();
+        let mut limit = self.limit();
         while let Some(before) = place.before()? {
             let now_first = numbers(&self.queue)?.into_iter().min();
             if first != now_first {
                 first = now_first;
-                deadline = self.deadline();
-            } else if deadline <= Instant::now() {
+                limit = self.limit();
+            } else if limit.has_passed() {
                 return Err(self.stuck());
             }
-            wait_for_exit(&before, deadline)
+            wait_for_exit(&before, limit)
                 .map_err(|error| explain("watched", &self.queue, error))?;
         }
         Ok(())
@@ -339,16 +339,12 @@ fn unlock(file: &File) {
     let _ = file.unlock();
 }
 
-/// Waits until every process that has the pipe open for writing has closed it, or the deadline has
+/// Waits until every process that has the pipe open for writing has closed it, or the limit has
 /// passed. Nothing is ever written into the pipe, so only its end is reported.
-fn wait_for_exit(pipe: &File, deadline: Instant) -> io::Result<()> {
+fn wait_for_exit(pipe: &File, limit: TimeLimit) -> io::Result<()> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut fds, Some(&limit.timespec())) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -433,10 +429,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (impatient(dir.path(), 30), impatient(dir.path(), 30));
         let guard = take(&first).unwrap();
-        let began = Instant::now();
+        let limit = TimeLimit::after(Duration::from_millis(30));
         let error = take(&second).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Contended);
-        assert!(began.elapsed() >= Duration::from_millis(30));
+        assert!(limit.has_passed());
         drop(guard);
         assert!(take(&first).is_ok());
     }

@@ -1,0 +1,50 @@
+//! A limit for one wait, as a deadline by the clock: [`TimeLimit`].
+//!
+//! Adding up pauses or restarting a system call after a signal makes a wait last longer than it may.
+//! A deadline does not. It is counted by the clock that also runs while the machine sleeps.
+
+use std::time::Duration;
+
+use rustix::time::Timespec;
+
+use crate::clock::since_boot;
+
+/// When a wait ends.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure_host::time_limit::TimeLimit;
+///
+/// let limit = TimeLimit::after(Duration::from_secs(60));
+/// assert!(!limit.has_passed());
+/// assert!(limit.remaining() <= Duration::from_secs(60));
+/// assert!(TimeLimit::after(Duration::ZERO).has_passed());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimit(Duration);
+
+impl TimeLimit {
+    /// This long from now.
+    pub fn after(limit: Duration) -> Self {
+        Self(since_boot().saturating_add(limit))
+    }
+
+    /// How much time is left.
+    pub fn remaining(&self) -> Duration {
+        self.0.saturating_sub(since_boot())
+    }
+
+    /// Whether no time is left.
+    pub fn has_passed(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// What is left, as `poll` takes it.
+    pub fn timespec(&self) -> Timespec {
+        let left = self.remaining();
+        Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        }
+    }
+}
