@@ -7,6 +7,7 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 use tenure::core::{BadName, ErrorKind, StoreError, TaskError};
+use tenure::wire::ErrorCode;
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -53,71 +54,98 @@ impl Answer {
     }
 }
 
-/// What a command says when it did not.
+/// What a command says when it failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    pub(crate) exit: Exit,
     /// For programs.
-    pub(crate) code: &'static str,
+    pub(crate) code: ErrorCode,
+    exit: Exit,
     /// What is wrong, where, and what to do. May have several lines.
-    pub(crate) message: String,
-    /// What people read instead, where a protocol has words of its own for programs.
-    pub(crate) text: Option<String>,
-    /// Whether those words say by themselves that it is an error.
-    pub(crate) own_words: bool,
-    pub(crate) details: Box<Value>,
+    message: String,
+    /// What people read instead of `message`, where a protocol prescribes a message for programs.
+    text: Option<String>,
+    /// Whether `text` is printed as it is, without `Error:` before it.
+    verbatim: bool,
+    /// Lines for people only, below the message.
+    hints: Vec<String>,
+    details: Box<Value>,
 }
 
 impl Failure {
-    pub(crate) fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
-            exit,
             code,
+            exit: code.into(),
             message: message.into(),
             text: None,
-            own_words: false,
+            verbatim: false,
+            hints: Vec::new(),
             details: Box::new(json!({})),
         }
     }
 
+    /// Ends with another exit code than the error code's own.
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// People read this instead of the message.
     pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
         self
     }
 
-    /// People read just this, from its first letter on, as a protocol says.
-    pub(crate) fn own_words(mut self, text: impl Into<String>) -> Self {
-        self.own_words = true;
+    /// People read exactly this, as a protocol prescribes, without `Error:` before it.
+    pub(crate) fn verbatim(mut self, text: impl Into<String>) -> Self {
+        self.verbatim = true;
         self.text(text)
+    }
+
+    /// Adds to the message, for people and programs.
+    pub(crate) fn also(mut self, more: &str) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// Adds a line for people, below the message.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
     }
 
     pub(crate) fn details(mut self, details: Value) -> Self {
         self.details = Box::new(details);
         self
     }
+
+    /// What is wrong, without hints.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let (exit, code) = match error.kind {
-            ErrorKind::NotFound => (Exit::NotFound, "NOT_FOUND"),
-            ErrorKind::Contended => (Exit::Runtime, "STORE_CONTENDED"),
-            ErrorKind::Full => (Exit::Runtime, "STORE_FULL"),
-            ErrorKind::ReadOnly => (Exit::Runtime, "STORE_READ_ONLY"),
-            ErrorKind::NotAStore => (Exit::Runtime, "NOT_A_STORE"),
-            ErrorKind::TooNew => (Exit::Runtime, "STORE_TOO_NEW"),
-            ErrorKind::Damaged => (Exit::Runtime, "STORE_DAMAGED"),
-            ErrorKind::Unsupported => (Exit::Usage, "UNSUPPORTED"),
-            ErrorKind::OutcomeUnknown => (Exit::Runtime, "OUTCOME_UNKNOWN"),
-            ErrorKind::Io => (Exit::Runtime, "IO"),
+        let code = match error.kind {
+            ErrorKind::NotFound => ErrorCode::NotFound,
+            ErrorKind::Contended => ErrorCode::StoreContended,
+            ErrorKind::Full => ErrorCode::StoreFull,
+            ErrorKind::ReadOnly => ErrorCode::StoreReadOnly,
+            ErrorKind::NotAStore => ErrorCode::NotAStore,
+            ErrorKind::TooNew => ErrorCode::StoreTooNew,
+            ErrorKind::Damaged => ErrorCode::StoreDamaged,
+            ErrorKind::Unsupported => ErrorCode::Unsupported,
+            ErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
+            ErrorKind::Io => ErrorCode::Io,
         };
-        Self::new(exit, code, error.to_string())
+        Self::new(code, error.to_string())
     }
 }
 
 impl From<BadName> for Failure {
     fn from(error: BadName) -> Self {
-        Self::new(Exit::Usage, "BAD_NAME", error.to_string())
+        Self::new(ErrorCode::BadName, error.to_string())
     }
 }
 
@@ -127,12 +155,10 @@ impl From<tenure::Error> for Failure {
             tenure::Error::Store(error) => error.into(),
             tenure::Error::Task(error) => error.into(),
             tenure::Error::Name(error) => error.into(),
-            tenure::Error::Ttl { .. } => Self::new(Exit::Usage, "BAD_TTL", error.to_string()),
-            tenure::Error::NoProcess(_) => {
-                Self::new(Exit::NotFound, "NO_PROCESS", error.to_string())
-            }
+            tenure::Error::Ttl { .. } => Self::new(ErrorCode::BadTtl, error.to_string()),
+            tenure::Error::NoProcess(_) => Self::new(ErrorCode::NoProcess, error.to_string()),
             tenure::Error::HiddenProcess { .. } => {
-                Self::new(Exit::NotAllowed, "HIDDEN_PROCESS", error.to_string())
+                Self::new(ErrorCode::HiddenProcess, error.to_string())
             }
         }
     }
@@ -143,10 +169,12 @@ impl From<TaskError> for Failure {
         let message = error.to_string();
         match error {
             TaskError::Store(error) => error.into(),
-            TaskError::NoTask(given) => Self::new(Exit::NotFound, "TASK_NOT_FOUND", message)
-                .details(json!({ "task": given })),
-            TaskError::NoSection(given) => Self::new(Exit::NotFound, "SECTION_NOT_FOUND", message)
-                .details(json!({ "section": given })),
+            TaskError::NoTask(given) => {
+                Self::new(ErrorCode::TaskNotFound, message).details(json!({ "task": given }))
+            }
+            TaskError::NoSection(given) => {
+                Self::new(ErrorCode::SectionNotFound, message).details(json!({ "section": given }))
+            }
             TaskError::Ambiguous { given, candidates } => {
                 let lines = candidates.iter().map(words::task_line).collect::<Vec<_>>();
                 let message = format!(
@@ -154,21 +182,21 @@ impl From<TaskError> for Failure {
                     lines.join("\n")
                 );
                 let ids: Vec<&str> = candidates.iter().map(|task| task.id.as_str()).collect();
-                Self::new(Exit::Usage, "AMBIGUOUS", message)
+                Self::new(ErrorCode::Ambiguous, message)
                     .details(json!({ "task": given, "candidates": ids }))
             }
             TaskError::AmbiguousSection { given, candidates } => {
-                Self::new(Exit::Usage, "AMBIGUOUS", message)
+                Self::new(ErrorCode::Ambiguous, message)
                     .details(json!({ "section": given, "candidates": candidates }))
             }
             TaskError::SectionExists(section) => {
-                Self::new(Exit::Runtime, "SECTION_EXISTS", message).details(json!(section))
+                Self::new(ErrorCode::SectionExists, message).details(json!(section))
             }
-            TaskError::BadText { .. } => Self::new(Exit::Usage, "BAD_TEXT", message),
-            TaskError::Circle { .. } => Self::new(Exit::Usage, "CIRCULAR_DEPENDENCY", message),
+            TaskError::BadText { .. } => Self::new(ErrorCode::BadText, message),
+            TaskError::Circle { .. } => Self::new(ErrorCode::CircularDependency, message),
             TaskError::Blocked { task, by } => {
                 let by: Vec<&str> = by.iter().map(|task| task.id.as_str()).collect();
-                Self::new(Exit::NotAllowed, "TASK_BLOCKED", message)
+                Self::new(ErrorCode::TaskBlocked, message)
                     .details(json!({ "taskId": task.id, "waitsFor": by }))
             }
             TaskError::Locked { task, lease } => words::task_locked(&task, &lease),
@@ -179,7 +207,7 @@ impl From<TaskError> for Failure {
                     .map(|line| json!({ "line": line.number, "message": line.what }))
                     .collect();
                 let message = format!("nothing was imported:\n{message}");
-                Self::new(Exit::Usage, "BAD_LINE", message).details(json!({ "lines": details }))
+                Self::new(ErrorCode::BadLine, message).details(json!({ "lines": details }))
             }
         }
     }
@@ -187,13 +215,13 @@ impl From<TaskError> for Failure {
 
 impl From<tenure::ConfigError> for Failure {
     fn from(error: tenure::ConfigError) -> Self {
-        Self::new(Exit::Usage, "BAD_CONFIG", error.to_string())
+        Self::new(ErrorCode::BadConfig, error.to_string())
     }
 }
 
 impl From<tenure::BadUrl> for Failure {
     fn from(error: tenure::BadUrl) -> Self {
-        Self::new(Exit::Usage, "BAD_STORE", error.to_string())
+        Self::new(ErrorCode::BadStore, error.to_string())
     }
 }
 
@@ -232,11 +260,17 @@ pub(crate) fn give(
                     "code": failure.code, "message": failure.message, "details": failure.details,
                 });
                 let _ = say(&envelope(command, subcommand, Value::Null, &error));
-            } else if failure.own_words {
-                let line = format!("{}\n", failure.text.unwrap_or_default());
-                let _ = anstream::stderr().write_all(line.as_bytes());
             } else {
-                complain(failure.text.as_ref().unwrap_or(&failure.message));
+                let mut text = failure.text.unwrap_or(failure.message);
+                for hint in failure.hints {
+                    text.push_str("\n  ");
+                    text.push_str(&hint);
+                }
+                if failure.verbatim {
+                    let _ = anstream::stderr().write_all(format!("{text}\n").as_bytes());
+                } else {
+                    complain(&text);
+                }
             }
             failure.exit.code()
         }
@@ -294,7 +328,7 @@ pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
     if error.use_stderr() && json {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ").to_owned();
-        let error = json!({ "code": "USAGE", "message": message, "details": {} });
+        let error = json!({ "code": ErrorCode::Usage, "message": message, "details": {} });
         let _ = say(&envelope("tenure", None, Value::Null, &error));
     } else {
         let _ = error.print();

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use tenure::ask::made_up_name;
 use tenure::core::{Grant, HolderId, Key, Lease, Token};
 use tenure::host::identity;
+use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure};
 
 use crate::answer::Failure;
 use crate::args::Global;
 use crate::commands::daemon::autostart;
-use crate::exit::Exit;
 
 /// Tells commands that we start under which grants they run: `STORE:TOKEN,...`.
 const WITHIN: &str = "TENURE_WITHIN";
@@ -35,7 +35,7 @@ pub(crate) fn go(global: &Global) -> Result<(), Failure> {
             }
             _ => error.to_string(),
         };
-        Failure::new(Exit::Usage, "USAGE", format!("-C {}: {why}", dir.display()))
+        Failure::new(ErrorCode::Usage, format!("-C {}: {why}", dir.display()))
     })
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn start() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| {
         let message =
             format!("the current folder can't be read ({error}): change to one that exists");
-        Failure::new(Exit::Runtime, "IO", message)
+        Failure::new(ErrorCode::Io, message)
     })
 }
 
@@ -57,8 +57,7 @@ pub(crate) fn home() -> Option<PathBuf> {
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
     Project::find(from, home().as_deref()).ok_or_else(|| {
         Failure::new(
-            Exit::NotInitialised,
-            "NOT_INITIALISED",
+            ErrorCode::NotInitialised,
             format!(
                 "no tenure project in {} or any folder above it: run tenure init in the project's root, \
                  or name a store with --store sqlite:PATH or --store steroids:PATH",
@@ -118,7 +117,7 @@ pub(crate) fn holder_of_the_environment() -> Result<Option<String>, Failure> {
             "TENURE_HOLDER={} is not UTF-8 text: name the holder with --as",
             holder.display()
         );
-        Failure::new(Exit::Usage, "BAD_NAME", message)
+        Failure::new(ErrorCode::BadName, message)
     })
 }
 

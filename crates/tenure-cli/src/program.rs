@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use tenure::wire::ErrorCode;
 
 use crate::answer::Failure;
-use crate::exit::Exit;
 use crate::words;
 
 /// A command and its arguments.
@@ -24,7 +24,7 @@ impl<'a> Program<'a> {
     pub(crate) fn find(words: &'a [OsString], example: &str) -> Result<Self, Failure> {
         let (name, arguments) = words.split_first().ok_or_else(|| {
             let message = format!("no command after --: for example {example}");
-            Failure::new(Exit::Usage, "USAGE", message)
+            Failure::new(ErrorCode::Usage, message)
         })?;
         Ok(Self {
             path: find_program(name)?,
@@ -96,8 +96,7 @@ fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
 
 fn no_program(program: &OsStr) -> Failure {
     Failure::new(
-        Exit::Other(127),
-        "COMMAND_NOT_FOUND",
+        ErrorCode::CommandNotFound,
         format!(
             "{}: no such command: check its name and your PATH; nothing was locked",
             program.to_string_lossy()
@@ -107,8 +106,7 @@ fn no_program(program: &OsStr) -> Failure {
 
 fn not_executable(program: &OsStr, why: &str) -> Failure {
     Failure::new(
-        Exit::Other(126),
-        "COMMAND_NOT_EXECUTABLE",
+        ErrorCode::CommandNotExecutable,
         format!(
             "{}: can't be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
             program.to_string_lossy()
@@ -137,5 +135,5 @@ fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
     reason = "the shape that map_err wants"
 )]
 pub(crate) fn broken(error: std::io::Error) -> Failure {
-    Failure::new(Exit::Runtime, "IO", format!("the system refused ({error})"))
+    Failure::new(ErrorCode::Io, format!("the system refused ({error})"))
 }

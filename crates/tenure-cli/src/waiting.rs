@@ -12,12 +12,14 @@ use tenure::core::{Busy, Cycle};
 use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
 
 pub(crate) use self::show::{KeyStory, Show, Story, situation};
+
 use crate::answer::Failure;
 use crate::args::{Asking, Global, Waits};
 use crate::context;
 use crate::exit::Exit;
 use crate::signals::{Signals, stop_here};
 use crate::words;
+use tenure::wire::ErrorCode;
 
 /// Between two looks at the clock on a terminal.
 const TICK: Duration = Duration::from_secs(1);
@@ -74,13 +76,28 @@ pub(crate) fn wait_for<W>(ask: Ask<'_, W>, limit: Duration) -> Ask<'_, W> {
     })
 }
 
-/// Asks and waits for a key, for people to watch. Anything but a grant is a failure in words.
+/// Asks and waits for a key, and shows the wait. Every outcome but a grant becomes a failure.
 pub(crate) fn acquire(
     global: &Global,
     tenure: &Tenure,
     key: &str,
     ask: Ask<'_>,
     signals: &mut Signals,
+) -> Result<tenure::Held, Failure> {
+    acquire_or(global, tenure, key, ask, signals, |busy| {
+        let (message, details) = busy_report(global, tenure, key, busy, &look(global, tenure, key));
+        Failure::new(ErrorCode::Locked, message).details(details)
+    })
+}
+
+/// The same for a protocol that has its own report of a busy key.
+pub(crate) fn acquire_or(
+    global: &Global,
+    tenure: &Tenure,
+    key: &str,
+    ask: Ask<'_>,
+    signals: &mut Signals,
+    report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<tenure::Held, Failure> {
     let mut show = Show::new(global, tenure.clock(), KeyStory { key });
     let (outcome, signal) = watched(tenure, signals, &mut show, |cancel, observer| {
@@ -95,7 +112,7 @@ pub(crate) fn acquire(
             Err(interrupted(key, &show, signal, "gave it back"))
         }
         Outcome::Granted(held) => Ok(held),
-        Outcome::Busy(busy) => Err(locked(global, tenure, key, &busy)),
+        Outcome::Busy(busy) => Err(report(&busy)),
         Outcome::Deadlock(cycle) => Err(deadlock(key, &cycle)),
         Outcome::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
@@ -132,7 +149,7 @@ pub(crate) fn watched<T, S: Story>(
         Ok(watch) => watch.and_then(SignalWatch::stop),
         Err(error) => {
             let message = format!("waiting is not possible, the system refused ({error})");
-            return Err(Failure::new(Exit::Runtime, "IO", message));
+            return Err(Failure::new(ErrorCode::Io, message));
         }
     };
     if outcome.is_err() {
@@ -145,7 +162,7 @@ pub(crate) fn watched<T, S: Story>(
 pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
     let message =
         format!("waiting for {what} would never end: {cycle}\n  release one of these keys first");
-    Failure::new(Exit::Locked, "DEADLOCK", message)
+    Failure::new(ErrorCode::Deadlock, message)
         .details(serde_json::json!({ "key": what, "cycle": cycle }))
 }
 
@@ -171,7 +188,7 @@ pub(crate) fn interrupted<S: Story>(
 ) -> Failure {
     let waited = duration::format(words::whole(show.elapsed()));
     let message = format!("stopped waiting for {what} after {waited}; {then}");
-    Failure::new(Exit::signal(signal), "INTERRUPTED", message)
+    Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal))
 }
 
 /// How long the place of whoever stops waiting is kept, in words, if it is kept.
@@ -186,33 +203,33 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
 /// How to look at a key.
 fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
     if tenure.store().capabilities().any_key || key.contains(':') || global.store.is_some() {
-        let store = global.store.as_ref();
-        let store = store.map_or_else(String::new, |url| {
-            format!(" --store {}", words::quoted(url))
-        });
-        return format!("tenure locks show {}{store}", words::quoted(key));
+        return words::locks_command("show", key, global.store.as_deref());
     }
     "tenure exclusive status".to_owned()
 }
 
-fn locked(global: &Global, tenure: &Tenure, key: &str, busy: &Busy) -> Failure {
+/// The message and details of a busy key. `look` is the command that shows more.
+pub(crate) fn busy_report(
+    global: &Global,
+    tenure: &Tenure,
+    key: &str,
+    busy: &Busy,
+    look: &str,
+) -> (String, serde_json::Value) {
     let (mut message, details) = words::busy(&tenure.clock().now(), key, busy);
     match busy.place {
         Some(place) => {
             let place = words::ordinal(place.ahead + 1);
-            message = format!("the wait ran out: {message}\n  we were {place} in the queue");
+            message = format!("the wait timed out: {message}\n  we were {place} in the queue");
             if let Some(kept) = kept_place(global, tenure) {
                 message = format!("{message}; {kept}");
             }
         }
         None => {
-            message = format!(
-                "{message}\n  to wait for it: --wait 10m; to look: {}",
-                look(global, tenure, key)
-            );
+            message = format!("{message}\n  to wait for it: --wait 10m; to look: {look}");
         }
     }
-    Failure::new(Exit::Locked, "LOCKED", message).details(details)
+    (message, details)
 }
 
 /// A thread that turns signals into an end of the wait.

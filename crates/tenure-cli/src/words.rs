@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tenure::core::{Busy, Lease, Moment, Presence, Snapshot, Task, Verdict, Waiter};
 use tenure::duration;
+use tenure::wire::ErrorCode;
 
 use crate::answer::Failure;
-use crate::exit::Exit;
 
 /// Longer than any lease lasts.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -45,6 +45,12 @@ pub(crate) fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// A `tenure locks` command about a key, in the store that is named, or in the project's own.
+pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&str>) -> String {
+    let store = store.map_or_else(String::new, |url| format!(" --store {}", quoted(url)));
+    format!("tenure locks {subcommand} {}{store}", quoted(key))
 }
 
 /// 1st, 2nd, 3rd, 4th.
@@ -235,13 +241,9 @@ pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
     let details = json!({
         "taskId": task.id, "lockedBy": lease.holder.id, "expiresAt": until,
     });
-    Failure::new(
-        Exit::Locked,
-        "TASK_LOCKED",
-        "Task is locked by another runner",
-    )
-    .text(text)
-    .details(details)
+    Failure::new(ErrorCode::TaskLocked, "Task is locked by another runner")
+        .text(text)
+        .details(details)
 }
 
 /// The same for its section.
@@ -259,8 +261,7 @@ pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
         "taskId": task.id, "sectionId": id, "lockedBy": lease.holder.id, "expiresAt": until,
     });
     Failure::new(
-        Exit::Locked,
-        "SECTION_LOCKED",
+        ErrorCode::SectionLocked,
         "Section is locked by another runner",
     )
     .text(text)
@@ -291,7 +292,7 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
     );
     let newest = lease.map_or(task.token, |lease| lease.token);
     let by = lease.map(|lease| &lease.holder.id);
-    Failure::new(Exit::Lost, "LEASE_LOST", message).details(json!({
+    Failure::new(ErrorCode::LeaseLost, message).details(json!({
         "taskId": task.id,
         "lockedBy": by,
         "expiresAt": lease.map(|lease| time(lease.expires.wall)),

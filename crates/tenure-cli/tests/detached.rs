@@ -141,7 +141,7 @@ fn only_the_holder_releases() {
     );
     project
         .tenure("release build --as me")
-        .fails(4, &["nobody holds build"]);
+        .fails(4, &["build is free"]);
     assert_eq!(
         project
             .tenure("release build --as me --json")
@@ -173,7 +173,9 @@ fn a_token_alone_is_enough_and_an_old_one_is_not() {
         format!("release build --as me --token {old}"),
         format!("renew build --token {old}"),
     ] {
-        let said = project.tenure(&words).fails(7, &["is over", "held by you"]);
+        let said = project
+            .tenure(&words)
+            .fails(7, &["has ended", "held by you"]);
         assert!(said.err.contains(&format!("token {new}")), "{said:?}");
         assert_eq!(
             project.tenure(&format!("{words} --json")).exits(7).error(),

@@ -95,7 +95,7 @@ fn a_task_is_acquired_renewed_and_released() {
     assert_eq!(folder.holder(FREE), None);
     folder
         .tenure(&format!("release task:{FREE} --as me"))
-        .fails(4, &["nobody holds"]);
+        .fails(4, &["is free"]);
 }
 
 #[test]

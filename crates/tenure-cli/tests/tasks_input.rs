@@ -11,7 +11,8 @@ mod project;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use project::{Project, Said};
+use project::daemon::Detached;
+use project::{Project, Said, until};
 use serde_json::json;
 
 /// Adds a task and returns its id.
@@ -744,4 +745,18 @@ fn a_runner_without_a_name_is_the_shell_it_was_typed_in() {
         .shell("$TENURE tasks update two --status completed; exit $?")
         .end();
     said.fails(6, &["locked by runner", "--as", "TENURE_HOLDER", "--token"]);
+}
+
+#[test]
+fn deleting_a_task_starts_the_daemon_if_the_settings_say_so() {
+    let project = Project::new();
+    add(&project, &["one"]);
+    project.write(".tenure/config.yaml", "daemon: {autostart: true}\n");
+    assert_eq!(project.daemon_status()["running"], false);
+    project.tenure("tasks delete one").exits(0);
+    until("the daemon runs", || {
+        project.daemon_status()["running"] == true
+    });
+    let pid = project.daemon_status()["pid"].as_u64().unwrap();
+    drop(Detached::of(u32::try_from(pid).unwrap()));
 }

@@ -103,7 +103,7 @@ fn a_wait_that_runs_out_is_6_and_leaves_the_queue() {
     let said = project.tenure("run build --wait 200ms -- touch ran");
     said.fails(
         6,
-        &["the wait ran out", "locked by first", "1st in the queue"],
+        &["the wait timed out", "locked by first", "1st in the queue"],
     );
     assert!(project.waiting("build").is_empty());
     assert!(!project.path("ran").exists());

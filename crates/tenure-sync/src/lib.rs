@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use tenure::core::task::Replica;
 use tenure::host::files::atomic;
-use tenure::{Merged, Project, SqliteStore, Tenure};
+use tenure::{Merged, Project, SqliteStore, Tenure, plural};
 
 use self::git::{Git, Oid, Trouble};
 use self::outcome::Failure;
@@ -342,14 +342,16 @@ impl Sync<'_> {
             let mut told: Vec<String> = parts
                 .iter()
                 .filter(|(count, _)| *count > 0)
-                .map(|(count, what)| format!("{} {what}", counted(*count, "task")))
+                .map(|(count, what)| format!("{} {what}", plural::count(*count, "task")))
                 .collect();
             if merged.sections > 0 {
-                told.push(format!("{} added", counted(merged.sections, "section")));
+                told.push(format!(
+                    "{} added",
+                    plural::count(merged.sections, "section")
+                ));
             }
             if merged.circles > 0 {
-                let what =
-                    counted(merged.circles, "dependency").replace("dependencys", "dependencies");
+                let what = plural::count(merged.circles, "dependency");
                 told.push(format!("{what} dropped that closed a circle"));
             }
             say(&format!("Merged with {from}: {}", told.join(", ")));
@@ -357,7 +359,7 @@ impl Sync<'_> {
         if merged.held > 0 {
             say(&format!(
                 "{} worked on here: what others say of it waits until that is done",
-                counted(merged.held, "task")
+                plural::count(merged.held, "task")
             ));
         }
     }
@@ -464,12 +466,4 @@ fn read(bytes: &[u8], place: &str) -> Result<Replica, Failure> {
     let bad = |why: String| Failure::Bad(place.to_owned(), why);
     let text = std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
     lines::parse(text).map_err(|error| bad(error.to_string()))
-}
-
-/// 1 task, 2 tasks.
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }

@@ -35,6 +35,8 @@
 //! | [`project`] | finding and making the `.tenure` folder |
 //! | [`config`] | settings and where each came from |
 //! | [`duration`] | `90s`, `1h30m` |
+//! | [`plural`] | `1 task`, `2 tasks` |
+//! | [`wire`] | what programs read: the types behind `--json` |
 //!
 //! # Limitations
 //!
@@ -47,8 +49,10 @@ pub mod config;
 pub mod duration;
 pub mod held;
 pub mod open;
+pub mod plural;
 pub mod project;
 pub mod tasks;
+pub mod wire;
 
 pub use acquire::{Cancel, Obstacle, Progress};
 pub use ask::{Ask, Outcome, Tie};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::json;
 use tenure::Tie;
 use tenure::core::{Reason, Verdict};
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
 use crate::context;
-use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::waiting;
 use crate::words;
@@ -21,9 +21,8 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     if global.holder.is_none() {
         ask = ask.called(context::caller(global)?);
     }
-    let mut signals = Signals::catch().map_err(|error| {
-        Failure::new(Exit::Runtime, "IO", format!("the system refused ({error})"))
-    })?;
+    let mut signals = Signals::catch()
+        .map_err(|error| Failure::new(ErrorCode::Io, format!("the system refused ({error})")))?;
     let held = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
     let now = tenure.clock().now();
     let lease = held.lease().clone();

@@ -17,6 +17,8 @@ mod migrate;
 mod set;
 
 use serde_json::{Value, json};
+use tenure::plural::count;
+use tenure::wire::ErrorCode;
 use tenure_board::validate::{Report, validate};
 use tenure_board::{Board as Place, BoardError, Problem, SaveError, Section};
 
@@ -24,13 +26,12 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::board::{Board, Place as Named};
 use crate::context;
-use crate::exit::Exit;
 
 pub(crate) fn board(global: &Global, board: Board) -> Result<Answer, Failure> {
     if global.store.is_some() {
         let message =
             "tenure board has its own store, the board's lock: name its folder with --dir";
-        return Err(Failure::new(Exit::Usage, "USAGE", message));
+        return Err(Failure::new(ErrorCode::Usage, message));
     }
     match board {
         Board::List {
@@ -67,7 +68,7 @@ fn find(named: &Named) -> Result<Place, Failure> {
     if let Some(folder) = &named.folder {
         return Place::at(&start.join(folder)).map_err(|error| {
             let message = format!("--dir {}: {error}", folder.display());
-            Failure::new(Exit::NotInitialised, "NO_BOARD", message)
+            Failure::new(ErrorCode::NoBoard, message)
         });
     }
     Place::find(&start).ok_or_else(|| {
@@ -75,31 +76,25 @@ fn find(named: &Named) -> Result<Place, Failure> {
             "no .bilu/board and no src/board in {} or any folder above it: go to the project, or name the board's folder with --dir",
             start.display()
         );
-        Failure::new(Exit::NotInitialised, "NO_BOARD", message)
+        Failure::new(ErrorCode::NoBoard, message)
     })
-}
-
-/// So many of something.
-fn count(number: usize, word: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {word}{plural}")
 }
 
 /// A board that can't be worked with.
 fn unusable(error: &BoardError) -> Failure {
     let code = match error {
-        BoardError::Unreadable { .. } => "IO",
-        BoardError::BadConfig { .. } => "BAD_BOARD_CONFIG",
-        BoardError::BadIndex { .. } => "BAD_INDEX",
+        BoardError::Unreadable { .. } => ErrorCode::Io,
+        BoardError::BadConfig { .. } => ErrorCode::BadBoardConfig,
+        BoardError::BadIndex { .. } => ErrorCode::BadIndex,
     };
-    Failure::new(Exit::Runtime, code, error.to_string())
+    Failure::new(code, error.to_string())
 }
 
 /// A file that was not written.
 fn unsaved(error: SaveError<Failure>) -> Failure {
     match error {
         SaveError::Stopped(failure) => failure,
-        SaveError::Io { .. } => Failure::new(Exit::Runtime, "IO", error.to_string()),
+        SaveError::Io { .. } => Failure::new(ErrorCode::Io, error.to_string()),
     }
 }
 
@@ -134,7 +129,7 @@ fn look_for_problems(board: &Place) -> Result<Answer, Failure> {
         count(tasks, "task")
     );
     let text = format!("{}\ntenure board: error: {found}", lines.join("\n"));
-    Err(Failure::new(Exit::Runtime, "BOARD_INVALID", found)
-        .own_words(text)
+    Err(Failure::new(ErrorCode::BoardInvalid, found)
+        .verbatim(text)
         .details(json!({ "board": board.folder(), "tasks": tasks, "problems": told })))
 }

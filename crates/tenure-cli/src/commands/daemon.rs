@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use tenure::Project;
 use tenure::core::{Clock, Moment};
 use tenure::host::HostClock;
+use tenure::wire::ErrorCode;
 use tenure_daemon::{NotRun, State};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Daemon;
 use crate::context;
-use crate::exit::Exit;
 use crate::words;
 
 pub(crate) use start::autostart;
@@ -25,8 +25,7 @@ pub(crate) use start::autostart;
 pub(crate) fn daemon(global: &Global, daemon: Daemon) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
-            Exit::Usage,
-            "USAGE",
+            ErrorCode::Usage,
             "the daemon works on the project's own store: leave --store out, or name the project with -C",
         ));
     }
@@ -76,9 +75,9 @@ fn not_run(error: NotRun) -> Failure {
     let message = error.to_string();
     match error {
         NotRun::AlreadyRunning(state) => already_running(&state),
-        NotRun::Nameless(_) => Failure::new(Exit::Locked, "DAEMON_RUNNING", message),
+        NotRun::Nameless(_) => Failure::new(ErrorCode::DaemonRunning, message),
         NotRun::Config(error) => error.into(),
-        NotRun::Io { .. } => Failure::new(Exit::Runtime, "IO", message),
+        NotRun::Io { .. } => Failure::new(ErrorCode::Io, message),
     }
 }
 
@@ -87,5 +86,5 @@ fn already_running(state: &State) -> Failure {
         "the daemon of this project runs already: {}\n  to see what it does: tenure daemon status; to stop it: tenure daemon stop",
         which(state)
     );
-    Failure::new(Exit::Locked, "DAEMON_RUNNING", message).details(status::json(&now(), state))
+    Failure::new(ErrorCode::DaemonRunning, message).details(status::json(&now(), state))
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use tenure::core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
 use tenure::file::exclusive::{Check, should_skip_database};
 use tenure::project::FOLDER;
+use tenure::wire::ErrorCode;
 use tenure::{Ask, Project, Tenure, Tie};
 
 use crate::answer::{Answer, Failure, remark};
@@ -14,7 +15,6 @@ use crate::args::exclusive::{Acquire, Exclusive, Place, Run, Who};
 use crate::commands::release::{lost, not_held};
 use crate::commands::run;
 use crate::context;
-use crate::exit::Exit;
 use crate::program::{Program, broken};
 use crate::signals::Signals;
 use crate::waiting;
@@ -46,8 +46,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let found = start.ancestors().map(beads).find(|beads| beads.is_dir());
     found.ok_or_else(|| {
         Failure::new(
-            Exit::NotInitialised,
-            "NOT_INITIALISED",
+            ErrorCode::NotInitialised,
             format!(
                 "no {FOLDER} and no .beads in {} or any folder above it: run tenure init, or name the folder with --dir",
                 start.display()
@@ -59,8 +58,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
 fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
-            Exit::Usage,
-            "USAGE",
+            ErrorCode::Usage,
             "tenure exclusive has its own store: name its folder with --dir",
         ));
     }
@@ -115,7 +113,8 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     let tenure = open(global, place, None)?;
     let key = Key::parse(KEY)?;
     let Some((lease, _)) = tenure.store().inspect(&key)?.lease else {
-        return Err(not_held(&key));
+        let store = format!("exclusive:{}", folder(place)?.display());
+        return Err(not_held(&key, Some(&store)));
     };
     let holder = holder.or(global.holder.clone());
     let named = holder.map(HolderId::parse).transpose()?;
@@ -154,8 +153,7 @@ fn freed(global: &Global, lease: &Lease) -> Answer {
 fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
     let now = tenure.clock().now();
     Failure::new(
-        Exit::NotAllowed,
-        "PERMISSION_DENIED",
+        ErrorCode::PermissionDenied,
         format!(
             "the exclusive lock is held by {}\n  name the holder with --holder if that is you",
             words::held(&now, lease)
@@ -188,11 +186,10 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
                 "the lock can't be understood, so everybody stands aside: {why}\n  correct or remove {}",
                 dir.join(".exclusive-lock").display()
             );
-            Err(Failure::new(Exit::Runtime, "LOCK_MALFORMED", message).details(data))
+            Err(Failure::new(ErrorCode::LockMalformed, message).details(data))
         }
         Verdict::Alive | Verdict::Unknown(_) => Err(Failure::new(
-            Exit::Locked,
-            "LOCKED",
+            ErrorCode::Locked,
             format!(
                 "the exclusive lock is held by {} ({verdict})",
                 words::held(&now, lease)

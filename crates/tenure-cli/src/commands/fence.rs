@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use tenure::core::{Fenced, Key, Token};
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Fence, Global};
 use crate::context;
-use crate::exit::Exit;
 use crate::words;
 
 pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
@@ -38,8 +38,7 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
                 ),
             };
             Err(Failure::new(
-                Exit::Lost,
-                "LEASE_LOST",
+                ErrorCode::LeaseLost,
                 format!("token {token} may not write to {key} any more: {why}"),
             )
             .details(json!({

@@ -1,19 +1,18 @@
 //! `tenure init`
 
 use serde_json::json;
+use tenure::wire::ErrorCode;
 use tenure::{Project, Tenure};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::context;
-use crate::exit::Exit;
 
 pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
     let root = context::start()?;
     let (project, new) = Project::init(&root).map_err(|error| {
         Failure::new(
-            Exit::Runtime,
-            "IO",
+            ErrorCode::Io,
             format!(
                 "{} can't be made ({error}): check that {} may be written",
                 root.join(".tenure").display(),

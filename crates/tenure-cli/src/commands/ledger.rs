@@ -11,13 +11,14 @@ use tenure::host::HostClock;
 use tenure::ledger::{
     Appended, BadEvent, Broken, Dialect, Ledger, MAX_EVENT, NewEvent, Standing, Verified,
 };
+use tenure::plural;
+use tenure::wire::ErrorCode;
 use tenure::{Project, duration};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::ledger::{Append, DialectArg, Ledger as Command, Place};
 use crate::context;
-use crate::exit::Exit;
 use crate::words;
 
 /// The most that is read from standard input: a batch of a few of the largest events.
@@ -26,8 +27,7 @@ const MAX_INPUT: u64 = 64 << 20;
 pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
-            Exit::Usage,
-            "USAGE",
+            ErrorCode::Usage,
             "tenure ledger has its own store: name its folder with --dir",
         ));
     }
@@ -63,8 +63,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let found = start.ancestors().find(|root| root.join("ledger").is_dir());
     found.map(std::path::Path::to_path_buf).ok_or_else(|| {
         Failure::new(
-            Exit::NotInitialised,
-            "NOT_INITIALISED",
+            ErrorCode::NotInitialised,
             format!(
                 "no ledger/ in {} or any folder above it: make one with tenure ledger init, or name its folder with --dir",
                 start.display()
@@ -160,8 +159,7 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
             Ok(Answer::new(data, numbers.join("\n")))
         }
         Appended::Mismatch { expected, found } => Err(Failure::new(
-            Exit::Mismatch,
-            "SEQUENCE_MISMATCH",
+            ErrorCode::SequenceMismatch,
             format!(
                 "sequence mismatch: event {expected} was expected to be the newest, but it is {found}; nothing was written\n  \
                  see what is new with: tenure ledger log --from {}",
@@ -174,7 +172,7 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
 }
 
 fn bad_event(which: &str, error: &BadEvent) -> Failure {
-    Failure::new(Exit::Usage, "BAD_EVENT", format!("{which}{error}"))
+    Failure::new(ErrorCode::BadEvent, format!("{which}{error}"))
 }
 
 /// The events in the input, one after another.
@@ -186,15 +184,13 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
         .read_to_string(&mut text);
     read.map_err(|error| {
         Failure::new(
-            Exit::Usage,
-            "BAD_EVENT",
+            ErrorCode::BadEvent,
             format!("standard input can't be read ({error}): give JSON in UTF-8"),
         )
     })?;
     if text.len() > usize::try_from(MAX_INPUT).unwrap_or(MAX_EVENT) {
         return Err(Failure::new(
-            Exit::Usage,
-            "BAD_EVENT",
+            ErrorCode::BadEvent,
             "there is too much on standard input: at most 64 MiB at a time",
         ));
     }
@@ -221,8 +217,7 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
 /// Another program keeps the ledger lock.
 fn locked(standing: &Standing) -> Failure {
     Failure::new(
-        Exit::Locked,
-        "LEDGER_LOCKED",
+        ErrorCode::LedgerLocked,
         format!(
             "timeout waiting for lock: {} is held by {standing}, {} ago; nothing was written\n  \
              if that program is gone, which tenure can't prove: tenure ledger break-lock --older-than 30s --force",
@@ -280,8 +275,7 @@ fn break_lock(
                 _ => "nothing proves that its holder is gone; if you know it, add --force".into(),
             };
             Err(Failure::new(
-                Exit::NotAllowed,
-                "PERMISSION_DENIED",
+                ErrorCode::PermissionDenied,
                 format!(
                     "the ledger lock is held by {standing}, {age} ago: {why}\n  {}",
                     standing.place.display()
@@ -314,14 +308,10 @@ fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
     } else {
         "two holders overlapped"
     };
-    let counted = |count: u64, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
     let summary = format!(
         "{}, {}; {overlapped}",
-        counted(verified.events, "event"),
-        counted(verified.claims, "claim")
+        plural::count(verified.events, "event"),
+        plural::count(verified.claims, "claim")
     );
     if verified.is_sound() {
         lines.push(format!("Sound: {summary}."));
@@ -331,5 +321,5 @@ fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
         0,
         format!("{} is not sound: {summary}", ledger.path().display()),
     );
-    Err(Failure::new(Exit::Runtime, "LEDGER_NOT_SOUND", lines.join("\n  ")).details(data))
+    Err(Failure::new(ErrorCode::LedgerNotSound, lines.join("\n  ")).details(data))
 }

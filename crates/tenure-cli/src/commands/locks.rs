@@ -6,12 +6,12 @@ use tenure::Tenure;
 use tenure::core::{
     Event, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap, Snapshot, Verdict,
 };
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
 use crate::commands::release::not_held;
 use crate::context;
-use crate::exit::Exit;
 use crate::table::Table;
 use crate::words;
 
@@ -189,22 +189,21 @@ fn release(
     let now = tenure.clock().now();
     if !force {
         let Some((lease, verdict)) = tenure.store().inspect(&key)?.lease else {
-            return Err(not_held(&key));
+            return Err(not_held(&key, global.store.as_deref()));
         };
         return Err(Failure::new(
-            Exit::NotAllowed,
-            "PERMISSION_DENIED",
+            ErrorCode::PermissionDenied,
             format!(
-                "{key} is held by {} ({verdict})\n  to take it away all the same, which is recorded: tenure locks release {} --force",
+                "{key} is held by {} ({verdict})\n  to take it away all the same, which is recorded: {} --force",
                 words::held(&now, &lease),
-                words::quoted(key.as_str())
+                words::locks_command("release", key.as_str(), global.store.as_deref())
             ),
         )
         .details(json!({ "key": key, "lockedBy": lease.holder.id, "verdict": verdict.word() })));
     }
     let by: HolderId = context::caller(global)?;
     match tenure.store().force(&key, &by, reason)? {
-        Forced::NotHeld => Err(not_held(&key)),
+        Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
         Forced::Freed(lease) => Ok(Answer::new(
             json!({ "key": key, "token": lease.token, "takenFrom": lease.holder.id, "by": by }),
             format!(
@@ -310,8 +309,7 @@ fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
         .collect();
     choose(id, &keys)?.ok_or_else(|| {
         Failure::new(
-            Exit::NotFound,
-            "LOCK_NOT_FOUND",
+            ErrorCode::LockNotFound,
             format!("no lock is called {id}: see tenure locks list"),
         )
         .details(json!({ "id": id }))
@@ -340,8 +338,7 @@ fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     keys.dedup();
     choose(id, &keys)?.ok_or_else(|| {
         Failure::new(
-            Exit::NotFound,
-            "LOCK_NOT_FOUND",
+            ErrorCode::LockNotFound,
             format!("{id} has no history: see tenure locks history"),
         )
         .details(json!({ "id": id }))
@@ -365,8 +362,7 @@ fn choose(id: &str, keys: &[Key]) -> Result<Option<Key>, Failure> {
             several => {
                 let names = several.iter().map(|key| key.as_str()).collect::<Vec<_>>();
                 return Err(Failure::new(
-                    Exit::Usage,
-                    "AMBIGUOUS",
+                    ErrorCode::Ambiguous,
                     format!("{id} could be any of {}: give more of it", names.join(", ")),
                 )
                 .details(json!({ "id": id, "candidates": names })));

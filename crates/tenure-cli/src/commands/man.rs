@@ -2,10 +2,10 @@
 
 use clap::CommandFactory;
 use serde_json::json;
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Args;
-use crate::exit::Exit;
 
 pub(crate) fn man(command: Option<&str>) -> Result<Answer, Failure> {
     let mut all = Args::command();
@@ -24,8 +24,7 @@ pub(crate) fn man(command: Option<&str>) -> Result<Answer, Failure> {
                 .map(|page| page.name(format!("tenure-{name}").leak() as &'static str))
                 .ok_or_else(|| {
                     Failure::new(
-                        Exit::NotFound,
-                        "NOT_FOUND",
+                        ErrorCode::NotFound,
                         format!("there is no command {name}: the commands are {}", names()),
                     )
                 })?
@@ -34,7 +33,7 @@ pub(crate) fn man(command: Option<&str>) -> Result<Answer, Failure> {
     let mut text = Vec::new();
     clap_mangen::Man::new(page)
         .render(&mut text)
-        .map_err(|error| Failure::new(Exit::Runtime, "IO", error.to_string()))?;
+        .map_err(|error| Failure::new(ErrorCode::Io, error.to_string()))?;
     let text = String::from_utf8_lossy(&text).trim_end().to_owned();
     Ok(Answer::new(json!({ "page": text }), text))
 }

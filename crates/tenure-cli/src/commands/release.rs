@@ -3,11 +3,11 @@
 use serde_json::json;
 use tenure::Tenure;
 use tenure::core::{Grant, Key, Lease, Released};
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};
 use crate::context;
-use crate::exit::Exit;
 use crate::words;
 
 pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Failure> {
@@ -30,24 +30,24 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
     }
 }
 
-/// The grant that the caller means, if it is the one on record; why not, otherwise.
+/// The caller's grant, if it is the one on record; otherwise why it is not.
 pub(crate) fn mine(
     global: &Global,
     tenure: &Tenure,
     key: &Key,
     token: Option<u64>,
 ) -> Result<(Grant, Lease), Failure> {
+    let store = global.store.as_deref();
     let Some((lease, _)) = tenure.store().inspect(key)?.lease else {
         return Err(match token {
             Some(token) => Failure::new(
-                Exit::Lost,
-                "LEASE_LOST",
+                ErrorCode::LeaseLost,
                 format!(
-                    "the grant of {key} with token {token} is over, and nobody holds {key} now: see tenure locks history {}",
-                    words::quoted(key.as_str())
+                    "the lease on {key} with token {token} has ended, and {key} is free now: see {}",
+                    words::locks_command("history", key.as_str(), store)
                 ),
             ),
-            None => not_held(key),
+            None => not_held(key, store),
         });
     };
     let grant = context::grant(global, key, token, &lease)?;
@@ -59,37 +59,35 @@ pub(crate) fn mine(
     }
     let now = tenure.clock().now();
     Err(Failure::new(
-        Exit::NotAllowed,
-        "PERMISSION_DENIED",
+        ErrorCode::PermissionDenied,
         format!(
             "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the grant with --token, \
-             or take it away with: tenure locks release {} --force",
+             or take it away with: {} --force",
             words::held(&now, &lease),
             grant.holder,
-            words::quoted(key.as_str())
+            words::locks_command("release", key.as_str(), store)
         ),
     )
     .details(json!({ "key": key, "lockedBy": lease.holder.id, "you": grant.holder })))
 }
 
-/// Nobody holds the key.
-pub(crate) fn not_held(key: &Key) -> Failure {
+/// The key is free.
+pub(crate) fn not_held(key: &Key, store: Option<&str>) -> Failure {
     Failure::new(
-        Exit::NotFound,
-        "LOCK_NOT_FOUND",
+        ErrorCode::LockNotFound,
         format!(
-            "nobody holds {key}: see tenure locks list, or tenure locks history {}",
-            words::quoted(key.as_str())
+            "{key} is free: to see what happened to it: {}",
+            words::locks_command("history", key.as_str(), store)
         ),
     )
     .details(json!({ "key": key }))
 }
 
-/// A grant that ended before.
+/// A lease that ended before the caller asked.
 pub(crate) fn lost(tenure: &Tenure, grant: &Grant, by: Option<&Lease>) -> Failure {
     let now = tenure.clock().now();
     let who = by.map_or_else(
-        || "nobody holds it now".to_owned(),
+        || "the key is free now".to_owned(),
         |lease| {
             format!(
                 "it is held by {} with token {}",
@@ -99,10 +97,9 @@ pub(crate) fn lost(tenure: &Tenure, grant: &Grant, by: Option<&Lease>) -> Failur
         },
     );
     Failure::new(
-        Exit::Lost,
-        "LEASE_LOST",
+        ErrorCode::LeaseLost,
         format!(
-            "the grant of {} with token {} is over: {who}",
+            "the lease on {} with token {} has ended: {who}",
             grant.key, grant.token
         ),
     )

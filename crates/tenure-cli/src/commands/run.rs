@@ -7,6 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use tenure::core::Released;
 use tenure::host::Tied;
+use tenure::wire::ErrorCode;
 use tenure::{Ask, Held, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
@@ -121,8 +122,7 @@ fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
         Loss::Unrenewed(_) => None,
     };
     Err(Failure::new(
-        Exit::Lost,
-        "LEASE_LOST",
+        ErrorCode::LeaseLost,
         format!("the lease on {key} (token {token}) was lost: {why}{stopped}"),
     )
     .details(serde_json::json!({ "key": key, "token": token, "lockedBy": by })))

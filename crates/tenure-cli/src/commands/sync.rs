@@ -1,19 +1,18 @@
 //! `tenure sync`: what the daemon does in a cycle, by hand.
 
 use serde_json::json;
+use tenure::wire::ErrorCode;
 use tenure_daemon::once;
 use tenure_daemon::state::Outcome;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::context;
-use crate::exit::Exit;
 
 pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
-            Exit::Usage,
-            "USAGE",
+            ErrorCode::Usage,
             "the tasks of the project's own store are synced: leave --store out, or name the project with -C",
         ));
     }
@@ -49,14 +48,12 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
             Ok(Answer::new(data, text))
         }
         // The line of the protocol, to the letter.
-        Outcome::Skipped => Err(
-            Failure::new(Exit::Locked, "EXCLUSIVE_LOCKED", ended.clone())
-                .own_words(ended)
-                .details(data),
-        ),
-        Outcome::PutOff => Err(Failure::new(Exit::Runtime, "SYNC_PUT_OFF", ended).details(data)),
+        Outcome::Skipped => Err(Failure::new(ErrorCode::ExclusiveLocked, ended.clone())
+            .verbatim(ended)
+            .details(data)),
+        Outcome::PutOff => Err(Failure::new(ErrorCode::SyncPutOff, ended).details(data)),
         Outcome::Failed | Outcome::CutShort => {
-            Err(Failure::new(Exit::Runtime, "SYNC_FAILED", ended).details(data))
+            Err(Failure::new(ErrorCode::SyncFailed, ended).details(data))
         }
     }
 }

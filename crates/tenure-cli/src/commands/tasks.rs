@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tenure::Tenure;
 use tenure::core::task::{NewTask, TaskQuery};
 use tenure::core::{Moment, Task};
+use tenure::plural;
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -128,7 +130,7 @@ fn state(now: &Moment, task: &Task) -> String {
 }
 
 fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
     let mut ids = ids(&tenure, given)?;
     let mut seen = std::collections::HashSet::new();
@@ -165,23 +167,18 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     read.map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            _ => Exit::Runtime,
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorCode::NotFound,
+            _ => ErrorCode::Io,
         };
-        Failure::new(
-            exit,
-            "IO",
-            format!("{} can't be read ({error})", file.display()),
-        )
+        Failure::new(code, format!("{} can't be read ({error})", file.display()))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let number = before.split(|byte| *byte == b'\n').count();
         Failure::new(
-            Exit::Usage,
-            "BAD_LINE",
+            ErrorCode::BadLine,
             format!("nothing was imported:\nline {number}: not UTF-8 text: save the file as UTF-8"),
         )
         .details(json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] }))
@@ -192,21 +189,13 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
     } else {
         format!(
             "Imported: {} added, {} changed, {} as they were; {} added.",
-            counted(done.added, "task"),
+            plural::count(done.added, "task"),
             done.changed,
             done.unchanged,
-            counted(done.sections, "section")
+            plural::count(done.sections, "section")
         )
     };
     Ok(Answer::new(json!(done), text))
-}
-
-/// 1 task, 2 tasks.
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 fn export(global: &Global) -> Result<Answer, Failure> {
@@ -227,8 +216,7 @@ fn export(global: &Global) -> Result<Answer, Failure> {
     })?;
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Exit::Runtime,
-            "IO",
+            ErrorCode::Io,
             format!("the lines could not be written ({error})"),
         )),
         _ => Ok(Answer::silent(Exit::Done)),

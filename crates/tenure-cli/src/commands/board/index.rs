@@ -12,7 +12,7 @@ use super::{count, unsaved, unusable};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::board::Lock;
-use crate::exit::Exit;
+use tenure::wire::ErrorCode;
 
 pub(super) fn rebuild(
     global: &Global,
@@ -61,7 +61,7 @@ impl Made {
                 "{}:1: the first line is no title: write \"# Title\" there; the index is as it was",
                 nameless.path.display()
             );
-            return Err(Failure::new(Exit::Runtime, "BOARD_INVALID", message));
+            return Err(Failure::new(ErrorCode::BoardInvalid, message));
         }
         let text = index::render(&tasks);
         let old = fs::read(board.index()).ok();

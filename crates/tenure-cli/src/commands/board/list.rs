@@ -7,9 +7,9 @@ use super::{kanban, unusable};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::board::{Field, View};
-use crate::exit::Exit;
 use crate::fit;
 use crate::table::Table;
+use tenure::wire::ErrorCode;
 
 pub(super) fn list(
     global: &Global,
@@ -56,7 +56,7 @@ fn meant(config: &Config, field: Field, value: &str) -> Result<String, Failure> 
     };
     known.ok_or_else(|| {
         let message = format!("--filter-value {value}: config.json knows {all}");
-        Failure::new(Exit::Usage, "UNKNOWN_VALUE", message)
+        Failure::new(ErrorCode::UnknownValue, message)
     })
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::core::{Busy, Doubt, Released, Verdict};
+use tenure::wire::ErrorCode;
 use tenure::{Held, Outcome, Project, StoreUrl, Tenure};
 use tenure_board::{Board, Step};
 
@@ -138,7 +139,7 @@ impl Locked {
             "the lock {} was taken away while it was held; {then}\n  tenure locks history --store {url} tells what happened",
             self.path
         );
-        Failure::new(Exit::Lost, "LEASE_LOST", message)
+        Failure::new(ErrorCode::LeaseLost, message)
             .details(json!({ "path": self.path, "token": self.held.token() }))
     }
 }
@@ -152,7 +153,7 @@ fn stopped(signal: i32, then: &str) -> Failure {
         _ => "a signal",
     };
     let message = format!("stopped by {name}; {then}");
-    Failure::new(Exit::signal(signal), "INTERRUPTED", message)
+    Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal))
 }
 
 /// The command that holds the lock called us.
@@ -161,7 +162,9 @@ fn under_itself(path: &str) -> Failure {
         "the lock {path} is held by the very command that this one runs under: it would wait for itself\n  \
          let tenure board take the lock by itself, outside of tenure run"
     );
-    Failure::new(Exit::Runtime, "DEADLOCK", message).details(json!({ "path": path }))
+    Failure::new(ErrorCode::Deadlock, message)
+        .exit(Exit::Runtime)
+        .details(json!({ "path": path }))
 }
 
 /// Somebody else has it, in the words of the seed; then who, and what to do.
@@ -202,7 +205,7 @@ fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
         fields.insert("path".into(), json!(path));
     }
     let message = lines.join("\n  ");
-    Failure::new(Exit::Runtime, "LOCK_BUSY", message.clone())
-        .own_words(format!("tenure board: error: {message}"))
+    Failure::new(ErrorCode::LockBusy, message.clone())
+        .verbatim(format!("tenure board: error: {message}"))
         .details(details)
 }

@@ -12,7 +12,7 @@ use super::{unsaved, unusable};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::board::Lock;
-use crate::exit::Exit;
+use tenure::wire::ErrorCode;
 
 pub(super) fn migrate(
     global: &Global,
@@ -34,12 +34,14 @@ fn write(global: &Global, board: &Board, locked: &mut Locked) -> Result<Answer, 
     let all = find(global, board)?;
     for (done, file) in all.iter().enumerate() {
         save(&file.path, &file.bytes, |step| locked.go_on(step)).map_err(|error| {
-            let mut failure = unsaved(error);
-            if done > 0 {
-                let rest = format!("; {done} of {} files had been done before", all.len());
-                failure.message.push_str(&rest);
+            let failure = unsaved(error);
+            if done == 0 {
+                return failure;
             }
-            failure
+            failure.also(&format!(
+                "{done} of {} files had been written before",
+                all.len()
+            ))
         })?;
     }
     Ok(answer(global, &all, "got"))
@@ -54,7 +56,7 @@ fn find(global: &Global, board: &Board) -> Result<Vec<Migrated>, Failure> {
             "there is no index {}: it is what old task files are completed from",
             board.index().display()
         );
-        Failure::new(Exit::Runtime, "NO_INDEX", message)
+        Failure::new(ErrorCode::NoIndex, message)
     })?;
     let mut all: Vec<Migrated> = Vec::new();
     for entry in &entries {

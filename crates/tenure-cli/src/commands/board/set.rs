@@ -13,8 +13,8 @@ use super::{unsaved, unusable};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::board::Lock;
-use crate::exit::Exit;
 use crate::words;
+use tenure::wire::ErrorCode;
 
 pub(super) fn set(
     global: &Global,
@@ -47,15 +47,14 @@ fn change(
     let bytes = fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => not_found(id),
         _ => Failure::new(
-            Exit::Runtime,
-            "IO",
+            ErrorCode::Io,
             format!("{} can't be read ({error})", path.display()),
         ),
     })?;
     let document = Document::parse(&bytes);
     let edited = edit::set(&document, section, value).map_err(|error| {
         let message = format!("{}: {error}", path.display());
-        Failure::new(Exit::Runtime, "NO_SECTION", message)
+        Failure::new(ErrorCode::NoSection, message)
     })?;
     let before = document.value(section);
     let changed = edited != bytes;
@@ -87,7 +86,7 @@ fn meant(config: &Config, section: Section, value: &str) -> Result<String, Failu
             "there is no {name} {value:?}: config.json knows {}",
             Level::names(all)
         );
-        Failure::new(Exit::Usage, "UNKNOWN_VALUE", message)
+        Failure::new(ErrorCode::UnknownValue, message)
     })
 }
 
@@ -100,7 +99,7 @@ fn sought(board: &Board, task: &str) -> Result<(String, PathBuf), Failure> {
                 "several tasks begin with {task:?}: give the id of one of them\n  {}",
                 ids.join("\n  ")
             );
-            Err(Failure::new(Exit::Usage, "AMBIGUOUS", message)
+            Err(Failure::new(ErrorCode::Ambiguous, message)
                 .details(json!({ "task": task, "candidates": ids })))
         }
     }
@@ -108,5 +107,5 @@ fn sought(board: &Board, task: &str) -> Result<(String, PathBuf), Failure> {
 
 fn not_found(task: &str) -> Failure {
     let message = format!("there is no task {task:?}: see tenure board list");
-    Failure::new(Exit::NotFound, "TASK_NOT_FOUND", message).details(json!({ "task": task }))
+    Failure::new(ErrorCode::TaskNotFound, message).details(json!({ "task": task }))
 }

@@ -13,6 +13,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Logs;
 use crate::exit::Exit;
+use tenure::wire::ErrorCode;
 
 pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     let path = path(asked)?;
@@ -53,7 +54,7 @@ fn follow(
             }
             Err(error) => {
                 let message = format!("the log could not be shown ({error})");
-                return Err(Failure::new(Exit::Runtime, "IO", message));
+                return Err(Failure::new(ErrorCode::Io, message));
             }
         }
         tail.wait().map_err(|error| unread(path, &error))?;
@@ -105,13 +106,11 @@ fn unread(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match error.kind() {
         ErrorKind::NotFound => Failure::new(
-            Exit::NotFound,
-            "NO_LOG",
+            ErrorCode::NoLog,
             format!("there is no log {path}: the daemon has not run yet, or was told --log"),
         ),
         _ => Failure::new(
-            Exit::Runtime,
-            "IO",
+            ErrorCode::Io,
             format!("the log {path} can't be read ({error})"),
         ),
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure::core::Clock;
 use tenure::host::HostClock;
@@ -24,6 +25,7 @@ use crate::args::daemon::Work;
 use crate::context;
 use crate::exit::Exit;
 use crate::program::broken;
+use tenure::wire::ErrorCode;
 
 /// How long it may take to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -69,8 +71,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let Ok(Standing::Running(state)) = look(&project.folder()) else {
         // It ran, and was ended since.
         return Err(Failure::new(
-            Exit::Runtime,
-            "DAEMON_ENDED",
+            ErrorCode::DaemonEnded,
             "the daemon was started and has ended again: see tenure daemon logs",
         ));
     };
@@ -151,7 +152,7 @@ fn await_ready(mut child: Child, mut said: File) -> Result<(), Failure> {
                 "the daemon did not come up within {}, and was ended: see tenure daemon logs",
                 duration::format(PATIENCE)
             );
-            return Err(Failure::new(Exit::Runtime, "DAEMON_FAILED", message));
+            return Err(Failure::new(ErrorCode::DaemonFailed, message));
         }
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut [PollFd::new(&said, PollFlags::IN)], timeout.as_ref()) {
@@ -186,17 +187,16 @@ fn why(said: &[u8], code: Option<i32>) -> Failure {
     let exit = code.map_or(Exit::Runtime, Exit::Other);
     let Some(told) = told else {
         let message = format!("the daemon could not be started: {}", text.trim());
-        return Failure::new(Exit::Runtime, "DAEMON_FAILED", message);
+        return Failure::new(ErrorCode::DaemonFailed, message);
     };
-    let code = match told.get("code").and_then(Value::as_str) {
-        Some("DAEMON_RUNNING") => "DAEMON_RUNNING",
-        Some("BAD_CONFIG") => "BAD_CONFIG",
-        _ => "DAEMON_FAILED",
-    };
+    let code = told
+        .get("code")
+        .and_then(|code| ErrorCode::deserialize(code).ok())
+        .unwrap_or(ErrorCode::DaemonFailed);
     let message = told
         .get("message")
         .and_then(Value::as_str)
         .unwrap_or_default();
     let details = told.get("details").cloned().unwrap_or_else(|| json!({}));
-    Failure::new(exit, code, message).details(details)
+    Failure::new(code, message).exit(exit).details(details)
 }

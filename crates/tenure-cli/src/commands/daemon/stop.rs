@@ -12,9 +12,9 @@ use tenure_daemon::{Standing, State, look, stop};
 use super::{project, which};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::exit::Exit;
 use crate::program::broken;
 use crate::words;
+use tenure::wire::ErrorCode;
 
 /// After this, whoever waits is told what for.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
                 "a daemon runs and does not say which process it is: try again, or find it with fuser {}",
                 lock.display()
             );
-            return Err(Failure::new(Exit::Runtime, "DAEMON_UNKNOWN", message));
+            return Err(Failure::new(ErrorCode::DaemonUnknown, message));
         }
     };
     let pid = state.process.pid;
@@ -74,8 +74,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
 
 fn none_runs() -> Failure {
     Failure::new(
-        Exit::NotFound,
-        "DAEMON_NOT_RUNNING",
+        ErrorCode::DaemonNotRunning,
         "no daemon runs for this project: start one with tenure daemon start",
     )
 }
@@ -87,26 +86,24 @@ fn still_runs(state: &State, wait: Duration) -> Failure {
         duration::format(wait),
         which(state)
     );
-    Failure::new(Exit::Runtime, "DAEMON_STILL_RUNNING", message).details(json!({ "pid": pid }))
+    Failure::new(ErrorCode::DaemonStillRunning, message).details(json!({ "pid": pid }))
 }
 
 fn not_told(state: &State, error: &std::io::Error) -> Failure {
-    let (exit, code, why) = match error.kind() {
+    let (code, why) = match error.kind() {
         ErrorKind::PermissionDenied => (
-            Exit::NotAllowed,
-            "PERMISSION_DENIED",
+            ErrorCode::PermissionDenied,
             "it is another user's: stop it as that user".to_owned(),
         ),
         ErrorKind::Unsupported => (
-            Exit::NotAllowed,
-            "OTHER_CONTAINER",
+            ErrorCode::OtherContainer,
             "it runs in another container: stop it there".to_owned(),
         ),
-        _ => (Exit::Runtime, "IO", error.to_string()),
+        _ => (ErrorCode::Io, error.to_string()),
     };
     let message = format!(
         "the daemon can't be stopped from here: {} ({why})",
         which(state)
     );
-    Failure::new(exit, code, message)
+    Failure::new(code, message)
 }

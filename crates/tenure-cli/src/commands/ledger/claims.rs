@@ -13,12 +13,12 @@ use crate::args::ledger::{Place, WhichNode};
 use crate::args::{Global, Waits};
 use crate::commands::release::{lost, mine};
 use crate::context;
-use crate::exit::Exit;
 use crate::program::broken;
 use crate::signals::Signals;
 use crate::table::Table;
 use crate::waiting;
 use crate::words;
+use tenure::wire::ErrorCode;
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
     let start = context::start()?;
@@ -32,8 +32,8 @@ fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
 /// The key of a node that somebody typed, with or without `node:`.
 fn key(node: &str) -> Result<Key, Failure> {
     let id = node.strip_prefix("node:").unwrap_or(node);
-    let node = NodeId::parse(id)
-        .map_err(|error| Failure::new(Exit::Usage, "BAD_NODE", error.to_string()))?;
+    let node =
+        NodeId::parse(id).map_err(|error| Failure::new(ErrorCode::BadNode, error.to_string()))?;
     Ok(node.key().clone())
 }
 
@@ -64,8 +64,13 @@ pub(super) fn claim(
         ask = ask.called(context::caller(global)?);
     }
     let mut signals = Signals::catch().map_err(broken)?;
-    let held = waiting::acquire(global, &tenure, key.as_str(), ask, &mut signals)
-        .map_err(|failure| already_locked(&key, failure))?;
+    let held = waiting::acquire_or(global, &tenure, key.as_str(), ask, &mut signals, |busy| {
+        let look = "tenure ledger claims";
+        let (message, details) = waiting::busy_report(global, &tenure, key.as_str(), busy, look);
+        // The protocol's message comes first.
+        let message = format!("node already locked: {message}");
+        Failure::new(ErrorCode::NodeLocked, message).details(details)
+    })?;
     let now = tenure.clock().now();
     let (lease, reason) = (held.lease().clone(), held.reason());
     held.leave_standing();
@@ -104,30 +109,12 @@ pub(super) fn claim(
     Ok(Answer::new(data, token).or_undo(undo))
 }
 
-/// The protocol's own words first.
-fn already_locked(key: &Key, failure: Failure) -> Failure {
-    if failure.code != "LOCKED" {
-        return failure;
-    }
-    let look = format!("tenure locks show {key}");
-    let message = failure.message.replace(&look, "tenure ledger claims");
-    Failure {
-        code: "NODE_LOCKED",
-        message: format!("node already locked: {message}"),
-        ..failure
-    }
-}
-
-/// Commands that other words name work on the project's own store unless they are told this one.
-fn in_this_store(place: &Place, failure: Failure) -> Failure {
-    let Ok(dir) = folder(place) else {
-        return failure;
-    };
-    let store = words::quoted(&format!("ledger:{}", dir.display()));
-    let message = failure
-        .message
-        .replace("tenure locks ", &format!("tenure --store {store} locks "));
-    Failure { message, ..failure }
+/// The arguments of a command on this ledger, so that messages name its store.
+fn in_this_store(global: &Global, place: &Place) -> Result<Global, Failure> {
+    Ok(Global {
+        store: Some(format!("ledger:{}", folder(place)?.display())),
+        ..global.clone()
+    })
 }
 
 pub(super) fn refresh(
@@ -139,8 +126,7 @@ pub(super) fn refresh(
     let key = key(&which.node)?;
     check_ttl(ttl)?;
     let tenure = open(global, place)?;
-    let (grant, _) = mine(global, &tenure, &key, which.token)
-        .map_err(|failure| in_this_store(place, failure))?;
+    let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
     match tenure.store().renew(&grant, ttl)? {
         Renewed::Extended(lease) => {
@@ -164,8 +150,7 @@ pub(super) fn release(
 ) -> Result<Answer, Failure> {
     let key = key(&which.node)?;
     let tenure = open(global, place)?;
-    let (grant, _) = mine(global, &tenure, &key, which.token)
-        .map_err(|failure| in_this_store(place, failure))?;
+    let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     match tenure.store().release(&grant)? {
         Released::Freed(lease) => {
             let text = if global.quiet {

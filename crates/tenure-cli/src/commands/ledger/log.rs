@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tenure::core::Clock;
 use tenure::host::HostClock;
 use tenure::ledger::{Ledger, NodeId, Recorded};
+use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -51,7 +52,7 @@ impl Filter<'_> {
 
 pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answer, Failure> {
     let node = asked.node.as_deref().map(NodeId::parse).transpose();
-    let node = node.map_err(|error| Failure::new(Exit::Usage, "BAD_NODE", error.to_string()))?;
+    let node = node.map_err(|error| Failure::new(ErrorCode::BadNode, error.to_string()))?;
     let now = HostClock::new().now().wall;
     let filter = Filter {
         asked,
@@ -117,7 +118,7 @@ fn end(written: std::io::Result<()>) -> Option<Result<Answer, Failure>> {
         Ok(Answer::silent(Exit::Done))
     } else {
         let message = format!("the answer could not be written ({error})");
-        Err(Failure::new(Exit::Runtime, "IO", message))
+        Err(Failure::new(ErrorCode::Io, message))
     })
 }
 

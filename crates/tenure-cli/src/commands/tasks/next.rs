@@ -14,11 +14,11 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::tasks::{Limit, Next};
 use crate::context;
-use crate::exit::Exit;
 use crate::program::broken;
 use crate::signals::Signals;
 use crate::waiting::{self, Show, Story};
 use crate::words;
+use tenure::wire::ErrorCode;
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
@@ -102,21 +102,18 @@ pub(super) fn none(
     let me = context::runner(global)?;
     Ok(match obstacle.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
-            Exit::NotFound,
-            "NO_TASK_LEFT",
+            ErrorCode::NoTaskLeft,
             "no task is left to be done: add one with tenure tasks add",
         ),
         Some(Shortage::Blocked) => Failure::new(
-            Exit::NotFound,
-            "TASKS_BLOCKED",
+            ErrorCode::TasksBlocked,
             format!(
                 "no task is ready: what is left waits for tasks that nobody works on{}",
                 blocked_example(tenure)?
             ),
         ),
         Some(Shortage::Later { at }) => Failure::new(
-            Exit::Locked,
-            "TASKS_LATER",
+            ErrorCode::TasksLater,
             format!(
                 "no task is ready yet: one that failed is tried again at {}",
                 words::time(at)
@@ -140,7 +137,7 @@ pub(super) fn none(
             };
             let message =
                 format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list");
-            Failure::new(Exit::Locked, "TASKS_LOCKED", message).details(json!({
+            Failure::new(ErrorCode::TasksLocked, message).details(json!({
                 "key": held.map(|(lease, _)| &lease.key),
                 "lockedBy": held.map(|(lease, _)| &lease.holder.id),
                 "expiresAt": held.map(|(lease, _)| words::time(lease.expires.wall)),

@@ -13,17 +13,17 @@ use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::tasks::Update;
 use crate::context;
-use crate::exit::Exit;
 use crate::program::broken;
 use crate::signals::Signals;
 use crate::waiting::{self, Show, Story, situation};
 use crate::words;
+use tenure::wire::ErrorCode;
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
     let task = tenure.tasks()?.find_task(&update.task)?;
     let edit = edit(&tenure, update)?;
-    let usage = |message: &str| Err(Failure::new(Exit::Usage, "USAGE", message));
+    let usage = |message: &str| Err(Failure::new(ErrorCode::Usage, message));
     if update.error.is_some() && update.status != Some(Status::Failed) {
         return usage("--error says why a task failed: give it with --status failed");
     }
@@ -98,17 +98,16 @@ fn end(
     let proof = proof(global, task, update)?;
     let changed = tasks.change_and_edit(&task.id, &proof, &change, edit);
     let changed = changed.map_err(|error| {
-        let mut failure = Failure::from(error);
+        let failure = Failure::from(error);
         // A shell that was started for this command alone is another runner than the last one.
-        if let (6, Proof::Name(name)) = (failure.exit.code(), &proof)
-            && global.holder.is_none()
-        {
-            let text = failure.text.take().unwrap_or_default();
-            failure.text = Some(format!(
-                "{text}\n  you are {name}: name the runner with --as or TENURE_HOLDER, or prove the grant with --token"
-            ));
+        match &proof {
+            Proof::Name(name) if failure.code == ErrorCode::TaskLocked && global.holder.is_none() => {
+                failure.hint(format!(
+                    "you are {name}: name the runner with --as or TENURE_HOLDER, or prove the grant with --token"
+                ))
+            }
+            _ => failure,
         }
-        failure
     })?;
     let task = changed.task;
     let text = if global.quiet {
@@ -165,7 +164,7 @@ fn begin(
                  look for another with tenure tasks next, or begin it all the same by asking again"
             );
             let details = json!({ "taskId": task.id, "status": was });
-            Err(Failure::new(Exit::NotFound, "TASK_DONE", message).details(details))
+            Err(Failure::new(ErrorCode::TaskDone, message).details(details))
         }
         TaskOutcome::Started(task_guard) => {
             if task_guard.was() != task.status && !task_guard.was().is_open() {
@@ -263,7 +262,7 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
         .lease
         .as_ref()
         .filter(|(_, verdict)| verdict.over().is_none());
-    let mut failure = match (held, obstacle.key.kind(), own) {
+    let failure = match (held, obstacle.key.kind(), own) {
         // Whoever has the section for this very task.
         (Some((lease, _)), KeyKind::Section(_), Some(own)) if own.holder.id == lease.holder.id => {
             words::task_locked(task, &own)
@@ -273,16 +272,15 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
         (None, _, _) => {
             let (message, details) =
                 words::busy(&tenure.clock().now(), obstacle.key.as_str(), busy);
-            Failure::new(Exit::Locked, "TASK_LOCKED", message).details(details)
+            Failure::new(ErrorCode::TaskLocked, message).details(details)
         }
     };
     if let Some(place) = busy.place {
         let place = words::ordinal(place.ahead + 1);
         let kept = waiting::kept_place(global, tenure);
         let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
-        let text = failure.text.take().unwrap_or(failure.message.clone());
-        failure.text = Some(format!(
-            "{text}\n  the wait ran out; we were {place} in the queue{kept}"
+        return failure.hint(format!(
+            "the wait timed out; we were {place} in the queue{kept}"
         ));
     }
     failure

@@ -32,6 +32,7 @@ use crate::supervise::{Ended, supervise};
 use crate::terminal::Terminal;
 use crate::waiting::{self, Show};
 use crate::words;
+use tenure::wire::ErrorCode;
 
 /// How long a runner waits for others: as long as they work.
 const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -293,7 +294,7 @@ impl<'a> Runner<'a> {
         Ok(match interrupted {
             Some(signal) => {
                 let message = format!("stopped by a signal while \"{}\" was worked on", task.title);
-                Then::Stop(Failure::new(Exit::signal(signal), "INTERRUPTED", message))
+                Then::Stop(Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal)))
             }
             None => then,
         })
@@ -381,8 +382,8 @@ impl<'a> Runner<'a> {
     /// None is left.
     fn end(&self, none: &Failure) -> Result<Answer, Failure> {
         self.tell();
-        if none.code != "NO_TASK_LEFT" {
-            remark(self.global, &none.message);
+        if none.code != ErrorCode::NoTaskLeft {
+            remark(self.global, none.message());
         }
         let exit = if !self.done.failed.is_empty() {
             Exit::Runtime
@@ -401,12 +402,12 @@ impl<'a> Runner<'a> {
         let troubles = self.done.failed.iter().chain(&self.done.lost);
         let troubles = troubles.map(|(task, why)| format!("\n  \"{}\": {why}", task.title));
         let (code, what) = if exit == Exit::Lost {
-            ("LEASE_LOST", "not all tasks could be kept:")
+            (ErrorCode::LeaseLost, "not all tasks could be kept:")
         } else {
-            ("TASKS_FAILED", "not all tasks were completed:")
+            (ErrorCode::TasksFailed, "not all tasks were completed:")
         };
         let message = format!("{what}{}", troubles.collect::<String>());
-        Err(Failure::new(exit, code, message).details(data))
+        Err(Failure::new(code, message).details(data))
     }
 }
 
