@@ -1,8 +1,9 @@
 //! Opening the database: pragmas, patience with other writers, and what is refused.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -38,10 +39,7 @@ pub(crate) fn open(
         )
         .fix("name the database file, for example .tenure/tenure.db"));
     }
-    if !path.exists() {
-        // Somebody removed the database, and means to begin anew.
-        let _ = LivenessFolder::new(schema::liveness_folder_of(path)).clear();
-    }
+    make_file(path, || ())?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -65,6 +63,90 @@ pub(crate) fn open(
         return Err(error);
     }
     Ok((db, real))
+}
+
+/// Makes an empty file for a database that is not there, and removes the liveness folder that an
+/// earlier database of that name left behind.
+///
+/// Both happen under `flock` on the folder of the database. A process can keep a liveness lock in
+/// that folder only once the file exists, so the folder that is removed never holds the lock of a
+/// process that uses the new database. `before_clearing` runs in between, for a test of that.
+fn make_file(path: &Path, before_clearing: impl FnOnce()) -> Result<(), StoreError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let path = follow_links(path);
+    let Some(_lock) = lock_folder_of(&path)? else {
+        // SQLite says what is wrong with it.
+        return Ok(());
+    };
+    if path.exists() {
+        return Ok(());
+    }
+    before_clearing();
+    let _ = LivenessFolder::new(schema::liveness_folder_of(&path)).clear();
+    // An error is SQLite's to report: it is about to open the same file.
+    let _ = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o644)
+        .open(&path);
+    Ok(())
+}
+
+/// Where a file would be made that is not there yet.
+fn follow_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many links as Linux follows.
+    for _ in 0..40 {
+        let Ok(target) = path.read_link() else { break };
+        path = match path.parent() {
+            Some(parent) => parent.join(target),
+            None => target,
+        };
+    }
+    path
+}
+
+/// Takes the lock of the folder that a file is in; `None` if that folder can't be opened.
+fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let Ok(folder) = File::open(parent) else {
+        return Ok(None);
+    };
+    let began = Instant::now();
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Ok(Some(folder)),
+            Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(LONGEST_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::new(
+                    ErrorKind::Contended,
+                    format!(
+                        "another process locked the folder {} for over {} s",
+                        parent.display(),
+                        PATIENCE.as_secs()
+                    ),
+                )
+                .fix(
+                    "see who has it open (fuser or lsof tell) and try again; nothing was changed",
+                ));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(StoreError::new(
+                    ErrorKind::Io,
+                    format!("the folder {} can't be locked", parent.display()),
+                )
+                .because(error));
+            }
+        }
+    }
 }
 
 /// Before a database is closed that is refused: the log that only looking at it has made goes, one
@@ -119,4 +201,80 @@ fn pause(calls: i32) -> bool {
     };
     std::thread::sleep(pause);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tenure_core::Store;
+
+    use super::*;
+    use crate::store::{Options, SqliteStore};
+
+    /// The names in the liveness folder of a database.
+    fn liveness_locks(path: &Path) -> Vec<String> {
+        std::fs::read_dir(schema::liveness_folder_of(path))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_process_that_finds_no_database_leaves_the_liveness_lock_of_a_faster_one_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tenure.db");
+        std::thread::scope(|scope| {
+            let (opened, wait) = mpsc::channel();
+            let path = &path;
+            // The slow one has found no database and is about to clear its folder. The faster one
+            // now makes the database and takes its liveness lock, unless it has to wait.
+            make_file(path, || {
+                scope.spawn(move || {
+                    let store = SqliteStore::open(path, Options::default()).unwrap();
+                    store.this_process().unwrap();
+                    opened.send(store).unwrap();
+                });
+                while !waits_for_lock_of(folder.path()) && liveness_locks(path).is_empty() {
+                    std::thread::yield_now();
+                }
+            })
+            .unwrap();
+            let store = wait.recv().unwrap();
+            assert_eq!(liveness_locks(path).len(), 1, "the lock was removed");
+            drop(store);
+        });
+    }
+
+    /// Whether a thread of this process has this folder open besides the one that locked it.
+    fn waits_for_lock_of(folder: &Path) -> bool {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter(|entry| {
+            let target = entry
+                .as_ref()
+                .ok()
+                .and_then(|fd| fd.path().read_link().ok());
+            target.as_deref() == Some(folder)
+        })
+        .count()
+            > 1
+    }
+
+    #[test]
+    fn a_removed_database_is_made_anew_without_the_liveness_locks_of_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tenure.db");
+        let link = folder.path().join("link.db");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for open_by in [&path, &link] {
+            let old = SqliteStore::open(&path, Options::default()).unwrap();
+            old.this_process().unwrap();
+            for end in ["", "-wal", "-shm"] {
+                std::fs::remove_file(format!("{}{end}", path.display())).unwrap();
+            }
+            SqliteStore::open(open_by, Options::default()).unwrap();
+            assert!(liveness_locks(&path).is_empty());
+        }
+    }
 }
