@@ -1,10 +1,24 @@
-//! The tables, their version, and the way from older versions to this one.
+//! The schema, its version, and the upgrade of older databases.
 //!
-//! `user_version` holds the version, `application_id` says that the file is tenure's. A migration
-//! is one transaction: killed in the middle, the old version is still there, whole.
+//! `application_id` says that the file is tenure's, `user_version` holds the schema's version.
+//! `schema.sql` is the whole schema of [`VERSION`]; there is no chain of migrations. An older
+//! database is rebuilt: its tables are set aside, `schema.sql` makes new ones, and each new table
+//! takes the columns that the old one had.
+//!
+//! # Invariants
+//!
+//! 1. A database is made or upgraded in one transaction, together with both numbers. A process that
+//!    is killed on the way leaves the old version whole.
+//! 2. The liveness folder beside a database is made after its schema is on disk. So an empty
+//!    database with such a folder was emptied by another program.
+//!
+//! # What this does not do
+//!
+//! An upgrade keeps no index and no trigger that another program put on one of tenure's tables.
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 
@@ -12,41 +26,39 @@ use crate::fault::explain;
 use crate::foreign;
 
 /// The version this code reads and writes.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
-/// What turns version `n` into `n + 1`, by index.
-const MIGRATIONS: [&str; VERSION as usize] = [
-    include_str!("schema/1.sql"),
-    include_str!("schema/2.sql"),
-    include_str!("schema/3.sql"),
-];
+/// All tables, indexes and triggers of [`VERSION`].
+const SCHEMA: &str = include_str!("schema.sql");
 
-/// What a database says of itself.
+/// Whose database a file is.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Empty,
-    Ours(i32),
-    Foreign,
+enum Owner {
+    /// It has no tables yet.
+    Nobody,
+    /// Tenure's, with the version of its schema.
+    Tenure(i32),
+    AnotherProgram,
 }
 
-/// Makes sure that the database is ours and of this version.
+/// Makes sure that the database is tenure's and of this version.
 pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<(), StoreError> {
     let mut was_complete = false;
-    let found = look(db).and_then(|found| match found {
-        Found::Ours(_) => Ok(found),
-        // Somebody may be making it at this moment: look again, at one state of it. If it was
-        // complete before that look, the look must show it.
-        Found::Empty | Found::Foreign => {
+    let owner = owner(db).and_then(|found| match found {
+        Owner::Tenure(_) => Ok(found),
+        // Another process may be making it at this moment, so read all of it in one transaction. If
+        // the database was complete before that transaction began, the transaction sees it.
+        Owner::Nobody | Owner::AnotherProgram => {
             was_complete = liveness_folder_of(path).exists();
-            look(&*db.unchecked_transaction()?)
+            owner(&*db.unchecked_transaction()?)
         }
     });
-    match found.map_err(|error| explain(path, error))? {
-        Found::Ours(VERSION) => Ok(()),
-        Found::Ours(version) if version > VERSION => Err(StoreError::new(
+    match owner.map_err(|error| explain(path, error))? {
+        Owner::Tenure(VERSION) => Ok(()),
+        Owner::Tenure(version) if version > VERSION => Err(StoreError::new(
             ErrorKind::TooNew,
             format!(
                 "{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})",
@@ -54,22 +66,24 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<
             ),
         )
         .fix("use the newer tenure; nothing was changed")),
-        Found::Foreign => Err(of_another_program(path, db)),
-        Found::Empty if was_complete => Err(StoreError::new(
+        Owner::AnotherProgram => Err(of_another_program(path, db)),
+        Owner::Nobody if was_complete => Err(StoreError::new(
             ErrorKind::Damaged,
             format!("{} has been emptied", path.display()),
         )
         .fix("what was held in it is lost; to begin anew, remove it and run tenure init")),
-        Found::Empty | Found::Ours(_) => {
+        Owner::Nobody | Owner::Tenure(_) => {
             if !migrate(db, boot).map_err(|error| explain(path, error))? {
                 return Err(of_another_program(path, db));
             }
-            // A power cut that undid all of this would bring back tokens that were given by then.
+            // A power cut that undid all of this would bring back tokens that were granted by then.
             sync(path, db)?;
-            // Made last, it says that the database was once complete.
             std::fs::create_dir_all(liveness_folder_of(path)).map_err(|error| {
-                StoreError::new(ErrorKind::Io, format!("{} can't be made", liveness_folder_of(path).display()))
-                    .because(error)
+                StoreError::new(
+                    ErrorKind::Io,
+                    format!("{} can't be made", liveness_folder_of(path).display()),
+                )
+                .because(error)
             })
         }
     }
@@ -85,79 +99,176 @@ fn of_another_program(path: &Path, db: &Connection) -> StoreError {
     StoreError::new(ErrorKind::NotAStore, what).fix(fix)
 }
 
-/// Where the lives of those who use a database are kept: beside it.
+/// Where the processes that use a database keep their liveness locks: beside it.
 pub(crate) fn liveness_folder_of(path: &Path) -> PathBuf {
-    let mut lives = path.as_os_str().to_owned();
-    lives.push("-live");
-    PathBuf::from(lives)
+    let mut folder = path.as_os_str().to_owned();
+    folder.push("-live");
+    PathBuf::from(folder)
 }
 
-fn look(db: &Connection) -> rusqlite::Result<Found> {
+fn owner(db: &Connection) -> rusqlite::Result<Owner> {
     let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
-    // Both are written by one commit: whoever sees the first, then sees the second.
+    // One commit writes both numbers, so a reader that sees the first then sees the second.
     if number("PRAGMA application_id")? == APPLICATION {
-        return Ok(Found::Ours(number("PRAGMA user_version")?));
+        return Ok(Owner::Tenure(number("PRAGMA user_version")?));
     }
     let version = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     Ok(if version == 0 && tables == 0 {
-        Found::Empty
+        Owner::Nobody
     } else {
-        Found::Foreign
+        Owner::AnotherProgram
     })
 }
 
-/// Makes the tables of this version; `false` if another program was faster.
+/// Makes the tables of this version; `false` if another program made its own meanwhile.
 fn migrate(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
     // Each commit writes a handful of pages, most of them for one small row.
     db.execute_batch("PRAGMA page_size = 1024")?;
     switch_to_wal(db)?;
-    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Somebody else may have done it while we waited.
-    let from = match look(&tx)? {
-        Found::Ours(version) => version,
-        Found::Empty => 0,
-        Found::Foreign => return Ok(false),
+    // None of these three can be changed inside a transaction. Old tables change their names, which
+    // must not reach the foreign keys of other tables, and copying a row is not a change of it.
+    let rebuilding = |db: &Connection, yes: bool| {
+        let (off, on) = if yes { ("OFF", "ON") } else { ("ON", "OFF") };
+        db.execute_batch(&format!(
+            "PRAGMA foreign_keys = {off}; PRAGMA legacy_alter_table = {on};"
+        ))?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, !yes)
     };
-    for migration in MIGRATIONS
-        .iter()
-        .skip(usize::try_from(from).unwrap_or(usize::MAX))
-    {
-        tx.execute_batch(migration)?;
+    rebuilding(db, true)?;
+    let migrated = write_schema(db, boot);
+    rebuilding(db, false)?;
+    migrated
+}
+
+fn write_schema(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have done it while this one waited for the transaction.
+    match owner(&tx)? {
+        Owner::AnotherProgram => return Ok(false),
+        Owner::Tenure(version) if version >= VERSION => return Ok(true),
+        Owner::Tenure(version) => rebuild(&tx, version)?,
+        Owner::Nobody => {
+            tx.execute_batch(SCHEMA)?;
+            // Tokens that are granted from now on, and lost in a power cut, are of this boot.
+            tx.execute("UPDATE tokens SET boot = ?1", [&boot.0])?;
+        }
     }
     tx.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))?;
-    if from == 0 {
-        // Tokens that are given from now on, and lost in a power cut, are of this boot.
-        tx.execute("UPDATE tokens SET boot = ?1", [&boot.0])?;
-    }
     tx.commit()?;
     Ok(true)
 }
 
-/// Makes all that was committed survive a power cut.
-pub(crate) fn sync(path: &Path, db: &Connection) -> Result<(), StoreError> {
-    // Ours only: without the name, it would be every database that is attached.
-    let fold = "PRAGMA main.wal_checkpoint(PASSIVE)";
-    let busy = db
-        .query_row(fold, [], |row| row.get::<_, bool>(0))
-        .map_err(|error| explain(path, error))?;
-    if !busy {
-        return Ok(());
+/// Gives the tables of an older version the schema of this one.
+fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
+    let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(SCHEMA)?;
+    let of_kind = |kind: &str| -> rusqlite::Result<Vec<String>> {
+        fresh
+            .prepare("SELECT name FROM sqlite_schema WHERE type = ?1 AND name NOT LIKE 'sqlite_%'")?
+            .query_map([kind], |row| row.get(0))?
+            .collect()
+    };
+    for kind in ["trigger", "index"] {
+        for name in of_kind(kind)? {
+            db.execute_batch(&format!("DROP {kind} IF EXISTS {name}"))?;
+        }
     }
-    // Somebody else is folding the log, perhaps an earlier part of it.
+    let mut tables = of_kind("table")?;
+    tables.retain(|table| !columns(db, table).is_ok_and(|columns| columns.is_empty()));
+    for table in &tables {
+        db.execute_batch(&format!("ALTER TABLE {table} RENAME TO old_{table}"))?;
+    }
+    db.execute_batch(SCHEMA)?;
+    for table in &tables {
+        let old = columns(db, &format!("old_{table}"))?;
+        let mut shared = columns(db, table)?;
+        shared.retain(|column| old.contains(column));
+        let shared = shared.join(", ");
+        db.execute_batch(&format!(
+            "INSERT OR REPLACE INTO {table} ({shared}) SELECT {shared} FROM old_{table}"
+        ))?;
+    }
+    // The numbers of tickets that are gone are not given again.
+    db.execute_batch(
+        "DELETE FROM sqlite_sequence WHERE name = 'tickets';
+         UPDATE sqlite_sequence SET name = 'tickets' WHERE name = 'old_tickets';",
+    )?;
+    for table in &tables {
+        db.execute_batch(&format!("DROP TABLE old_{table}"))?;
+    }
+    if version < 2 {
+        // Tasks had no times and no record of their grants: the holder was granted its task last.
+        db.execute_batch(
+            "UPDATE tasks SET runner = (SELECT holder FROM leases WHERE key = 'task:' || tasks.id),
+                 token = coalesce((SELECT token FROM leases WHERE key = 'task:' || tasks.id), 0),
+                 created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+                 updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');
+             UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');",
+        )?;
+    }
+    Ok(())
+}
+
+/// The columns of a table; none if there is no such table.
+fn columns(db: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    db.prepare("SELECT name FROM pragma_table_info(?1)")?
+        .query_map([table], |row| row.get(0))?
+        .collect()
+}
+
+/// What [`sync`] made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Synced {
+    /// The whole log is in the database file, which SQLite synced.
+    Database,
+    /// The log itself.
+    Log,
+}
+
+/// Makes all that was committed survive a power cut.
+///
+/// A passive checkpoint syncs the log before it copies pages, and the database file once it has
+/// copied all of them. If a reader still needs the old pages it may copy nothing and sync nothing,
+/// and it does not call that busy. Only the last two columns of its answer, the frames in the log
+/// and those that are in the database file, tell whether it did all of its work.
+pub(crate) fn sync(path: &Path, db: &Connection) -> Result<Synced, StoreError> {
+    // Only tenure's own database: without the name, SQLite would do it to every attached one.
+    let checkpoint = "PRAGMA main.wal_checkpoint(PASSIVE)";
+    let copied_all = db
+        .query_row(checkpoint, [], |row| {
+            let (busy, frames, copied) = (
+                row.get::<_, bool>(0)?,
+                row.get::<_, i64>(1)?,
+                row.get::<_, i64>(2)?,
+            );
+            Ok(!busy && frames == copied)
+        })
+        .map_err(|error| explain(path, error))?;
+    if copied_all {
+        return Ok(Synced::Database);
+    }
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    std::fs::File::open(log)
+    let folder = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let synced = std::fs::File::open(log)
         .and_then(|log| log.sync_data())
-        .map_err(|error| {
-            StoreError::new(
-                ErrorKind::OutcomeUnknown,
-                format!("the log of {} can't be synced", path.display()),
-            )
-            .because(error)
-        })
+        .and_then(|()| {
+            // The log may be new, and then so is its name in the folder.
+            folder.map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
+        });
+    synced.map_err(|error| {
+        StoreError::new(
+            ErrorKind::OutcomeUnknown,
+            format!("the log of {} can't be synced", path.display()),
+        )
+        .because(error)
+    })?;
+    Ok(Synced::Log)
 }
 
 /// Turns the write-ahead log on. SQLite does not call the busy handler for this, so several
@@ -176,5 +287,44 @@ fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
             }
             other => return other.map(|_| ()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database(folder: &Path) -> (PathBuf, Connection) {
+        let path = folder.join("tenure.db");
+        let db =
+            crate::connection::open(&path, &Epoch("boot".into()), rusqlite::OpenFlags::empty());
+        (path, db.unwrap().0)
+    }
+
+    #[test]
+    fn the_log_is_synced_while_a_reader_keeps_the_checkpoint_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, db) = database(folder.path());
+        let raise = "UPDATE tokens SET newest = newest + 1";
+        db.execute_batch(raise).unwrap();
+        assert_eq!(sync(&path, &db).unwrap(), Synced::Database);
+        // The reader's snapshot ends where the log has been copied to, so a checkpoint finds nothing
+        // to do and syncs nothing. It does not say that it is busy.
+        let reader = Connection::open(&path).unwrap();
+        reader.execute_batch("BEGIN").unwrap();
+        reader
+            .query_row("SELECT newest FROM tokens", [], |_| Ok(()))
+            .unwrap();
+        db.execute_batch(raise).unwrap();
+        let answer: (i64, i64, i64) = db
+            .query_row("PRAGMA main.wal_checkpoint(PASSIVE)", [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .unwrap();
+        assert_eq!(answer.0, 0, "not busy");
+        assert!(answer.1 > answer.2, "{answer:?}");
+        assert_eq!(sync(&path, &db).unwrap(), Synced::Log);
+        reader.execute_batch("COMMIT").unwrap();
+        assert_eq!(sync(&path, &db).unwrap(), Synced::Database);
     }
 }

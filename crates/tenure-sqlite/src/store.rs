@@ -307,7 +307,8 @@ impl SqliteStore {
     /// the first grant record the boot. Killed in between, the next one raises it again.
     pub(crate) fn begin_boot(&self) -> Result<(), StoreError> {
         self.write(|write| write.raise_tokens())?;
-        schema::sync(&self.real, &self.lock().connection)
+        schema::sync(&self.real, &self.lock().connection)?;
+        Ok(())
     }
 
     /// One read transaction: a consistent picture, without holding anybody up. Of two files there

@@ -55,7 +55,7 @@ impl Old {
         assert!(matches!(waits.once(&holder), Acquired::Busy(_)));
         let old = Self { dir, holder };
         let db = Connection::open(old.path()).unwrap();
-        db.execute_batch(include_str!("../src/schema/1.sql"))
+        db.execute_batch(include_str!("fixtures/schema/1.sql"))
             .unwrap();
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL; ATTACH '{}' AS today;

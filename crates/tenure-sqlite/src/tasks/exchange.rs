@@ -337,7 +337,7 @@ impl Write<'_> {
                 import.done.added += 1;
             }
         }
-        self.put_task(&after)?;
+        self.put_task(&after, before.is_some())?;
         self.reader
             .db
             .prepare_cached("DELETE FROM task_dependencies WHERE task_id = ?1")?
@@ -347,28 +347,26 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn put_task(&self, task: &Task) -> Result<(), Failure> {
-        self.reader
-            .db
-            .prepare_cached(
-                "INSERT INTO tasks (id, title, description, section_id, status, priority, created_at, updated_at,
-                 attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-                 ON CONFLICT (id) DO UPDATE SET title = ?2, description = ?3, section_id = ?4, status = ?5,
-                 priority = ?6, created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10,
-                 not_before = NULL",
-            )?
-            .execute(params![
-                task.id,
-                task.title,
-                task.description,
-                task.section.as_ref().map(|section| &section.id),
-                task.status.word(),
-                task.priority.level(),
-                time(task.created_at),
-                time(task.updated_at),
-                crate::rows::number(task.attempts),
-                task.last_error,
-            ])?;
+    fn put_task(&self, task: &Task, exists: bool) -> Result<(), Failure> {
+        let sql = if exists {
+            "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, status = ?5, priority = ?6,
+             created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10, not_before = NULL WHERE id = ?1"
+        } else {
+            "INSERT INTO tasks (id, title, description, section_id, status, priority, created_at, updated_at,
+             attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        };
+        self.reader.db.prepare_cached(sql)?.execute(params![
+            task.id,
+            task.title,
+            task.description,
+            task.section.as_ref().map(|section| &section.id),
+            task.status.word(),
+            task.priority.level(),
+            time(task.created_at),
+            time(task.updated_at),
+            crate::rows::number(task.attempts),
+            task.last_error,
+        ])?;
         Ok(())
     }
 
