@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -118,12 +118,13 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
     let Ok(folder) = File::open(parent) else {
         return Ok(None);
     };
-    let began = Instant::now();
+    let mut waited = Duration::ZERO;
     loop {
         match folder.try_lock() {
             Ok(()) => return Ok(Some(folder)),
-            Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => {
+            Err(TryLockError::WouldBlock) if waited < PATIENCE => {
                 std::thread::sleep(LONGEST_PAUSE);
+                waited += LONGEST_PAUSE;
             }
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::new(
