@@ -1,40 +1,42 @@
 //! The settings in effect, and where each of them comes from.
 //!
-//! Four layers, of which the later wins: the built-in defaults, the person's
-//! `~/.tenure/config.yaml`, the project's `.tenure/config.yaml`, and the environment. Flags come
-//! after all of them and are the caller's to apply.
+//! There are four layers, and a later layer wins: the built-in defaults, the user's
+//! `~/.tenure/config.yaml`, the project's `.tenure/config.yaml`, and the environment. Command-line
+//! options come after all of them; the caller applies them.
 //!
 //! # Contents
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `settings` | the table of all settings: key, default, bounds, description |
-//! | `file` | reading one configuration file, if there is one |
-//! | `yaml` | what a file's YAML says; `yaml::tree` parses it, and limits how deep it nests |
-//! | `environment` | what the environment variables say |
+//! | `file` | reads one configuration file, if it exists |
+//! | `yaml` | the settings that a file's YAML makes; `yaml::node` reads it with `serde-saphyr` |
+//! | `environment` | the settings that environment variables make |
 //! | `size` | sizes as people write them: `512KB` |
-//! | `unknown`, `closest` | keys nobody knows, answered with what was probably meant |
-//! | `error` | [`ConfigError`]: the place and the problem, in words |
+//! | `unknown`, `suggest` | errors for unknown keys, with the key that was probably meant |
+//! | `error` | [`ConfigError`]: a location and a problem |
 //!
 //! # Invariants
 //!
-//! 1. One table, in `settings`, defines every setting. Names of environment variables,
-//!    bounds, defaults, descriptions and the detection of unknown keys all follow from it.
-//! 2. Nothing is ignored. A key, variable or value that is not understood is an error that names
-//!    the place and what would be accepted, also where a later layer would have overridden it: a
-//!    misspelt timeout must not silently become the default.
-//! 3. A file that does not exist costs one failed system call and nothing else.
+//! 1. The table in `settings` defines every setting. Environment variables, bounds, defaults,
+//!    descriptions and the detection of unknown keys follow from it.
+//! 2. Nothing is ignored. An unknown key or variable and an invalid value are errors that name the
+//!    location and what is accepted, even if a later layer overrides the setting: a misspelt
+//!    timeout must not silently become the default.
+//! 3. A file that does not exist costs one failed system call.
+//! 4. A hostile file is an error. Size, depth, the number of values and the expansion of aliases
+//!    are limited.
 //!
 //! # Limitations
 //!
-//! It writes no files, does not look for the project's folder, and reports one mistake at a time.
+//! It writes no files, does not search for the project's folder, and reports one mistake at a time.
 
-mod closest;
 mod environment;
 mod error;
 mod file;
 mod settings;
 mod size;
+mod suggest;
 mod unknown;
 mod yaml;
 
@@ -43,46 +45,50 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use error::{ConfigError, Place, Problem};
+use error::shortened;
+pub use error::{ConfigError, Location, Problem};
 use settings::{DEFINITIONS, Definition};
 
 /// The settings in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// How long leases and waits last.
-    pub locking: Locking,
-    /// How much of the past is kept.
-    pub history: History,
+    pub locking: LockingSettings,
+    /// How much history is kept.
+    pub history: HistorySettings,
     /// How `tenure run` treats its command.
-    pub run: Run,
+    pub run: RunSettings,
     /// How the daemon works.
-    pub daemon: Daemon,
+    pub daemon: DaemonSettings,
     /// How tasks are shared.
-    pub sync: Sync,
+    pub sync: SyncSettings,
     settings: Vec<Setting>,
 }
 
 /// How long leases and waits last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Locking {
+#[non_exhaustive]
+pub struct LockingSettings {
     /// How long a task's lease lasts unless it is renewed.
     pub task_timeout: Duration,
     /// How long a section's lease lasts unless it is renewed.
     pub section_timeout: Duration,
     /// How long to wait for a key that is held.
     pub wait_timeout: Duration,
-    /// How often a waiter looks again when nothing woke it.
+    /// How often a waiter polls when nothing wakes it up.
     pub poll_interval: Duration,
     /// How long the lease of `tenure run` lasts unless it is renewed.
     pub run_timeout: Duration,
-    /// How long the place of a waiter that was cut off is kept in the queue.
+    /// How long a disconnected waiter keeps its queue position.
     pub queue_grace: Duration,
 }
 
-/// How much of the past is kept.
+/// How much history is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct History {
-    /// How old an event may become.
+#[non_exhaustive]
+pub struct HistorySettings {
+    /// How long events are kept.
     pub max_age: Duration,
     /// How many events are kept.
     pub max_events: u64,
@@ -90,41 +96,45 @@ pub struct History {
 
 /// How `tenure run` treats its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// How long the command has between TERM and KILL when its lease is lost.
+#[non_exhaustive]
+pub struct RunSettings {
+    /// How long the command has between SIGTERM and SIGKILL when its lease is lost.
     pub kill_grace: Duration,
 }
 
 /// How the daemon works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Daemon {
-    /// How long it rests between two cycles when nothing wakes it.
+#[non_exhaustive]
+pub struct DaemonSettings {
+    /// How long it sleeps between two cycles when nothing wakes it up.
     pub interval: Duration,
-    /// How large its log may become before a new one is begun, in bytes.
+    /// How large its log may become before a new file is started, in bytes.
     pub log_max_size: u64,
-    /// Whether commands that change tasks start it if none runs.
+    /// Whether commands that change tasks start it if it is not running.
     pub autostart: bool,
 }
 
 /// How tasks are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sync {
-    /// Whether the daemon shares them through git.
+#[non_exhaustive]
+pub struct SyncSettings {
+    /// Whether the daemon shares tasks through git.
     pub enabled: bool,
 }
 
-/// One setting as it is in effect.
+/// One setting in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Setting {
     /// Its dotted path, for example `locking.taskTimeout`.
     pub key: &'static str,
     /// The environment variable that sets it.
     pub env: String,
-    /// Its value, as it was written.
+    /// Its value, as written.
     pub value: String,
-    /// The value it has when nothing sets it.
+    /// Its built-in value.
     pub default: &'static str,
-    /// What it decides.
+    /// What it controls.
     pub description: &'static str,
     /// Which layer set it.
     pub source: Source,
@@ -132,6 +142,7 @@ pub struct Setting {
 
 /// The layer that a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// Built in.
     Default,
@@ -151,27 +162,27 @@ impl fmt::Display for Source {
     }
 }
 
-/// What a file or the environment says about a setting, before it is checked.
+/// A setting made by a file or the environment, before its value is checked.
 struct Assignment {
     definition: &'static Definition,
     text: String,
-    place: Place,
+    location: Location,
 }
 
 impl Config {
-    /// Read the layers: `home` is the person's home folder, `project` the project's `.tenure`
-    /// folder, and the environment is that of this process.
+    /// Reads all layers. `home` is the user's home folder, `project` the project's `.tenure` folder,
+    /// and the environment is that of this process.
     ///
     /// # Errors
-    /// The first thing that cannot be read or is not understood, see [`ConfigError`].
+    /// The first mistake: see [`ConfigError`].
     pub fn load(home: Option<&Path>, project: Option<&Path>) -> Result<Self, ConfigError> {
         Self::load_with(home, project, std::env::vars_os())
     }
 
-    /// Like [`Config::load`], with an environment handed in.
+    /// Like [`Config::load`], with the given environment.
     ///
     /// # Errors
-    /// The first thing that cannot be read or is not understood, see [`ConfigError`].
+    /// The first mistake: see [`ConfigError`].
     pub fn load_with(
         home: Option<&Path>,
         project: Option<&Path>,
@@ -198,15 +209,15 @@ impl Config {
         let Assignment {
             definition,
             text,
-            place,
+            location,
         } = assignment;
         let value = text.trim();
         if let Err(why) = definition.store(value, self) {
             return Err(ConfigError {
-                place,
+                location,
                 problem: Problem::BadValue {
                     key: definition.key,
-                    value: value.to_owned(),
+                    value: shortened(value),
                     why,
                 },
             });
@@ -214,7 +225,7 @@ impl Config {
         let recorded = self.settings.iter_mut().find(|s| s.key == definition.key);
         if let Some(setting) = recorded {
             value.clone_into(&mut setting.value);
-            setting.source = place.into();
+            setting.source = location.into();
         }
         Ok(())
     }
@@ -222,9 +233,9 @@ impl Config {
 
 impl Default for Config {
     fn default() -> Self {
-        // Every field gets its value from the table; zero stands for "not yet".
+        // Placeholders: every field gets its value from the table below.
         let mut config = Self {
-            locking: Locking {
+            locking: LockingSettings {
                 task_timeout: Duration::ZERO,
                 section_timeout: Duration::ZERO,
                 wait_timeout: Duration::ZERO,
@@ -232,19 +243,19 @@ impl Default for Config {
                 run_timeout: Duration::ZERO,
                 queue_grace: Duration::ZERO,
             },
-            history: History {
+            history: HistorySettings {
                 max_age: Duration::ZERO,
                 max_events: 0,
             },
-            run: Run {
+            run: RunSettings {
                 kill_grace: Duration::ZERO,
             },
-            daemon: Daemon {
+            daemon: DaemonSettings {
                 interval: Duration::ZERO,
                 log_max_size: 0,
                 autostart: false,
             },
-            sync: Sync { enabled: false },
+            sync: SyncSettings { enabled: false },
             settings: DEFINITIONS.iter().map(Setting::unset).collect(),
         };
         for definition in DEFINITIONS {
@@ -267,10 +278,10 @@ impl Setting {
     }
 }
 
-/// The configuration files that are looked for, in the order they are read, whether or not they
-/// exist. `home` is the person's home folder, `project` the project's `.tenure` folder.
+/// The configuration files in the order they are read, whether or not they exist.
+/// `home` is the user's home folder, `project` the project's `.tenure` folder.
 pub fn paths(home: Option<&Path>, project: Option<&Path>) -> Vec<PathBuf> {
-    // An empty HOME means there is none. Joined, it would mean the working directory.
+    // An empty HOME means no home folder. Joined, it would mean the working directory.
     let home = home.filter(|home| !home.as_os_str().is_empty());
     let mut paths: Vec<PathBuf> = home
         .map(|home| home.join(".tenure"))

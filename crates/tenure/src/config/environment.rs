@@ -1,17 +1,17 @@
-//! Reading the settings that environment variables make.
+//! The settings that environment variables make.
 //!
-//! Only variables of a section's own prefix are looked at (`TENURE_LOCKING_`, …). The other
-//! variables that begin with `TENURE_` belong to the command.
+//! Only variables with a section's prefix are read (`TENURE_LOCKING_`, ...). Other variables that
+//! begin with `TENURE_` belong to the command.
 
 use std::ffi::{OsStr, OsString};
 
 use super::Assignment;
-use super::error::{ConfigError, Place};
+use super::error::{ConfigError, Location};
 use super::settings::{ENV_PREFIX, of_section, section_env, sections};
 use super::unknown;
 
-/// What the variables assign. An empty variable counts as unset, because that is the only way
-/// some tools have to unset one.
+/// The settings that the variables make. An empty variable counts as unset, because some tools
+/// have no other way to unset one.
 pub(super) fn read(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<Assignment>, ConfigError> {
@@ -28,12 +28,12 @@ pub(super) fn read(
         let Some(definition) = of_section(section).find(|d| d.env() == name) else {
             return Err(unknown::variable(section, name));
         };
-        // Bytes that are not text are no value either; replaced, they are refused as one.
+        // Bytes that are not UTF-8 are replaced here, and then refused as a bad value.
         let text = value.to_string_lossy().into_owned();
         assignments.push(Assignment {
             definition,
             text,
-            place: Place::Environment(name),
+            location: Location::Environment(name),
         });
     }
     Ok(assignments)

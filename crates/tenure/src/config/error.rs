@@ -1,4 +1,4 @@
-//! What can be wrong with the configuration, in words that name the place and the way out.
+//! What can be wrong with the configuration: the location, the problem and how to fix it.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,19 @@ use super::Source;
 
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {problem}")]
+#[error("{location}: {problem}")]
+#[non_exhaustive]
 pub struct ConfigError {
-    /// Where it is wrong.
-    pub place: Place,
+    /// Where the mistake is.
+    pub location: Location,
     /// What is wrong there.
     pub problem: Problem,
 }
 
-/// Where something is configured.
+/// Where a setting is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+#[non_exhaustive]
+pub enum Location {
     /// A file as a whole.
     File(PathBuf),
     /// A position in a file. Lines and columns count from one.
@@ -34,10 +36,11 @@ pub enum Place {
     Environment(String),
 }
 
-/// What is wrong with the configuration at some place.
+/// What is wrong with the configuration at a location.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Problem {
-    /// The operating system would not let us read the file.
+    /// The operating system cannot read the file.
     #[error("cannot read this configuration file: {0}")]
     Unreadable(io::Error),
     /// A directory, pipe or device is where the file should be.
@@ -49,16 +52,19 @@ pub enum Problem {
     /// The bytes are not text.
     #[error("this is not UTF-8 text: save the file in UTF-8")]
     NotUtf8,
-    /// The text is not YAML; in the parser's words.
+    /// The text is not YAML, in the parser's words.
     #[error("this is not valid YAML: {0}")]
     BadYaml(String),
-    /// Mappings or lists are inside one another without end.
+    /// Mappings or lists are nested too deep.
     #[error("this is nested more than {0} levels deep, which no configuration needs")]
     TooDeep(usize),
-    /// A mapping, list or value is where another of them should be.
+    /// The file has too many keys and values, counting those that aliases repeat.
+    #[error("this file has more keys, values or aliases than any configuration needs")]
+    TooMuch,
+    /// A mapping, list or value stands where another of them is needed.
     #[error("{subject} must be {expected}, but it is {found}")]
     WrongShape {
-        /// The key's dotted path, or words for the whole file.
+        /// The key's dotted path, or `the file`.
         subject: String,
         /// What it should be.
         expected: String,
@@ -66,20 +72,20 @@ pub enum Problem {
         found: &'static str,
     },
     /// A key that is not known.
-    #[error("unknown key {key}{} Known here: {}", meant(.closest.as_deref()), .known.join(", "))]
+    #[error("unknown key {key}{} Known here: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
     UnknownKey {
         /// The key's dotted path.
         key: String,
-        /// What was probably meant.
-        closest: Option<String>,
-        /// What is known in that section.
+        /// The known key that was probably meant.
+        suggestion: Option<String>,
+        /// The keys that are known there.
         known: Vec<String>,
     },
-    /// A variable that has a section's prefix, but is not known.
-    #[error("no setting has this name{} Known here: {}", meant(.closest.as_deref()), .known.join(", "))]
+    /// A variable that has a section's prefix but is not known.
+    #[error("no setting has this name{} Known here: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
     UnknownVariable {
-        /// What was probably meant.
-        closest: Option<String>,
+        /// The variable that was probably meant.
+        suggestion: Option<String>,
         /// The variables of that section.
         known: Vec<String>,
     },
@@ -95,14 +101,24 @@ pub enum Problem {
     },
 }
 
-fn meant(closest: Option<&str>) -> String {
-    closest.map_or_else(
-        || ".".to_owned(),
-        |closest| format!(": did you mean {closest}?"),
-    )
+fn did_you_mean(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(|| ".".to_owned(), |name| format!(": did you mean {name}?"))
 }
 
-impl fmt::Display for Place {
+/// Text from a file as a message can show it: control characters are escaped, so that they do not
+/// reach the terminal, and only the beginning of a very long text is shown.
+pub(super) fn shortened(text: &str) -> String {
+    const LONGEST: usize = 120;
+    let beginning: String = text.chars().take(LONGEST).collect();
+    let more = if beginning.len() < text.len() {
+        "..."
+    } else {
+        ""
+    };
+    format!("{}{more}", beginning.escape_debug())
+}
+
+impl fmt::Display for Location {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(out),
@@ -114,11 +130,11 @@ impl fmt::Display for Place {
     }
 }
 
-impl From<Place> for Source {
-    fn from(place: Place) -> Self {
-        match place {
-            Place::File(path) | Place::Position { path, .. } => Self::File(path),
-            Place::Environment(name) => Self::Environment(name),
+impl From<Location> for Source {
+    fn from(location: Location) -> Self {
+        match location {
+            Location::File(path) | Location::Position { path, .. } => Self::File(path),
+            Location::Environment(name) => Self::Environment(name),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Reading one configuration file, if there is one.
+//! Reads one configuration file, if it exists.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use super::error::{ConfigError, Place, Problem};
+use super::error::{ConfigError, Location, Problem};
 use super::{Assignment, yaml};
 
 /// A complete file in the longest form is about 3 KiB.
 const LARGEST: u64 = 64 * 1024;
 
-/// What the file at `path` assigns. A file that does not exist assigns nothing.
+/// The settings that the file at `path` makes. A file that does not exist makes none.
 pub(super) fn read(path: &Path) -> Result<Vec<Assignment>, ConfigError> {
     let bytes = match bytes(path) {
         Ok(Some(bytes)) => bytes,
@@ -27,7 +27,7 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
         Err(error) if is_absence(&error) => return Ok(None),
         Err(error) => return Err(Problem::Unreadable(error)),
     };
-    // Asked before it is opened: opening a pipe waits for a writer that may never come.
+    // Checked before the file is opened: opening a pipe waits for a writer that may never come.
     if kind.is_dir() {
         return Err(Problem::NotAFile("a directory"));
     }
@@ -44,14 +44,14 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     Ok(Some(bytes))
 }
 
-/// `HOME` is `/dev/null` for many a service: that too is a home without a configuration.
+/// `HOME` is `/dev/null` for many services: that is a home folder without a configuration, too.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn in_file(path: &Path, problem: Problem) -> ConfigError {
     ConfigError {
-        place: Place::File(path.to_owned()),
+        location: Location::File(path.to_owned()),
         problem,
     }
 }
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_exist_assigns_nothing() {
+    fn a_file_that_does_not_exist_makes_no_settings() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(&folder.path().join("config.yaml")).unwrap().is_empty());
     }
 
     #[test]
-    fn a_home_that_is_no_folder_has_no_file() {
+    fn a_home_that_is_not_a_folder_has_no_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let inside = file.path().join(".tenure/config.yaml");
         assert!(read(&inside).unwrap().is_empty());
@@ -114,7 +114,7 @@ mod tests {
     fn a_file_that_may_not_be_read_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
-        // A link to itself cannot be read by anybody, not even by root, who may read all else.
+        // Even root cannot read a link to itself.
         std::os::unix::fs::symlink(&path, &path).unwrap();
         assert!(refusal(&path).contains("cannot read this configuration file"));
     }

@@ -12,12 +12,12 @@ pub(super) struct Definition {
     /// `section.key`, as written in the files.
     pub(super) key: &'static str,
     pub(super) description: &'static str,
-    /// As a person would write it; a test holds it to the value in `kind`.
+    /// As a person would write it. A test compares it with the value in `kind`.
     pub(super) default: &'static str,
     kind: Kind,
 }
 
-/// What a setting's values are, and which field of [`Config`] they go to.
+/// Which values a setting accepts, and the field of [`Config`] that receives them.
 enum Kind {
     Time {
         default: Duration,
@@ -79,7 +79,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "locking.pollInterval",
-        description: "How often a waiter looks again when nothing woke it",
+        description: "How often a waiter polls when nothing wakes it up",
         default: "5s",
         kind: Kind::Time {
             default: Duration::from_secs(5),
@@ -101,7 +101,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "locking.queueGrace",
-        description: "How long the place of a waiter that was cut off is kept in the queue",
+        description: "How long a disconnected waiter keeps its queue position",
         default: "10m",
         kind: Kind::Time {
             default: minutes(10),
@@ -112,7 +112,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "history.maxAge",
-        description: "How old an event of the history may become",
+        description: "How long events stay in the history",
         default: "90d",
         kind: Kind::Time {
             default: days(90),
@@ -123,7 +123,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "history.maxEvents",
-        description: "How many events the history keeps",
+        description: "How many events stay in the history",
         default: "200000",
         kind: Kind::Count {
             default: 200_000,
@@ -134,7 +134,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "run.killGrace",
-        description: "How long a command has between TERM and KILL when its lease is lost",
+        description: "How long a command has between SIGTERM and SIGKILL when its lease is lost",
         default: "10s",
         kind: Kind::Time {
             default: Duration::from_secs(10),
@@ -145,7 +145,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "daemon.interval",
-        description: "How long the daemon rests between two cycles when nothing wakes it",
+        description: "How long the daemon sleeps between two cycles when nothing wakes it up",
         default: "1m",
         kind: Kind::Time {
             default: minutes(1),
@@ -156,7 +156,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "daemon.logMaxSize",
-        description: "How large the daemon's log may become before a new one is begun",
+        description: "How large the daemon's log may become before a new file is started",
         default: "1MB",
         kind: Kind::Size {
             default: size::MB,
@@ -167,7 +167,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "daemon.autostart",
-        description: "Whether commands that change tasks start the daemon if none runs",
+        description: "Whether commands that change tasks start the daemon if it is not running",
         default: "false",
         kind: Kind::Flag {
             default: false,
@@ -185,9 +185,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
 ];
 
-// Shorter, and a lease could run out between its grant and the first renewal on a busy machine.
+// A shorter lease could expire before its first renewal on a busy machine.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const LONGEST_LEASE: Duration = days(30);
+// In bytes. No value needs more, and messages repeat the value.
+const LONGEST_VALUE: usize = 200;
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
@@ -197,7 +199,7 @@ const fn days(count: u64) -> Duration {
     minutes(count * 24 * 60)
 }
 
-/// What every environment variable that configures begins with.
+/// The prefix of every environment variable that makes a setting.
 pub(super) const ENV_PREFIX: &str = "TENURE_";
 
 impl Definition {
@@ -224,7 +226,7 @@ impl Definition {
         env
     }
 
-    /// In words, which values the setting can have.
+    /// The values that the setting accepts, in words.
     pub(super) fn accepted(&self) -> String {
         match &self.kind {
             Kind::Time { least, most, .. } => format!(
@@ -252,9 +254,12 @@ impl Definition {
         }
     }
 
-    /// Check a value and put it into its field, or say why it is refused.
+    /// Checks a value and stores it in its field, or says why it is refused.
     pub(super) fn store(&self, text: &str, config: &mut Config) -> Result<(), String> {
         let refuse = |why: String| format!("{why}; accepted is {}", self.accepted());
+        if text.len() > LONGEST_VALUE {
+            return Err(refuse(format!("{} bytes are too long", text.len())));
+        }
         match &self.kind {
             Kind::Time {
                 least, most, field, ..
@@ -308,7 +313,7 @@ fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// What the variables of a section begin with: `TENURE_LOCKING_`.
+/// The prefix of a section's variables: `TENURE_LOCKING_`.
 pub(super) fn section_env(section: &str) -> String {
     format!("{ENV_PREFIX}{}_", section.to_ascii_uppercase())
 }
@@ -330,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_reads_as_the_value_it_stands_for() {
+    fn every_default_text_parses_to_the_default_value() {
         for definition in DEFINITIONS {
             let mut built_in = Config::default();
             let mut read = Config::default();
@@ -341,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_is_itself_accepted_and_nothing_beyond_it_is() {
+    fn every_bound_is_accepted_and_nothing_beyond_it() {
         for definition in DEFINITIONS {
             let (inside, outside) = match &definition.kind {
                 Kind::Time { least, most, .. } => {
@@ -452,6 +457,18 @@ mod tests {
         }
         for text in ["", "maybe", "truely", "10"] {
             assert!(flag(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_very_long_value_is_refused_without_repeating_it() {
+        for definition in DEFINITIONS {
+            let text = "9".repeat(60_000);
+            let why = definition.store(&text, &mut Config::default()).unwrap_err();
+            assert!(
+                why.starts_with("60000 bytes are too long; accepted is"),
+                "{why}"
+            );
         }
     }
 

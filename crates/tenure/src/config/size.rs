@@ -1,13 +1,13 @@
 //! Sizes as people write them: `1MB`, `512KB`, `64KiB`, or a number of bytes.
 //!
-//! `KB`, `MB` and `GB` count in thousands, `KiB`, `MiB` and `GiB` in 1024s; a bare `K` or `M` is the
-//! former. Letter case and blanks before the unit do not matter.
+//! `KB`, `MB` and `GB` are powers of 1000, `KiB`, `MiB` and `GiB` powers of 1024. `K`, `M` and `G`
+//! mean `KB`, `MB` and `GB`. Letter case and blanks before the unit do not matter.
 
 pub(super) const KB: u64 = 1000;
 pub(super) const MB: u64 = 1000 * KB;
 pub(super) const GB: u64 = 1000 * MB;
 
-/// Read a size in bytes, or say why it is none.
+/// Reads a size in bytes, or says why the text is not a size.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let bad = || {
         format!(
@@ -30,14 +30,14 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     if number.is_empty() {
         return Err(bad());
     }
-    // All digits, so only its size can be wrong.
+    // All digits, so it can only be too large.
     let number: u64 = number
         .parse()
         .map_err(|_| format!("{text:?} is too large"))?;
     Ok(number.saturating_mul(unit))
 }
 
-/// Write a size for a person, exactly.
+/// Writes a size exactly, in the largest unit that fits.
 pub(super) fn format(bytes: u64) -> String {
     for (unit, name) in [(GB, "GB"), (MB, "MB"), (KB, "KB")] {
         if bytes >= unit && bytes.is_multiple_of(unit) {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn text_that_is_not_a_size_is_refused() {
         for text in ["", "MB", "-1", "1.5MB", "1 furlong", "1MBs", "é", "1é"] {
             assert!(parse(text).unwrap_err().contains("is not a size"), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The layers together: precedence, provenance, and the messages a person sees.
+//! All layers together: precedence, provenance and messages.
 
 use std::fs;
 
@@ -58,7 +58,15 @@ fn setting<'a>(config: &'a Config, key: &str) -> &'a Setting {
     config.settings().iter().find(|s| s.key == key).unwrap()
 }
 
-fn fields(config: &Config) -> (&Locking, &History, &Run, &Daemon, &Sync) {
+fn fields(
+    config: &Config,
+) -> (
+    &LockingSettings,
+    &HistorySettings,
+    &RunSettings,
+    &DaemonSettings,
+    &SyncSettings,
+) {
     (
         &config.locking,
         &config.history,
@@ -74,7 +82,7 @@ fn the_defaults_are_those_of_the_documentation() {
     let minutes = |count: u64| Duration::from_secs(60 * count);
     assert_eq!(
         config.locking,
-        Locking {
+        LockingSettings {
             task_timeout: minutes(60),
             section_timeout: minutes(120),
             wait_timeout: minutes(30),
@@ -88,13 +96,13 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!(config.run.kill_grace, Duration::from_secs(10));
     assert_eq!(
         config.daemon,
-        Daemon {
+        DaemonSettings {
             interval: minutes(1),
             log_max_size: 1_000_000,
             autostart: false,
         }
     );
-    assert_eq!(config.sync, Sync { enabled: true });
+    assert_eq!(config.sync, SyncSettings { enabled: true });
 }
 
 #[test]
@@ -188,7 +196,7 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
 }
 
 #[test]
-fn a_source_is_shown_as_the_person_would_name_it() {
+fn a_source_is_shown_by_its_path_or_variable() {
     assert_eq!(Source::Default.to_string(), "default");
     let path = PathBuf::from("a/config.yaml");
     assert_eq!(Source::File(path).to_string(), "a/config.yaml");
@@ -199,7 +207,7 @@ fn a_source_is_shown_as_the_person_would_name_it() {
 }
 
 #[test]
-fn a_bad_value_in_a_file_names_the_place_the_key_and_what_is_accepted() {
+fn a_bad_value_in_a_file_names_the_location_the_key_and_what_is_accepted() {
     let layers = Layers::new(None, Some("locking:\n  taskTimeout: soon\n"));
     let error = layers.load(&[]).unwrap_err().to_string();
     assert_eq!(
@@ -294,7 +302,7 @@ fn an_empty_variable_counts_as_unset() {
 }
 
 #[test]
-fn an_unknown_variable_of_a_section_is_refused_with_the_closest() {
+fn an_unknown_variable_of_a_section_is_refused_with_a_suggestion() {
     for (name, meant) in [
         ("TENURE_LOCKING_TASK_TIMEOT", "TENURE_LOCKING_TASK_TIMEOUT"),
         ("TENURE_LOCKING_TASKTIMEOUT", "TENURE_LOCKING_TASK_TIMEOUT"),
@@ -316,7 +324,7 @@ fn an_unknown_variable_of_a_section_is_refused_with_the_closest() {
 }
 
 #[test]
-fn variables_that_belong_to_nobody_here_are_left_alone() {
+fn variables_without_a_sections_prefix_are_ignored() {
     let config = from_env(&[
         ("TENURE_HOLDER", "agent-1"),
         ("TENURE_RUNNER", "x"),
