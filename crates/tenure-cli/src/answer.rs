@@ -137,7 +137,8 @@ impl From<StoreError> for Failure {
             ErrorKind::Damaged => ErrorCode::StoreDamaged,
             ErrorKind::Unsupported => ErrorCode::Unsupported,
             ErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
-            ErrorKind::Io => ErrorCode::Io,
+            // `Io`, and kinds that a later version of the library adds.
+            _ => ErrorCode::Io,
         };
         Self::new(code, error.to_string())
     }

@@ -1,4 +1,4 @@
-//! Settings: where they come from, which one wins, and what is refused.
+//! Settings: where they come from, which layer wins, and what is refused.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,7 +10,7 @@ mod project;
 use project::{Project, Said};
 use serde_json::Value;
 
-/// The setting as `config show` has it.
+/// The setting as `config show --json` prints it.
 #[track_caller]
 fn setting(said: &Said, key: &str) -> Value {
     let json = said.json();
@@ -62,7 +62,7 @@ fn a_later_layer_wins_and_is_named() {
     assert_eq!(
         setting(&said, "locking.taskTimeout")["value"],
         "11m",
-        "what is not said again stays"
+        "a setting that the project does not make stays"
     );
     let said = show()
         .env("TENURE_LOCKING_WAIT_TIMEOUT", "3m")
@@ -95,7 +95,7 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_files() {
 }
 
 #[test]
-fn every_setting_of_the_seed_is_shown_with_its_default_and_its_variable() {
+fn every_documented_setting_is_shown_with_its_default_and_its_variable() {
     let project = Project::new();
     let said = project.tenure("config show --json").exits(0);
     for (key, default, variable) in [
@@ -122,7 +122,7 @@ fn every_setting_of_the_seed_is_shown_with_its_default_and_its_variable() {
 }
 
 #[test]
-fn the_seeds_long_form_is_read() {
+fn the_documented_long_form_is_read() {
     let project = Project::new();
     let text = "locking:\n  taskTimeout:\n    _description: \"How long\"\n    _default: 60m\n    value: 7m\n";
     project.write(".tenure/config.yaml", text);
@@ -254,7 +254,52 @@ fn a_bad_variable_names_itself() {
 }
 
 #[test]
-fn a_file_that_is_no_settings_file_is_refused() {
+fn a_hostile_file_is_refused_with_its_position() {
+    let project = Project::new();
+    let aliases = |i: usize| {
+        let aliases = vec![format!("*a{}", i - 1); 20].join(", ");
+        format!("a{i}: &a{i} [{aliases}]\n")
+    };
+    let bomb = (1..8).fold("a0: &a0 x\n".to_owned(), |text, i| text + &aliases(i));
+    let key = "k".repeat(30_000);
+    for (text, words) in [
+        (
+            "- ".repeat(30_000),
+            "config.yaml:1:17: this is nested more than 8 levels deep",
+        ),
+        (
+            "[".repeat(60_000),
+            "config.yaml:1:256: this is nested more than 8 levels deep",
+        ),
+        (
+            "{a: ".repeat(15_000),
+            "config.yaml:1:1021: this is nested more than 8 levels deep",
+        ),
+        (
+            bomb,
+            "this file has more keys, values or aliases than any configuration needs",
+        ),
+        (
+            "run: &x\n  killGrace: *x\n".to_owned(),
+            "config.yaml:2:14: this is not valid YAML",
+        ),
+        (
+            format!("run:\n  killGrace: \"{}\"\n", "9".repeat(60_000)),
+            "config.yaml:2:14: run.killGrace: 60000 bytes are too long; accepted is a duration",
+        ),
+        (
+            format!("? {key}\n: 1\n"),
+            "config.yaml:1:3: unknown key kkk",
+        ),
+    ] {
+        project.write(".tenure/config.yaml", &text);
+        let said = project.tenure("config show").fails(2, &[words]);
+        assert!(said.err.len() < 1000, "{}", said.err);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_a_configuration_is_refused() {
     let project = Project::new();
     let file = project.path(".tenure/config.yaml");
     std::fs::create_dir(&file).unwrap();
@@ -277,14 +322,14 @@ fn a_file_that_is_no_settings_file_is_refused() {
 }
 
 #[test]
-fn paths_are_told_whether_they_are_there_or_not() {
+fn paths_are_listed_whether_or_not_the_files_exist() {
     let project = Project::new();
     project.write(".tenure/config.yaml", "");
     let said = project.tenure("config path").exits(0);
     let lines: Vec<&str> = said.out.lines().collect();
     assert_eq!(lines.len(), 2);
     assert!(
-        lines[0].ends_with("home/.tenure/config.yaml (not there)"),
+        lines[0].ends_with("home/.tenure/config.yaml (does not exist)"),
         "{said:?}"
     );
     assert!(lines[1].ends_with("work/.tenure/config.yaml"), "{said:?}");
@@ -294,7 +339,7 @@ fn paths_are_told_whether_they_are_there_or_not() {
 }
 
 #[test]
-fn without_a_project_the_settings_of_the_person_are_shown() {
+fn without_a_project_the_users_settings_are_shown() {
     let project = Project::uninitialised();
     write_home(&project, "locking:\n  waitTimeout: 1m\n");
     let said = project.tenure("config show --json").exits(0);
@@ -308,7 +353,7 @@ fn without_a_project_the_settings_of_the_person_are_shown() {
 }
 
 #[test]
-fn a_stores_own_settings_hold_with_a_named_store_too() {
+fn the_projects_settings_apply_to_a_named_store_too() {
     let project = Project::new();
     project.write(".tenure/config.yaml", "locking:\n  taskTimeout: 7m\n");
     let json = project
@@ -323,6 +368,6 @@ fn a_stores_own_settings_hold_with_a_named_store_too() {
     assert_eq!(
         project.tenure("locks list").out,
         "No locks.\n",
-        "it is another store"
+        "the lease is in the other store"
     );
 }

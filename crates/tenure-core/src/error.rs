@@ -1,75 +1,86 @@
-//! What is wrong, where, and the way out: [`StoreError`] (G11).
+//! [`StoreError`]: what is wrong, where, and how to fix it (G11).
 
+use std::error::Error;
 use std::fmt;
 
-/// What sort of failure it is: the caller's next step depends on it, its words do not.
+/// The kind of a failure. The caller decides by the kind what to do next, never by the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the store itself for too long. Trying again may help.
+    /// Another process has kept the store itself locked for too long. A retry may succeed.
     Contended,
-    /// No space left.
+    /// No space is left.
     Full,
-    /// It may not be written.
+    /// The store is read-only for this process.
     ReadOnly,
-    /// Something else is in its place.
+    /// Something that is not a store is at the store's path.
     NotAStore,
-    /// A newer tenure wrote it.
+    /// A newer version of tenure wrote the store.
     TooNew,
-    /// It can't be read.
+    /// The store cannot be read.
     Damaged,
-    /// What the key names does not exist.
+    /// The object that the key names does not exist.
     NotFound,
-    /// The store can't do this.
+    /// The store does not support the operation.
     Unsupported,
     /// The write may or may not have happened.
     OutcomeUnknown,
-    /// Anything else that the system reports.
+    /// Any other failure that the operating system reports.
     Io,
 }
 
-/// A failure of a store. Never used for contention, which is an outcome.
+/// A failure of a store. Contention is never an error: it is an outcome.
+///
+/// The message contains the cause. [`Error::source`] therefore continues below the cause, so that
+/// a program that prints the whole chain shows every cause once.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct StoreError {
-    /// The sort.
+    /// The kind.
     pub kind: ErrorKind,
     /// What is wrong, and where.
     pub what: String,
     /// How to fix it.
     pub fix: Option<String>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl StoreError {
-    /// A failure of this sort.
+    /// Creates an error without a fix and without a cause.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self {
             kind,
             what: what.into(),
             fix: None,
-            source: None,
+            cause: None,
         }
     }
 
-    /// The same with the way out.
+    /// Adds how to fix it.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// The same with what caused it.
+    /// Adds the error that caused it.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into());
         self
+    }
+
+    /// The error that caused it, for example to look at its type.
+    pub fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.cause.as_deref()
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        if let Some(source) = &self.source {
-            write!(f, " ({source})")?;
+        if let Some(cause) = &self.cause {
+            write!(f, " ({cause})")?;
         }
         if let Some(fix) = &self.fix {
             write!(f, ": {fix}")?;
@@ -78,8 +89,68 @@ impl fmt::Display for StoreError {
     }
 }
 
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().and_then(|cause| cause.source())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|layer| layer as _)
+        }
+    }
+
+    /// The whole chain, as most programs print it.
+    fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
+        let mut messages = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(error) = next {
+            messages.push(error.to_string());
+            next = error.source();
+        }
+        messages
+    }
+
+    #[test]
+    fn a_chain_shows_every_cause_once() {
+        let disk = Layer(
+            "input/output error",
+            Some(Box::new(Layer("bad sector", None))),
+        );
+        let error = StoreError::new(ErrorKind::Io, "a.db cannot be read")
+            .because(disk)
+            .fix("check the disk");
+        assert_eq!(
+            chain(&error),
+            [
+                "a.db cannot be read (input/output error): check the disk",
+                "bad sector"
+            ]
+        );
+        assert_eq!(
+            error.cause().map(ToString::to_string).as_deref(),
+            Some("input/output error")
+        );
+    }
+
+    #[test]
+    fn an_error_without_a_cause_has_no_source() {
+        let error = StoreError::new(ErrorKind::Full, "no space left for a.db");
+        assert_eq!(chain(&error), ["no space left for a.db"]);
+        assert!(error.cause().is_none());
     }
 }

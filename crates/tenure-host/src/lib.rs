@@ -25,6 +25,12 @@
 //! nothing on a file system whose `flock` is not shared by all who see it (some network and
 //! virtual-machine file systems); that is why the boot id must match too.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "tenure runs on Linux only: it needs /proc, flock on named pipes, pidfds and the \
+     parent-death signal"
+);
+
 pub mod bell;
 pub mod clock;
 pub mod files;

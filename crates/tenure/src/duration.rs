@@ -1,13 +1,13 @@
 //! Durations as people write them: `500ms`, `60m`, `1h 30m`, `90d`.
 //!
-//! Flags, configuration files and environment variables all read a duration with [`parse`], and
-//! everything shown to a person is written with [`format()`].
+//! Options, configuration files and environment variables read durations with [`parse`]. Everything
+//! shown to a person is written with [`format()`].
 //!
 //! 1. A day is 24 hours and a week is 7 days. Months and years are refused, because their length
 //!    depends on a calendar that a lease does not have.
-//! 2. Nothing longer than [`LONGEST`] is accepted, so adding a parsed duration to a present time
+//! 2. Nothing longer than [`LONGEST`] is accepted, so adding a parsed duration to the current time
 //!    never overflows.
-//! 3. Zero is a duration. Whether it makes sense is for the caller to decide.
+//! 3. Zero is a duration. The caller decides whether zero makes sense.
 
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ static PARSER: SpanParser = SpanParser::new();
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadDuration {
     /// There is no text, or only blanks.
     #[error("a duration is missing: write a number and a unit, for example {EXAMPLES}")]
     Empty,
-    /// A number alone: any unit we assumed would be wrong for somebody.
+    /// A number without a unit. Any default unit would surprise some users.
     #[error("{0} what? write {0}s, {0}m or {0}h")]
     NoUnit(String),
-    /// Less than nothing, as in `-5s` or `5s ago`.
+    /// Less than zero, as in `-5s` or `5s ago`.
     #[error("{0:?} is negative: a duration is zero or more, for example {EXAMPLES}")]
     Negative(String),
     /// More than [`LONGEST`].
@@ -47,10 +48,10 @@ pub enum BadDuration {
 
 const EXAMPLES: &str = "30s, 5m or 1h30m";
 
-/// Read a duration such as `500ms`, `5s`, `60m`, `1h30m`, `1h 30m`, `1.5h` or `90d`.
+/// Reads a duration such as `500ms`, `5s`, `60m`, `1h30m`, `1h 30m`, `1.5h` or `90d`.
 ///
 /// # Errors
-/// A text that is no duration comes back as the [`BadDuration`] that says why.
+/// [`BadDuration`] says why the text is not a duration.
 pub fn parse(text: &str) -> Result<Duration, BadDuration> {
     let text = text.trim();
     if text.is_empty() {
@@ -73,10 +74,10 @@ pub fn parse(text: &str) -> Result<Duration, BadDuration> {
         .ok_or_else(|| BadDuration::TooLong(text.to_owned()))
 }
 
-/// Write a duration for a person: `500ms`, `1.5s`, `1m 30s`, `2h`, `90d`.
+/// Writes a duration for a person: `500ms`, `1.5s`, `1m 30s`, `2h`, `90d`.
 ///
-/// At most two units are shown, rounded to the nearest, so that a remaining time stays short
-/// whatever its size. A duration that is not zero is never shown as zero.
+/// At most two units are shown, rounded, so that every duration is short to read. A duration that
+/// is not zero is never shown as zero.
 pub fn format(duration: Duration) -> String {
     let exact = duration.as_nanos().div_ceil(NANOS_PER_MILLI);
     // Rounding can carry into the next unit (59.7s is 1m), never further: each step divides the
@@ -103,7 +104,7 @@ pub fn format(duration: Duration) -> String {
 }
 
 const NANOS_PER_MILLI: u128 = 1_000_000;
-// In milliseconds, which is as fine as a person needs.
+// In milliseconds.
 const TENTH: u128 = 100;
 const SECOND: u128 = 1000;
 const TEN_SECONDS: u128 = 10 * SECOND;
@@ -131,8 +132,8 @@ fn is_bare_number(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// The parser's own words name its grammar, not the mistake, so the mistake is found by mending
-/// the text: what parses once it is mended was wrong in just that respect.
+/// The parser's messages describe its grammar, not the mistake. This function finds the mistake by
+/// correcting the text in one respect: if the text then parses, that was the mistake.
 fn why_refused(text: &str) -> BadDuration {
     let owned = text.to_owned();
     if text.strip_prefix('-').is_some_and(is_bare_number) {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_way_to_write_a_duration_is_read() {
+    fn every_usual_notation_is_read() {
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(seconds("5s"), 5);
         assert_eq!(seconds("60m"), 3600);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_refused_with_an_example() {
+    fn an_empty_text_is_refused_with_an_example() {
         for nothing in ["", "   ", "\t\n"] {
             assert_eq!(parse(nothing), Err(BadDuration::Empty));
         }
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_unit_is_asked_for_its_unit() {
+    fn a_number_without_a_unit_is_refused_with_examples_of_units() {
         assert_eq!(refusal("30"), "30 what? write 30s, 30m or 30h");
         assert_eq!(refusal("1.5"), "1.5 what? write 1.5s, 1.5m or 1.5h");
         assert_eq!(refusal("0"), "0 what? write 0s, 0m or 0h");
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_as_the_same_text() {
+    fn a_formatted_duration_parses_back_to_the_same_text() {
         for millis in (0..20_000).chain((20_000..400_000_000).step_by(99_991)) {
             let text = format(Duration::from_millis(millis));
             assert_eq!(format(parse(&text).unwrap()), text);

@@ -1,4 +1,4 @@
-//! `tenure config`: the settings in effect and where they come from.
+//! `tenure config`: the settings in effect and which layer made each.
 
 use serde_json::json;
 use tenure::Project;
@@ -18,7 +18,7 @@ pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
 
 fn show(project: Option<&Project>) -> Result<Answer, Failure> {
     let config = context::config(project)?;
-    let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "ENVIRONMENT", "WHAT IT IS"]);
+    let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "ENVIRONMENT", "DESCRIPTION"]);
     for setting in config.settings() {
         rows.row([
             setting.key,
@@ -52,7 +52,7 @@ fn path(project: Option<&Project>) -> Answer {
         if path.exists() {
             path.display().to_string()
         } else {
-            format!("{} (not there)", path.display())
+            format!("{} (does not exist)", path.display())
         }
     });
     let text = lines.collect::<Vec<_>>().join("\n");
