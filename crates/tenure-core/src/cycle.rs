@@ -5,11 +5,11 @@ use std::fmt;
 
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::lease::Token;
+use crate::lease::{Lease, Token};
 
-/// One step of a cycle: somebody waits for what another holds.
+/// One wait of a cycle: a waiter waits for a key that a holder holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Step {
+pub struct Wait {
     /// Who waits.
     pub waiter: HolderId,
     /// For what.
@@ -18,67 +18,93 @@ pub struct Step {
     pub holder: HolderId,
 }
 
+impl Wait {
+    /// `waiter` waits for the key of `lease`.
+    pub fn on(waiter: &HolderId, lease: &Lease) -> Self {
+        Self {
+            waiter: waiter.clone(),
+            key: lease.key.clone(),
+            holder: lease.holder.id.clone(),
+        }
+    }
+}
+
 /// A chain of waits that leads back to its beginning. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(transparent)]
-pub struct Cycle(pub Vec<Step>);
+pub struct Cycle(pub Vec<Wait>);
 
 impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, step) in self.0.iter().enumerate() {
+        for (index, wait) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str(", ")?;
             }
             write!(
                 f,
                 "{} waits for {} which {} holds",
-                step.waiter, step.key, step.holder
+                wait.waiter, wait.key, wait.holder
             )?;
         }
         Ok(())
     }
 }
 
-/// Who holds something, and by which grant.
-pub type Held = (HolderId, Token);
+/// What one holder holds: a key, by a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Holding {
+    /// Which key.
+    pub key: Key,
+    /// Who holds it.
+    pub holder: HolderId,
+    /// By which grant.
+    pub token: Token,
+}
 
-/// Looks for the chain that would lead back to `waiter` if it waited for `key`, which `holder`
-/// holds. `next` tells for a grant what its holder waits for, and who holds that; `ours` whether a
-/// grant is one that the waiter itself could give back, or runs under.
+impl From<&Lease> for Holding {
+    fn from(lease: &Lease) -> Self {
+        Self {
+            key: lease.key.clone(),
+            holder: lease.holder.id.clone(),
+            token: lease.token,
+        }
+    }
+}
+
+/// Looks for the chain that would lead back to `waiter` if it waited for these holdings. `next`
+/// tells what the holder of a holding waits for in turn; `ours` whether a holding is one that the
+/// waiter itself could give back, or runs under.
 ///
 /// A name is taken for one actor. Two processes that share a name and wait for one another's keys
-/// look like a cycle even if each could go on alone; waiting for the very key that one's own name
+/// look like a cycle even if each could go on alone. Waiting for the very key that one's own name
 /// holds is left to [`crate::decide`], which can tell a nested command from a second process.
 pub fn find<E>(
     waiter: &HolderId,
-    key: &Key,
-    holder: &Held,
-    ours: impl Fn(&Held) -> bool,
-    mut next: impl FnMut(&Held) -> Result<Vec<(Key, Held)>, E>,
+    wanted: &[Holding],
+    ours: impl Fn(&Holding) -> bool,
+    mut next: impl FnMut(&Holding) -> Result<Vec<Holding>, E>,
 ) -> Result<Option<Cycle>, E> {
-    if ours(holder) {
-        return Ok(None);
-    }
-    let first = Step {
+    let wait = |waiter: &HolderId, held: &Holding| Wait {
         waiter: waiter.clone(),
-        key: key.clone(),
-        holder: holder.0.clone(),
+        key: held.key.clone(),
+        holder: held.holder.clone(),
     };
-    let mut seen = HashSet::from([holder.clone()]);
-    let mut open = vec![(vec![first], holder.clone())];
+    let mut seen: HashSet<(HolderId, Token)> = HashSet::new();
+    let mut open = Vec::new();
+    for held in wanted {
+        if !ours(held) && seen.insert((held.holder.clone(), held.token)) {
+            open.push((vec![wait(waiter, held)], held.clone()));
+        }
+    }
     while let Some((path, at)) = open.pop() {
-        for (key, holder) in next(&at)? {
+        for held in next(&at)? {
             let mut longer = path.clone();
-            longer.push(Step {
-                waiter: at.0.clone(),
-                key,
-                holder: holder.0.clone(),
-            });
-            if ours(&holder) {
+            longer.push(wait(&at.holder, &held));
+            if ours(&held) {
                 return Ok(Some(Cycle(longer)));
             }
-            if seen.insert(holder.clone()) {
-                open.push((longer, holder));
+            if seen.insert((held.holder.clone(), held.token)) {
+                open.push((longer, held));
             }
         }
     }
@@ -93,8 +119,12 @@ mod tests {
         HolderId::parse(text).unwrap()
     }
 
-    fn key(text: &str) -> Key {
-        Key::parse(text).unwrap()
+    fn held(key: &str, by: &str) -> Holding {
+        Holding {
+            key: Key::parse(key).unwrap(),
+            holder: id(by),
+            token: Token(1),
+        }
     }
 
     fn look(
@@ -103,25 +133,19 @@ mod tests {
         held_by: &str,
         waits: &[(&str, &str, &str)],
     ) -> Option<String> {
-        let held = |by: &str| (id(by), Token(1));
-        let ours = |(holder, _): &Held| holder.as_str() == waiter;
-        find(
-            &id(waiter),
-            &key(wants),
-            &held(held_by),
-            ours,
-            |(holder, _)| {
-                Ok::<_, ()>(
-                    waits
-                        .iter()
-                        .filter(|(who, _, _)| *who == holder.as_str())
-                        .map(|(_, wants, by)| (key(wants), held(by)))
-                        .collect(),
-                )
-            },
-        )
-        .unwrap()
-        .map(|cycle| cycle.to_string())
+        let ours = |holding: &Holding| holding.holder.as_str() == waiter;
+        let next = |holding: &Holding| {
+            Ok::<_, ()>(
+                waits
+                    .iter()
+                    .filter(|(who, _, _)| *who == holding.holder.as_str())
+                    .map(|(_, wants, by)| held(wants, by))
+                    .collect(),
+            )
+        };
+        find(&id(waiter), &[held(wants, held_by)], ours, next)
+            .unwrap()
+            .map(|cycle| cycle.to_string())
     }
 
     #[test]
@@ -150,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_among_others_does_not_keep_us_looking_for_ever() {
+    fn a_cycle_among_others_does_not_keep_the_search_going_for_ever() {
         assert_eq!(
             look("c", "x", "a", &[("a", "y", "b"), ("b", "x", "a")]),
             None

@@ -1,28 +1,31 @@
 //! The rules: from (now, what the store holds, what is asked) to what happens.
 //!
-//! Every function is pure. A store reads a [`View`] inside a transaction, asks here, and writes
-//! what the answer says inside the same transaction; so the guarantees proven here hold there.
+//! Every function is pure. The [`engine`](crate::engine) reads a [`View`] inside a store's step, asks
+//! here, and writes the answer inside the same step; so the guarantees proven here hold there.
 //!
-//! # The life of a key
+//! # The states of a key
 //!
 //! ```text
 //!            acquire: Grant                     acquire by the same holder: Extend
 //!   free  ------------------------->  held  ---------------------------------------.
 //!    ^                                | ^ \________________________________________|
-//!    |   release (Free)               | |  renew: Extend
+//!    |   release                      | |  renew: Extend
 //!    |<-------------------------------| |
-//!    |   reap, force (End)            | |
+//!    |   reap, force                  | |
 //!    |<-------------------------------' | acquire: Grant with `ended`
 //!                                       '-- (dead or expired: taken over in one step)
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. A grant is given only when no lease stands: none is there, or [`Verdict::over`] has the
-//!    proof (G1, G3, G4).
-//! 2. A granted token is larger than `View::newest`, which is at least every token ever given (G2).
-//! 3. A grant is given only to the first in the queue of those that are here (G8).
-//! 4. Only the very grant on record renews or releases (G6, G7).
+//! 1. A key is granted only when every lease that conflicts with the claim has ended: there is none,
+//!    or [`Verdict::ended`] has the proof (G1, G3, G4).
+//! 2. A key is granted only to the first waiter that is present (G8).
+//! 3. Only the very grant on record renews or releases (G6, G7).
+//!
+//! Tokens are minted by the store (G2), not here.
+
+use std::time::Duration;
 
 use crate::claim::{Claim, Patience};
 use crate::holder::Binding;
@@ -32,15 +35,13 @@ use crate::store::Reason;
 use crate::time::Moment;
 use crate::verdict::{Evidence, Liveness, Verdict};
 
-/// What a store holds of one key.
-#[derive(Debug, Clone)]
+/// What a claim meets in a store.
+#[derive(Debug, Clone, Default)]
 pub struct View {
-    /// The lease on record, and what the host found out about its process.
-    pub lease: Option<(Lease, Liveness)>,
-    /// Every ticket.
+    /// Every lease that conflicts with the claim, and what is known of its holder.
+    pub leases: Vec<(Lease, Liveness)>,
+    /// Every ticket, in order.
     pub queue: Vec<Waiter>,
-    /// At least every token ever given for this key.
-    pub newest: Token,
 }
 
 /// Which ticket a claim has.
@@ -50,7 +51,7 @@ pub enum ClaimTicket {
     New,
     /// Its own, from an earlier attempt of this wait.
     Own(Ticket),
-    /// One that the same holder left behind when it was cut off.
+    /// One that the same holder left behind when it was interrupted.
     Resumed(Ticket),
 }
 
@@ -68,125 +69,162 @@ impl ClaimTicket {
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Decision {
-    /// The key is given.
+    /// The key is granted.
     Grant {
-        /// With this number.
-        token: Token,
-        /// For this reason.
+        /// Why.
         reason: Reason,
-        /// The lease that was over, and the proof.
-        ended: Option<(Lease, Evidence)>,
+        /// The leases that are taken over, and the proof that each has ended.
+        ended: Vec<(Lease, Evidence)>,
         /// The ticket that is used up.
-        claim_ticket: ClaimTicket,
+        ticket: ClaimTicket,
     },
-    /// The holder has it already: the lease goes on under its token.
+    /// The holder has it already: its lease goes on under its token.
     Extend {
-        /// The token it has.
-        token: Token,
+        /// The lease.
+        lease: Box<Lease>,
         /// The ticket that is used up, if there is one.
-        claim_ticket: ClaimTicket,
+        ticket: ClaimTicket,
     },
     /// It is busy.
     Wait {
-        /// The ticket to write or keep. A claim that only tries gets [`ClaimTicket::New`] and no ticket.
-        claim_ticket: ClaimTicket,
-        /// How many go first.
+        /// The ticket to write or keep. A claim that only tries gets [`ClaimTicket::New`] and no
+        /// ticket.
+        ticket: ClaimTicket,
+        /// How many waiters go first.
         ahead: usize,
     },
     /// It is busy, and only the asking process itself could free it.
-    WaitForSelf,
+    WaitForSelf {
+        /// The lease that it runs under, or holds in its own name.
+        lease: Box<Lease>,
+    },
+}
+
+/// The rules that the engine follows. A field for each, so that a test can put in a broken one and
+/// see that it is caught.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Decides on a claim.
+    pub acquire: fn(&Moment, &View, &Claim) -> Decision,
+    /// When a claim that comes now counts as having come.
+    pub arrival: fn(&Moment, &[Waiter]) -> Duration,
+    /// The lease that a grant may renew.
+    pub renew: for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>,
+    /// The lease that a grant may release.
+    pub release: for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>,
+    /// The lease under which a write with this token may happen.
+    pub fence: for<'a> fn(&Moment, &'a View, Token) -> Option<&'a Lease>,
+    /// The proof that a lease has ended, if it has.
+    pub ended: fn(&Moment, &Lease, &Liveness) -> Option<Evidence>,
+}
+
+impl Rules {
+    /// The rules of this module.
+    pub const STANDARD: Self = Self {
+        acquire,
+        arrival,
+        renew,
+        release,
+        fence,
+        ended,
+    };
 }
 
 /// Decides on a claim.
 pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
-    decide(now, view, claim, is_same_holding(view, claim))
+    decide(now, view, claim, is_same_holding)
 }
 
-/// The same for a key that one process shares among all that it does, as a runner shares a section
-/// among its tasks: what the process has already, it has.
+/// Decides on a claim for a key that one process uses for everything it does, as a runner uses a
+/// section for all its tasks: a lease that the process has already, it keeps.
 pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
-    let same = is_same_holding(view, claim) || is_kept_by_asker(view, claim);
-    decide(now, view, claim, same)
+    decide(now, view, claim, |lease, claim| {
+        is_same_holding(lease, claim) || is_kept_by_asker(lease, claim)
+    })
 }
 
-/// The ticket of a claim, and how many go first.
-pub fn place(now: &Moment, view: &View, claim: &Claim) -> (ClaimTicket, usize) {
-    let claim_ticket = claim_ticket(now, view, claim);
-    let ahead = queue::ahead(
-        &others(view, claim_ticket),
-        rank(now, view, claim, claim_ticket),
-    );
-    (claim_ticket, ahead)
+/// The ticket of a claim, and how many waiters go first.
+pub fn position(now: &Moment, view: &View, claim: &Claim) -> (ClaimTicket, usize) {
+    let ticket = ticket(now, view, claim);
+    let ahead = queue::ahead(&others(view, ticket), rank(now, view, claim, ticket));
+    (ticket, ahead)
 }
 
-fn decide(now: &Moment, view: &View, claim: &Claim, same_holding: bool) -> Decision {
-    let (claim_ticket, ahead) = place(now, view, claim);
-    let wait = match claim.patience {
-        Patience::Queue => Decision::Wait {
-            claim_ticket,
-            ahead,
+fn decide(
+    now: &Moment,
+    view: &View,
+    claim: &Claim,
+    is_same_holding: impl Fn(&Lease, &Claim) -> bool,
+) -> Decision {
+    let (ticket, ahead) = position(now, view, claim);
+    let wait = Decision::Wait {
+        ticket: match claim.patience {
+            Patience::Queue => ticket,
+            Patience::Try => ClaimTicket::New,
         },
-        Patience::Try => Decision::Wait {
-            claim_ticket: ClaimTicket::New,
-            ahead,
-        },
+        ahead,
     };
-    let (ended, reason) = match &view.lease {
-        None => (None, Reason::AcquiredNew),
-        Some((lease, liveness)) => {
-            let verdict = Verdict::on(now, lease, liveness);
-            // One that ran out goes on if nobody comes first; one whose process died does not.
-            let goes_on = match verdict {
-                Verdict::Alive | Verdict::Unknown(_) => true,
-                Verdict::Expired(_) => ahead == 0,
-                Verdict::Dead(_) | Verdict::Malformed => false,
-            };
-            if goes_on && same_holding {
-                if lease.token == Token::NONE {
-                    // Another program's, in our name: it goes on, with a number from now on.
-                    return Decision::Grant {
-                        token: view.newest.next(),
-                        reason: Reason::AlreadyOwned,
-                        ended: None,
-                        claim_ticket,
-                    };
-                }
-                return Decision::Extend {
-                    token: lease.token,
-                    claim_ticket,
+    let mut reason = Reason::AcquiredNew;
+    let mut ended = Vec::new();
+    for (lease, liveness) in &view.leases {
+        let verdict = Verdict::on(now, lease, liveness);
+        // An expired lease goes on if no waiter comes first; one whose process died does not.
+        let goes_on = match verdict {
+            Verdict::Alive | Verdict::Unknown(_) => true,
+            Verdict::Expired(_) => ahead == 0,
+            Verdict::Dead(_) | Verdict::Malformed => false,
+        };
+        if goes_on && is_same_holding(lease, claim) {
+            if lease.token == Token::NONE {
+                // Another program wrote it in our name: it goes on, with a token from now on.
+                return Decision::Grant {
+                    reason: Reason::AlreadyOwned,
+                    ended: Vec::new(),
+                    ticket,
                 };
             }
-            match verdict {
-                Verdict::Dead(proof) => (Some((lease.clone(), proof)), Reason::ClaimedDead),
-                Verdict::Expired(proof) => (Some((lease.clone(), proof)), Reason::ClaimedExpired),
-                Verdict::Alive | Verdict::Unknown(_) | Verdict::Malformed => {
-                    return if waits_for_itself(lease, claim) {
-                        Decision::WaitForSelf
-                    } else {
-                        wait
-                    };
+            return Decision::Extend {
+                lease: Box::new(lease.clone()),
+                ticket,
+            };
+        }
+        match verdict {
+            Verdict::Dead(proof) => {
+                reason = Reason::ClaimedDead;
+                ended.push((lease.clone(), proof));
+            }
+            Verdict::Expired(proof) => {
+                if reason == Reason::AcquiredNew {
+                    reason = Reason::ClaimedExpired;
                 }
+                ended.push((lease.clone(), proof));
+            }
+            Verdict::Alive | Verdict::Unknown(_) | Verdict::Malformed => {
+                return if waits_for_itself(lease, claim) {
+                    Decision::WaitForSelf {
+                        lease: Box::new(lease.clone()),
+                    }
+                } else {
+                    wait
+                };
             }
         }
-    };
+    }
     if ahead > 0 {
         return wait;
     }
     Decision::Grant {
-        token: view.newest.next(),
         reason,
         ended,
-        claim_ticket,
+        ticket,
     }
 }
 
-/// The ticket that belongs to this claim: the one this process took in this name, or one that the
-/// same chosen name left behind in this boot.
-fn claim_ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
+/// The ticket that belongs to this claim: the one that this process took in this name, or one that
+/// the same chosen name left behind in this epoch.
+fn ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
     let own = |waiter: &&Waiter| {
-        claim.asker.liveness_lock().is_some()
-            && waiter.holder.liveness_lock() == claim.asker.liveness_lock()
-            && waiter.holder.id == claim.holder.id
+        waiter.holder.binding.same_proof(&claim.asker) && waiter.holder.id == claim.holder.id
     };
     if let Some(own) = view.queue.iter().find(own) {
         return ClaimTicket::Own(own.ticket);
@@ -207,21 +245,21 @@ fn claim_ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
         })
 }
 
-/// When a claim that comes now is taken to have come: never before those that are there, so that
-/// tickets and times agree whatever the clock does.
-pub fn arrival(now: &Moment, queue: &[Waiter]) -> std::time::Duration {
+/// When a claim that comes now counts as having come: never before the waiters that are there, so
+/// that tickets and times agree whatever the clock does.
+pub fn arrival(now: &Moment, queue: &[Waiter]) -> Duration {
     queue
         .iter()
         .filter(|waiter| waiter.epoch.same(&now.epoch))
         .map(|waiter| waiter.arrived)
-        .fold(now.ticks, std::time::Duration::max)
+        .fold(now.ticks, Duration::max)
 }
 
 /// The place of a claim in the order of waiting. A ticket keeps the time it was taken; its
-/// priority changes only when the place is resumed, which is written down.
-pub fn rank(now: &Moment, view: &View, claim: &Claim, claim_ticket: ClaimTicket) -> Rank {
+/// priority changes only when the ticket is resumed, which is written down.
+pub fn rank(now: &Moment, view: &View, claim: &Claim, ticket: ClaimTicket) -> Rank {
     let find = |ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket);
-    match claim_ticket {
+    match ticket {
         ClaimTicket::Own(ticket) => find(ticket).map(Waiter::rank),
         ClaimTicket::Resumed(ticket) => {
             find(ticket).map(|waiter| queue::rank(waiter.arrived, claim.priority, ticket))
@@ -231,40 +269,35 @@ pub fn rank(now: &Moment, view: &View, claim: &Claim, claim_ticket: ClaimTicket)
     .unwrap_or_else(|| queue::rank(arrival(now, &view.queue), claim.priority, Ticket(u64::MAX)))
 }
 
-fn others(view: &View, claim_ticket: ClaimTicket) -> Vec<Waiter> {
+fn others(view: &View, ticket: ClaimTicket) -> Vec<Waiter> {
     view.queue
         .iter()
-        .filter(|waiter| Some(waiter.ticket) != claim_ticket.ticket())
+        .filter(|waiter| Some(waiter.ticket) != ticket.ticket())
         .cloned()
         .collect()
 }
 
-/// Whether the claim is by the one who has the lease, so that it is extended (and, if the claim
+/// Whether the claim is by the holder of the lease, so that the lease is extended (and, if the claim
 /// names a process, tied to that).
 ///
-/// The same chosen name is, for leases that live without their holder's process. A lease that is
-/// tied to a process belongs to that process and, if it is kept by the process itself, to one
-/// asking of it: a second one beside it would be a second holder (G1).
-fn is_same_holding(view: &View, claim: &Claim) -> bool {
-    let Some((lease, _)) = &view.lease else {
-        return false;
-    };
+/// For a lease without a process of its own, the same chosen name is the same holder. A lease that is
+/// tied to a process belongs to that process; one that the holder itself keeps alive belongs to one
+/// claim of that process: a second claim beside it would be a second holder (G1).
+fn is_same_holding(lease: &Lease, claim: &Claim) -> bool {
     let same_tie = match (&lease.holder.binding, &claim.holder.binding) {
-        (Binding::LivenessLock { .. }, _) | (_, Binding::LivenessLock { .. }) => false,
+        (ours, theirs) if ours.is_kept() || theirs.is_kept() => false,
         (Binding::Detached, Binding::Detached | Binding::Process { .. }) => true,
         (ours, theirs) => ours == theirs,
     };
     same_tie && claim.named && lease.holder.id == claim.holder.id
 }
 
-/// Whether the claim's own process has the lease, in the same name, or the same chosen name has
-/// it without a process that keeps it.
-fn is_kept_by_asker(view: &View, claim: &Claim) -> bool {
-    view.lease.as_ref().is_some_and(|(lease, _)| {
-        lease.holder.id == claim.holder.id
-            && lease.holder.liveness_lock() == claim.holder.liveness_lock()
-            && (claim.named || lease.holder.liveness_lock().is_some())
-    })
+/// Whether the claim's own process has the lease, in the same name, or the same chosen name has it
+/// without a process that keeps it.
+fn is_kept_by_asker(lease: &Lease, claim: &Claim) -> bool {
+    let (ours, theirs) = (&lease.holder.binding, &claim.holder.binding);
+    let same_proof = ours.same_proof(theirs) || (!ours.is_kept() && !theirs.is_kept());
+    lease.holder.id == claim.holder.id && same_proof && (claim.named || ours.is_kept())
 }
 
 /// Whether only the asking process could free the key: it runs under that very lease, or its own
@@ -276,35 +309,30 @@ fn waits_for_itself(lease: &Lease, claim: &Claim) -> bool {
     own_detached || claim.within.contains(&lease.token)
 }
 
-/// Whether `grant` may be renewed: only while it is the one on record (G6, G7) and its process is
-/// not proven dead. Its time may have run out: nobody took it.
-pub fn renew(view: &View, grant: &Grant) -> bool {
-    let dead = |(_, liveness): &(Lease, Liveness)| matches!(liveness, Liveness::Gone(_));
-    on_record(view, grant) && !view.lease.as_ref().is_some_and(dead)
+/// The lease that `grant` may renew: the one on record (G6, G7), unless its process is proven dead. An
+/// expired lease may be renewed: nobody took it over.
+pub fn renew<'a>(view: &'a View, grant: &Grant) -> Option<&'a Lease> {
+    let may = |(lease, liveness): &&(Lease, Liveness)| {
+        lease.is(grant) && !matches!(liveness, Liveness::Gone(_))
+    };
+    view.leases.iter().find(may).map(|(lease, _)| lease)
 }
 
-/// Whether `grant` may be released: only while it is the one on record (G6).
-pub fn release(view: &View, grant: &Grant) -> bool {
-    on_record(view, grant)
+/// The lease that `grant` may release: the one on record (G6).
+pub fn release<'a>(view: &'a View, grant: &Grant) -> Option<&'a Lease> {
+    let mut leases = view.leases.iter().map(|(lease, _)| lease);
+    leases.find(|lease| lease.is(grant))
 }
 
-fn on_record(view: &View, grant: &Grant) -> bool {
-    view.lease
-        .as_ref()
-        .is_some_and(|(lease, _)| lease.is(grant))
+/// The lease under which a write that carries `token` may happen: one that has not ended (G7).
+pub fn fence<'a>(now: &Moment, view: &'a View, token: Token) -> Option<&'a Lease> {
+    let may = |(lease, liveness): &&(Lease, Liveness)| {
+        lease.token == token && token != Token::NONE && ended(now, lease, liveness).is_none()
+    };
+    view.leases.iter().find(may).map(|(lease, _)| lease)
 }
 
-/// Whether a write that carries `token` may happen: only by the newest grant, while it stands (G7).
-pub fn fence(now: &Moment, view: &View, token: Token) -> bool {
-    view.lease.as_ref().is_some_and(|(lease, liveness)| {
-        lease.token == token
-            && token != Token::NONE
-            && Verdict::on(now, lease, liveness).over().is_none()
-    })
-}
-
-/// The proof that the lease on record is over, if it is.
-pub fn reap(now: &Moment, view: &View) -> Option<Evidence> {
-    let (lease, liveness) = view.lease.as_ref()?;
-    Verdict::on(now, lease, liveness).over().cloned()
+/// The proof that a lease has ended, if it has.
+pub fn ended(now: &Moment, lease: &Lease, liveness: &Liveness) -> Option<Evidence> {
+    Verdict::on(now, lease, liveness).ended().cloned()
 }

@@ -1,4 +1,4 @@
-//! One holding: [`Lease`], its fencing number [`Token`], and the holder's proof of it, [`Grant`].
+//! One holding: [`Lease`], its fencing token [`Token`], and the holder's proof of it, [`Grant`].
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
-use crate::time::Deadline;
+use crate::time::{Deadline, Moment};
 
-/// The fencing number. It strictly grows with every grant of a key (G2).
+/// The fencing token. It strictly grows with every grant of a key (G2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// No grant has it: the number of a lease that another program wrote.
+    /// The token of a lease that another program wrote. No grant has it.
     pub const NONE: Self = Self(0);
 
     /// The next larger one.
@@ -39,13 +39,13 @@ pub struct Lease {
     pub key: Key,
     /// By whom.
     pub holder: Holder,
-    /// The fencing number.
+    /// The fencing token.
     pub token: Token,
     /// Since when.
     pub acquired_at: Timestamp,
-    /// Until when, unless renewed.
-    pub expires: Deadline,
-    /// When the holder was last heard.
+    /// Until when, unless renewed; `None` for a lock of a protocol whose locks do not expire.
+    pub expires: Option<Deadline>,
+    /// When the holder last renewed it.
     pub heartbeat_at: Timestamp,
     /// How long each renewal lasts.
     pub ttl: Duration,
@@ -58,7 +58,7 @@ pub struct Grant {
     pub key: Key,
     /// To whom.
     pub holder: HolderId,
-    /// With which number.
+    /// With which token.
     pub token: Token,
 }
 
@@ -78,5 +78,15 @@ impl Lease {
             && self.token == grant.token
             && self.key == grant.key
             && self.holder.id == grant.holder
+    }
+
+    /// Whether its time has run out. A lease without an end never expires.
+    pub fn has_expired(&self, now: &Moment) -> bool {
+        self.expires.as_ref().is_some_and(|end| end.passed(now))
+    }
+
+    /// How long until it expires; `None` if it has expired or never does.
+    pub fn remaining(&self, now: &Moment) -> Option<Duration> {
+        self.expires.as_ref()?.remaining(now)
     }
 }

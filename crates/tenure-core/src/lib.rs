@@ -10,8 +10,9 @@
 //! | [`claim`] | [`Claim`], [`Priority`]: what is asked for |
 //! | [`queue`] | [`Waiter`], the order of waiting and its overtaking bound |
 //! | [`verdict`] | [`Verdict`], [`Evidence`]: what is known of a holder, and the proof |
-//! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: wall and boot clock apart |
+//! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and a clock domain, kept apart |
 //! | [`decide`] | from (now, what the store holds, what is asked) to what happens |
+//! | [`engine`] | every verb of a store, once, over one atomic step of it |
 //! | [`cycle`] | a wait that would never end |
 //! | [`event`] | [`Event`]: one line of a key's story |
 //! | [`task`] | [`Task`], [`Section`]: what there is to do, and the rules for working on it |
@@ -36,6 +37,7 @@
 pub mod claim;
 pub mod cycle;
 pub mod decide;
+pub mod engine;
 pub mod error;
 pub mod event;
 pub mod holder;
@@ -56,8 +58,8 @@ pub use key::{BadName, Key, KeyKind};
 pub use lease::{Grant, Lease, Token};
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
-    Acquired, Busy, Capabilities, ClockOwner, Fenced, Forced, HistoryQuery, Place, Reap, Reaped,
-    Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Wakeup, Watched,
+    Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
+    Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched,
 };
 pub use task::{Section, Status, Task, TaskError};
 pub use time::{Clock, Deadline, Epoch, Moment};

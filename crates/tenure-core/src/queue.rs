@@ -6,29 +6,30 @@
 //! - among equal priorities it is first come, first served;
 //! - a claim of priority `p` can be overtaken only by claims of priority `q > p` that come less
 //!   than `(q - p) x AGEING` after it. The bound is nine times [`AGEING`]: nine minutes. After
-//!   that, nobody who comes later goes first, however urgent. A claim that resumes an earlier
-//!   place counts from when that place was taken, with the priority it now asks with.
+//!   that, no later claim goes first, however urgent. A claim that resumes an earlier ticket counts
+//!   from when that ticket was taken, with the priority it now asks with.
 //!
-//! Places mean something within one boot only. On a machine that does not tell its boot id nobody
-//! is ever taken to be waiting: keys are still held by one at a time, but served in no order.
+//! Tickets mean something within one epoch only. In a clock domain that does not name its epochs no
+//! waiter ever counts as present: keys are still held by one at a time, but served in no order.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::claim::Priority;
 use crate::holder::Holder;
+use crate::lease::Token;
 use crate::time::{Epoch, Moment};
 
 /// How much waiting one level of priority is worth.
 pub const AGEING: Duration = Duration::from_secs(60);
 
-/// How long a waiter may stay silent before its turn passes to the next. It keeps its place, so
-/// it is served as soon as it is heard again.
+/// How long a waiter may stay silent before its turn passes to the next. It keeps its ticket, so it
+/// is served as soon as it is heard again.
 pub const TURN_LAPSE: Duration = Duration::from_secs(15);
 
 /// A place in a key's queue. Later tickets have larger numbers.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 
@@ -37,29 +38,62 @@ pub struct Ticket(pub u64);
 pub enum Presence {
     /// It waits.
     Here,
-    /// It was cut off or does not answer: its turn passes, its place is kept for a grace time.
+    /// It was interrupted or does not answer: its turn passes, its ticket is kept for a grace time.
     Away,
 }
 
 /// One ticket and who has it.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Its JSON form is stored beside lock files; the names in it are part of that format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// The place.
+    /// The ticket.
     pub ticket: Ticket,
-    /// Who waits.
+    /// Who waits. The binding is that of the process that waits.
     pub holder: Holder,
     /// See [`crate::Claim::named`].
     pub named: bool,
     /// How urgently.
     pub priority: Priority,
-    /// When it came, on the boot clock.
+    /// When it came, in ticks.
     pub arrived: Duration,
-    /// When it was last heard, on the boot clock.
+    /// When it was last heard, in ticks.
     pub seen: Duration,
-    /// The boot of both.
+    /// The epoch of both.
+    #[serde(rename = "boot")]
     pub epoch: Epoch,
-    /// Whether it is there now.
+    /// As stored: [`Presence::Away`] if it gave up its turn. As read by the engine: whether it is
+    /// there now.
+    #[serde(rename = "parked", with = "parked")]
     pub presence: Presence,
+    /// See [`crate::Claim::within`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Token>,
+}
+
+/// [`Presence`] as a yes or no.
+mod parked {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Presence;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this signature")]
+    pub(super) fn serialize<S: Serializer>(
+        presence: &Presence,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(*presence == Presence::Away)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Presence, D::Error> {
+        Ok(if bool::deserialize(deserializer)? {
+            Presence::Away
+        } else {
+            Presence::Here
+        })
+    }
 }
 
 /// The number waiters are ordered by. Smaller goes first.
@@ -86,13 +120,13 @@ impl Waiter {
         self.epoch.same(&now.epoch) && now.ticks.saturating_sub(self.seen) < TURN_LAPSE
     }
 
-    /// Whether a place kept for someone who is away has been kept long enough.
+    /// Whether a ticket kept for a waiter that is away has been kept long enough.
     pub fn forgotten(&self, now: &Moment, grace: Duration) -> bool {
         !self.epoch.same(&now.epoch) || now.ticks.saturating_sub(self.seen) >= grace.max(TURN_LAPSE)
     }
 }
 
-/// How many that are here go before `rank`.
+/// How many waiters that are present go before `rank`.
 pub fn ahead(queue: &[Waiter], rank: Rank) -> usize {
     queue
         .iter()

@@ -1,10 +1,9 @@
 //! The [`Store`] trait: what every store implements, and the outcomes it answers with.
 //!
 //! The trait is small and synchronous. Busy, lost and gone are outcomes; an error means that the
-//! store itself failed (G11).
+//! store itself failed (G11). Every call has a deadline, so that no store can block for ever.
 
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,53 +16,63 @@ use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
 use crate::queue::{Ticket, Waiter};
+use crate::task::Shortage;
+use crate::time::Deadline;
 use crate::verdict::{Evidence, Verdict};
 
-/// A point in a store's life. Only equality means anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A point in a store's history. Only equality means anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Revision(pub u64);
 
-/// Whose clock ends a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClockOwner {
-    /// This machine's.
-    Host,
-    /// The store's own server.
-    Server,
-}
-
-/// How waiters learn of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wakeup {
-    /// They are told.
-    Push,
-    /// They look again.
-    Poll,
-}
-
-/// What a store can do beyond the least.
+/// What a store can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is an independent yes or no"
 )]
+#[non_exhaustive]
 pub struct Capabilities {
-    /// Any key, or only a fixed one.
+    /// It holds any key, not only those of its protocol.
     pub any_key: bool,
-    /// Leases end by themselves.
-    pub leases: bool,
-    /// Tokens strictly grow.
-    pub fencing: bool,
-    /// Tickets are kept in order.
-    pub queue: bool,
-    /// Ends are recorded with their evidence.
-    pub history: bool,
-    /// Reachable from several machines.
-    pub shared: bool,
-    /// Whose clock counts.
-    pub clock: ClockOwner,
-    /// How waiters are woken.
-    pub wakeup: Wakeup,
+    /// Its leases expire. Without this a lease ends only by release, force, or the proven death of
+    /// its holder, and a time to live is refused.
+    pub expiry: bool,
+    /// Its leases can be tied to nothing.
+    pub detached: bool,
+    /// Other processes see its leases.
+    pub across_processes: bool,
+}
+
+impl Capabilities {
+    /// A store that can do everything.
+    pub const ALL: Self = Self {
+        any_key: true,
+        expiry: true,
+        detached: true,
+        across_processes: true,
+    };
+
+    /// The same, for the keys of a protocol only.
+    #[must_use]
+    pub fn only_some_keys(mut self) -> Self {
+        self.any_key = false;
+        self
+    }
+
+    /// The same, without expiry: a lease needs a process that it ends with.
+    #[must_use]
+    pub fn without_expiry(mut self) -> Self {
+        self.expiry = false;
+        self.detached = false;
+        self
+    }
+
+    /// The same, for one process only.
+    #[must_use]
+    pub fn one_process(mut self) -> Self {
+        self.across_processes = false;
+        self
+    }
 }
 
 /// Why a key was granted.
@@ -74,7 +83,7 @@ pub enum Reason {
     AcquiredNew,
     /// The same holder had it; it was extended, under the same token.
     AlreadyOwned,
-    /// The time of the last holder had run out.
+    /// The lease of the last holder had expired.
     ClaimedExpired,
     /// The last holder was proven dead.
     ClaimedDead,
@@ -92,48 +101,98 @@ impl Reason {
     }
 }
 
-/// A place in the queue.
+/// Where a waiter stands in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     /// The ticket.
     pub ticket: Ticket,
-    /// How many go first.
+    /// How many waiters go first.
     pub ahead: usize,
-    /// Whether the ticket is an earlier one of the same holder, who was cut off.
+    /// Whether the ticket is an earlier one of the same holder, which was interrupted.
     pub resumed: bool,
 }
 
-/// Who stands in the way.
+/// Why a key was not granted, and what to wait for.
 #[derive(Debug, Clone)]
 pub struct Busy {
-    /// The lease that stands, and the judgement on it. `None` when the key is free but somebody
-    /// else is first in the queue.
-    pub lease: Option<(Lease, Verdict)>,
-    /// Who comes directly before us in the queue.
+    /// The key that is busy. For a claim on several, the first that was missing.
+    pub key: Key,
+    /// The leases in the way, and what is known of each holder. Empty when the key is free but
+    /// another waiter is first in the queue.
+    pub leases: Vec<(Lease, Verdict)>,
+    /// The waiter directly before the caller in the queue.
     pub behind: Option<Holder>,
-    /// Our place in the queue, if we took one.
-    pub place: Option<Place>,
-    /// How many wait, ourselves not counted.
+    /// The caller's position in the queue, if it took a ticket.
+    pub position: Option<QueuePosition>,
+    /// How many wait, not counting the caller.
     pub waiting: usize,
+    /// Why there is no task, for a claim on any task.
+    pub shortage: Option<Shortage>,
+    /// The holders whose end, however it comes, is worth waking up for.
+    pub watch: Vec<Holder>,
+    /// When to look again although nothing was heard: something ends then that wakes nobody.
+    pub look_again: Option<Deadline>,
     /// The state that was seen, for [`Store::wait`].
     pub revision: Revision,
 }
 
-/// The answer to a claim.
+impl Busy {
+    /// The first lease in the way, and what is known of its holder.
+    pub fn lease(&self) -> Option<&(Lease, Verdict)> {
+        self.leases.first()
+    }
+
+    /// What to wait for after this answer.
+    pub fn watched(&self) -> Watched<'_> {
+        Watched {
+            key: &self.key,
+            seen: self.revision,
+            ahead: self.watch.iter().collect(),
+        }
+    }
+}
+
+/// A lease that was granted.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// The lease.
+    pub lease: Lease,
+    /// Why it was granted.
+    pub reason: Reason,
+}
+
+/// The answer to a claim, all the way from the store to the caller.
 #[derive(Debug, Clone)]
 #[must_use]
-pub enum Acquired {
-    /// The key is ours.
-    Granted {
-        /// The lease.
-        lease: Lease,
-        /// Why.
-        reason: Reason,
-    },
-    /// It is not.
+pub enum Acquired<T = Granted> {
+    /// The claim was granted.
+    Granted(T),
+    /// It was not.
     Busy(Box<Busy>),
     /// Waiting for it would never end, so no ticket was taken.
     Deadlock(Cycle),
+    /// The caller cancelled the wait. Stores never answer this.
+    Cancelled,
+}
+
+impl<T> Acquired<T> {
+    /// The same answer with another kind of grant.
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Acquired<U> {
+        match self {
+            Self::Granted(granted) => Acquired::Granted(with(granted)),
+            Self::Busy(busy) => Acquired::Busy(busy),
+            Self::Deadlock(cycle) => Acquired::Deadlock(cycle),
+            Self::Cancelled => Acquired::Cancelled,
+        }
+    }
+
+    /// The same answer, given at this revision.
+    pub fn seen_at(mut self, revision: Revision) -> Self {
+        if let Self::Busy(busy) = &mut self {
+            busy.revision = revision;
+        }
+        self
+    }
 }
 
 /// The answer to a renewal.
@@ -142,8 +201,8 @@ pub enum Acquired {
 pub enum Renewed {
     /// The lease goes on.
     Extended(Lease),
-    /// It is over; who has the key now, if anybody.
-    Lost(Option<Lease>),
+    /// It has ended; the leases that are there now.
+    Lost(Vec<Lease>),
 }
 
 /// The answer to a release.
@@ -152,16 +211,16 @@ pub enum Renewed {
 pub enum Released {
     /// The key is free.
     Freed(Lease),
-    /// The grant had ended before; who has the key now, if anybody.
-    AlreadyGone(Option<Lease>),
+    /// The grant had ended before; the leases that are there now.
+    AlreadyGone(Vec<Lease>),
 }
 
 /// The answer to a release by force.
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Forced {
-    /// The key is free.
-    Freed(Lease),
+    /// These leases were ended, and the key is free.
+    Freed(Vec<Lease>),
     /// Nobody held it.
     NotHeld,
 }
@@ -170,27 +229,27 @@ pub enum Forced {
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Fenced {
-    /// It is the newest grant of its key, and it stands.
+    /// It has not ended.
     Current(Lease),
-    /// It is not; the lease on record, with the judgement on it.
-    Stale(Option<(Lease, Verdict)>),
+    /// It has; the leases on record, with what is known of each holder.
+    Stale(Vec<(Lease, Verdict)>),
 }
 
-/// Whether to free what is over, or only to tell.
+/// Whether to end leases, or only to report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reap {
-    /// Free it and record why.
+    /// End them and record why.
     Free,
     /// Change nothing.
     DryRun,
 }
 
-/// A lease that was over.
+/// A lease that had expired, or whose holder was dead.
 #[derive(Debug, Clone)]
 pub struct Reaped {
     /// The lease.
     pub lease: Lease,
-    /// Why it was over.
+    /// Why it ended.
     pub evidence: Evidence,
 }
 
@@ -203,20 +262,42 @@ pub enum Waited {
     TimedOut,
 }
 
-/// All that a store knows of one key.
+/// Everything that a store knows of one key.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The key.
     pub key: Key,
-    /// The lease on record and the judgement on it.
-    pub lease: Option<(Lease, Verdict)>,
+    /// The leases on record and what is known of each holder.
+    pub leases: Vec<(Lease, Verdict)>,
     /// Who waits, in order.
     pub queue: Vec<Waiter>,
     /// The state that was seen.
     pub revision: Revision,
 }
 
-/// Which events to tell.
+impl Snapshot {
+    /// The first lease on record, and what is known of its holder.
+    pub fn lease(&self) -> Option<&(Lease, Verdict)> {
+        self.leases.first()
+    }
+
+    /// Whether the key is neither held nor waited for.
+    pub fn is_idle(&self) -> bool {
+        self.leases.is_empty() && self.queue.is_empty()
+    }
+
+    /// The leases that have ended, with the proof.
+    pub fn ended(&self) -> impl Iterator<Item = Reaped> {
+        self.leases.iter().filter_map(|(lease, verdict)| {
+            Some(Reaped {
+                lease: lease.clone(),
+                evidence: verdict.ended()?.clone(),
+            })
+        })
+    }
+}
+
+/// Which events to return.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryQuery {
     /// Of one key only.
@@ -227,67 +308,68 @@ pub struct HistoryQuery {
     pub limit: Option<usize>,
 }
 
-/// Where locks live.
+/// Where leases live.
 ///
 /// # What every implementation must do
 ///
-/// - Each verb is atomic: another process sees all of it or nothing, also if this process is
-///   killed in the middle (G5, G10).
-/// - `acquire`, `renew`, `release` and `fence` follow [`crate::decide`]. A store never invents a
-///   rule of its own.
+/// - Each verb is atomic: another process sees all of it or nothing, also if this process is killed
+///   in the middle (G5, G10).
+/// - Verbs that decide run the [`engine`](crate::engine). A store never invents a rule of its own.
 /// - A verb that ends a lease other than by release records the evidence (G3).
-/// - After a change that lets somebody go on, that waiter is woken (G9).
+/// - After a change that lets a waiter go on, that waiter is woken (G9).
+/// - A verb returns when `by` has passed, with [`crate::ErrorKind::Contended`] if it could not begin.
 /// - An error means that nothing was changed, unless its kind is `OutcomeUnknown` (G11).
 pub trait Store: Send + Sync {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What ties a lease or a ticket to this process, so that its end can be proven. The same for
-    /// as long as this store object lives.
+    /// What ties a lease or a ticket to this process, so that its end can be proven. The same for as
+    /// long as this store object lives.
     fn this_process(&self) -> Result<Binding, StoreError>;
 
-    /// What a command must inherit so that a lease lasts until the command is gone too.
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Claims a key. With [`crate::Patience::Queue`], busy leaves a ticket.
+    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError>;
 
-    /// Asks for a key. With [`crate::Patience::Queue`], busy leaves a ticket.
-    fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError>;
-
-    /// Moves the end of a lease to `ttl` from now. A lease whose time ran out goes on if nobody
-    /// took the key meanwhile.
-    fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError>;
+    /// Moves the end of a lease to `ttl` from now. An expired lease goes on if no other holder took
+    /// the key meanwhile.
+    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError>;
 
     /// Gives a key back.
-    fn release(&self, grant: &Grant) -> Result<Released, StoreError>;
+    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError>;
 
     /// Gives up a ticket.
-    fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError>;
+    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
-    /// Stops waiting, but keeps the place for a grace time, for the same holder to come back to.
-    /// The turn passes to the next at once. A store that keeps no places gives the ticket up.
-    fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.leave(key, ticket)
-    }
+    /// Stops waiting, but keeps the ticket for a grace time, for the same holder to come back to. The
+    /// turn passes to the next waiter at once.
+    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
-    /// Takes a key away from whoever holds it, and records who did.
-    fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError>;
+    /// Takes a key away from its holders, and records who did.
+    fn force(
+        &self,
+        key: &Key,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError>;
 
     /// Whether the grant with this token may still write (G7).
-    fn fence(&self, key: &Key, token: Token) -> Result<Fenced, StoreError>;
+    fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;
 
-    /// All that is known of one key.
-    fn inspect(&self, key: &Key) -> Result<Snapshot, StoreError>;
+    /// Everything that is known of one key.
+    fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
 
     /// Every key that is held or waited for, by name.
-    fn list(&self) -> Result<Vec<Snapshot>, StoreError>;
+    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
-    /// Ends every lease that is over, with the evidence.
-    fn reap(&self, reap: Reap) -> Result<Vec<Reaped>, StoreError>;
+    /// Ends expired leases and those of dead holders, and records why.
+    fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError>;
 
     /// What happened, oldest first.
-    fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError>;
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
     /// Blocks until something happened after `seen`, or `timeout` has passed: the one verb that
-    /// may block. It may return early; it must not return late because of a change it missed.
+    /// blocks on purpose. It may return early; it must not return late because of a change it missed.
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
 
     /// Makes every `wait` of this store object return, from any thread: those under way, and those
@@ -295,26 +377,14 @@ pub trait Store: Send + Sync {
     fn wake(&self);
 }
 
-/// What [`Store::wait`] looks out for.
+/// What [`Store::wait`] waits for.
 #[derive(Debug, Clone)]
 pub struct Watched<'a> {
     /// The key.
     pub key: &'a Key,
     /// The state that was seen last.
     pub seen: Revision,
-    /// Whose end, however it comes, is worth waking up for: the holder for the first in the
-    /// queue, the one before us for everybody else.
+    /// The holders whose end, however it comes, is worth waking up for: the holder for the first in
+    /// the queue, the waiter directly before for every other.
     pub ahead: Vec<&'a Holder>,
-}
-
-impl Busy {
-    /// What to wait for after this answer.
-    pub fn watch<'a>(&'a self, key: &'a Key) -> Watched<'a> {
-        let holder = self.lease.as_ref().map(|(lease, _)| &lease.holder);
-        Watched {
-            key,
-            seen: self.revision,
-            ahead: self.behind.as_ref().or(holder).into_iter().collect(),
-        }
-    }
 }

@@ -29,7 +29,7 @@ pub use self::replica::{Progress, Replica, SectionCopy, Stamped, TaskCopy};
 pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, may_change,
 };
-pub use self::work::{Change, Changed, Runner, Shortage, Sought, Started, Starting, Want};
+pub use self::work::{Change, Changed, Runner, Shortage, Started};
 use crate::claim::Priority;
 use crate::holder::HolderId;
 use crate::key::{BadName, Key};

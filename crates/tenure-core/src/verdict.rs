@@ -1,4 +1,4 @@
-//! What is known of a holder: [`Verdict`], and the proof: [`Evidence`].
+//! What is known of a holder: [`Verdict`], and the proof that it ended: [`Evidence`].
 
 use std::fmt;
 
@@ -9,23 +9,24 @@ use crate::holder::{HolderId, SessionId};
 use crate::lease::Lease;
 use crate::time::Moment;
 
-/// What the host could find out about the process a lease is tied to.
+/// What a store found out about the process or session that a lease is tied to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Liveness {
     /// It runs.
     Running,
-    /// The process that took the lease is gone, but its command still runs. Nobody renews such a
-    /// lease, and still it must not be granted on: it does not expire.
+    /// The process that took the lease has exited, but its command still runs. No process renews such
+    /// a lease, and still it must not be granted again: it does not expire.
     Orphaned,
-    /// It is gone, and this proves it.
+    /// It has ended, and this proves it.
     Gone(Evidence),
-    /// Nothing can be said.
+    /// It can't be verified.
     Unverifiable(Doubt),
 }
 
-/// Why nothing can be said of a holder.
+/// Why a holder can't be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Doubt {
     /// The lease is tied to no process.
     Detached,
@@ -33,25 +34,25 @@ pub enum Doubt {
     OtherHost,
     /// It runs in another container of this machine.
     OtherNamespace,
-    /// This machine does not tell (no `/proc`, no permission, no boot id).
+    /// This machine can't answer (no `/proc`, no permission, no boot id).
     Unreadable,
-    /// No process is written down: the lock is just being taken, or a crash left it behind.
+    /// The lock names no process: it is just being taken, or a crash left it behind.
     NoProcess,
-    /// The lease on record can't be understood, not even its end: it stands until someone looks.
+    /// The record can't be understood, not even its end: it stands until a person looks at it.
     Malformed,
 }
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Detached => "tied to no process, it lives by its time to live",
-            Self::OtherHost => "it runs on another machine",
-            Self::OtherNamespace => "it runs in another container",
-            Self::Unreadable => "this machine does not tell",
+            Self::Detached => "no process attached",
+            Self::OtherHost => "its process runs on another machine",
+            Self::OtherNamespace => "its process runs in another container",
+            Self::Unreadable => "its process can't be examined on this machine",
             Self::NoProcess => {
-                "it names no process: it is just being taken, or was left behind by a crash"
+                "it names no process: it is just being taken, or a crash left it behind"
             }
-            Self::Malformed => "what is on record can't be understood",
+            Self::Malformed => "its record can't be understood",
         })
     }
 }
@@ -59,6 +60,7 @@ impl fmt::Display for Doubt {
 /// Why a lease ended other than by release (G3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "proof", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Evidence {
     /// The liveness lock is free: the kernel reports that every process holding it has exited.
     #[serde(rename = "life_lock_free")]
@@ -80,7 +82,7 @@ pub enum Evidence {
         /// The start time of the process that has it now.
         found: u64,
     },
-    /// The machine was started anew since.
+    /// The machine has restarted since.
     Rebooted {
         /// The boot on record.
         recorded: String,
@@ -92,14 +94,14 @@ pub enum Evidence {
         /// The session.
         session: SessionId,
     },
-    /// Its time ran out.
+    /// Its time to live has passed.
     TimeRanOut {
         /// When.
         expired_at: Timestamp,
     },
-    /// Somebody used force.
+    /// It was ended by force.
     Forced {
-        /// Who.
+        /// By whom.
         by: HolderId,
         /// Why, in their words.
         reason: Option<String>,
@@ -112,10 +114,10 @@ impl fmt::Display for Evidence {
             Self::LivenessLockFree { pid } => {
                 write!(
                     f,
-                    "pid {pid} and all that it started are gone (the kernel released their lock)"
+                    "pid {pid} and every process it started have exited (the kernel released their lock)"
                 )
             }
-            Self::ProcessGone { pid } => write!(f, "pid {pid} is gone"),
+            Self::ProcessGone { pid } => write!(f, "pid {pid} has exited"),
             Self::PidReused {
                 pid,
                 recorded,
@@ -126,9 +128,9 @@ impl fmt::Display for Evidence {
                     "pid {pid} is another process now (started at tick {found}, not {recorded})"
                 )
             }
-            Self::Rebooted { .. } => write!(f, "the machine was restarted since"),
+            Self::Rebooted { .. } => write!(f, "the machine has restarted since"),
             Self::SessionEnded { session } => write!(f, "its session {} ended", session.0),
-            Self::TimeRanOut { expired_at } => write!(f, "its time ran out at {expired_at:.3}"),
+            Self::TimeRanOut { expired_at } => write!(f, "it expired at {expired_at:.3}"),
             Self::Forced {
                 by,
                 reason: Some(reason),
@@ -141,15 +143,15 @@ impl fmt::Display for Evidence {
 /// What is known of a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It runs and its time has not run out.
+    /// It runs, and its lease has not expired.
     Alive,
-    /// Its process is gone.
+    /// Its process has exited, or its session ended.
     Dead(Evidence),
-    /// Its time ran out.
+    /// Its lease expired.
     Expired(Evidence),
-    /// It can't be verified, and its time has not run out.
+    /// It can't be verified, and its lease has not expired.
     Unknown(Doubt),
-    /// What the store holds can't be read.
+    /// The record can't be understood.
     Malformed,
 }
 
@@ -159,18 +161,23 @@ impl Verdict {
         match liveness {
             Liveness::Gone(evidence) => Self::Dead(evidence.clone()),
             Liveness::Unverifiable(Doubt::Malformed) => Self::Malformed,
-            Liveness::Running | Liveness::Unverifiable(_) if lease.expires.passed(now) => {
-                Self::Expired(Evidence::TimeRanOut {
-                    expired_at: lease.expires.shown(now),
-                })
+            Liveness::Orphaned => Self::Alive,
+            Liveness::Running | Liveness::Unverifiable(_) => {
+                match lease.expires.as_ref().filter(|end| end.passed(now)) {
+                    Some(end) => Self::Expired(Evidence::TimeRanOut {
+                        expired_at: end.shown(now),
+                    }),
+                    None => match liveness {
+                        Liveness::Unverifiable(doubt) => Self::Unknown(*doubt),
+                        _ => Self::Alive,
+                    },
+                }
             }
-            Liveness::Running | Liveness::Orphaned => Self::Alive,
-            Liveness::Unverifiable(doubt) => Self::Unknown(*doubt),
         }
     }
 
-    /// The proof that the lease is over; `None` while it stands (G4: doubt is no proof).
-    pub fn over(&self) -> Option<&Evidence> {
+    /// The proof that the lease has ended; `None` while it has not (G4: doubt is no proof).
+    pub fn ended(&self) -> Option<&Evidence> {
         match self {
             Self::Dead(evidence) | Self::Expired(evidence) => Some(evidence),
             Self::Alive | Self::Unknown(_) | Self::Malformed => None,

@@ -10,7 +10,7 @@ use tenure_core::task::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, key_of, may_change,
 };
 use tenure_core::{
-    Binding, Deadline, Doubt, Epoch, Evidence, Holder, HolderId, Lease, Token, Verdict,
+    Binding, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict,
 };
 
 fn name(number: u8) -> HolderId {
@@ -29,11 +29,7 @@ fn lease(holder: u8, token: u64) -> Lease {
         token: Token(token),
         acquired_at: Timestamp::UNIX_EPOCH,
         heartbeat_at: Timestamp::UNIX_EPOCH,
-        expires: Deadline {
-            wall: Timestamp::MAX,
-            ticks: Duration::MAX,
-            epoch: Epoch("boot".into()),
-        },
+        expires: None,
         ttl: Duration::from_secs(60),
     }
 }

@@ -12,9 +12,9 @@
 //! | [`inotify`] | watch folders for what other programs change |
 //! | [`life`] | [`LivenessLock`]: a kernel lock that a process and its children keep for as long as they live |
 //! | [`liveness`] | what can be proven about the process behind a lease |
-//! | [`memory`] | memory that is no longer needed, handed back |
 //! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
 //! | [`watch`] | be told when another process ends |
+//! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
 //! | [`signal`] | signals that were ignored, or must not stop us |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive us |
@@ -39,7 +39,7 @@ pub mod inherit;
 pub mod inotify;
 pub mod liveness;
 pub mod liveness_lock;
-pub mod memory;
+pub mod presence;
 pub mod signal;
 pub mod tied;
 pub mod time_limit;
@@ -48,4 +48,5 @@ pub mod watch;
 pub use bell::Bell;
 pub use clock::HostClock;
 pub use liveness_lock::{LivenessFolder, LivenessLock};
+pub use presence::{LocalPresence, LocalStore};
 pub use tied::Tied;

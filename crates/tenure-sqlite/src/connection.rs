@@ -190,6 +190,9 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
 /// SQLite keeps no queue of writers: whoever looks most often gets the turn. So whoever has waited
 /// long looks more often again, or the newcomers of a large crowd would always be faster.
 fn pause(calls: i32) -> bool {
+    if crate::patience::is_over() {
+        return false;
+    }
     let calls = u64::try_from(calls).unwrap_or(u64::MAX);
     let pause = match calls {
         // They grow to 5 ms and take a quarter of a second, then up to one.

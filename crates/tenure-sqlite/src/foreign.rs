@@ -38,7 +38,6 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
-use tenure_host::LivenessLock;
 
 use crate::connection;
 use crate::fault::explain;
@@ -115,15 +114,12 @@ impl SqliteStore {
     /// in time.
     pub(crate) fn listen(
         &self,
-        life: &LivenessLock,
         generation: u32,
         lookout: Option<Lookout>,
         timeout: Duration,
     ) -> Result<bool, StoreError> {
         let hear = |timeout| {
-            self.bell
-                .wait(std::os::fd::AsFd::as_fd(life), generation, timeout)
-                .map_err(|error| {
+            self.presence.wait(generation, timeout).map_err(|error| {
                     StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error)
                 })
         };

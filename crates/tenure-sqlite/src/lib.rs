@@ -6,7 +6,6 @@
 //! |---|---|
 //! | [`store`] | [`SqliteStore`]: what it is made of, and its transactions |
 //! | `verbs` | the verbs of [`tenure_core::Store`], each one transaction |
-//! | `claims` | one claim inside a write transaction |
 //! | `tasks` | tasks and sections, worked on under two leases |
 //! | `write` | what the verbs do inside a write transaction |
 //! | `view` | reading one key inside a transaction |
@@ -32,12 +31,12 @@
 //! One machine: SQLite's WAL needs shared memory, so a database on a network file system that
 //! several machines write is not supported.
 
-mod claims;
 mod connection;
 mod fault;
 mod foreign;
 mod history;
 mod lock_tables;
+mod patience;
 mod rows;
 mod schema;
 pub mod store;

@@ -164,7 +164,10 @@ pub(crate) fn write(tables: LockTables, db: &Connection, lease: &Lease) -> Resul
     let Some((table, id)) = Table::of(&lease.key) else {
         return Ok(());
     };
-    let expires_at = rows::time(lease.expires.wall);
+    let Some(end) = &lease.expires else {
+        return Ok(());
+    };
+    let expires_at = rows::time(end.wall);
     if tables == LockTables::Attached {
         foreign::note_replacement(db, lease)?;
         foreign::forget(db, lease, &expires_at)?;
@@ -241,7 +244,8 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
             overruled: Some((lease, outside("sql"))),
         },
         (Some(mut lease), Some(tables)) if tables.runner == lease.holder.id.as_str() => {
-            if tables.expires_at != rows::time(lease.expires.wall) {
+            let known = lease.expires.as_ref().map(|end| rows::time(end.wall));
+            if known.as_ref() != Some(&tables.expires_at) {
                 // The same runner renewed it with its own tool.
                 let Some(expires) = deadline(&tables.expires_at) else {
                     let spoiled = Liveness::Unverifiable(Doubt::Malformed);
@@ -250,7 +254,7 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
                         overruled: None,
                     };
                 };
-                lease.expires = expires;
+                lease.expires = Some(expires);
             }
             Merged {
                 lease: Some((lease, None)),
@@ -276,7 +280,7 @@ fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) ->
     let lease = Lease {
         acquired_at,
         heartbeat_at,
-        expires,
+        expires: Some(expires),
         ..unknown(key, tables)
     };
     Merged {
@@ -310,11 +314,7 @@ fn unknown(key: &Key, tables: &LockRow) -> Lease {
         },
         acquired_at: Timestamp::UNIX_EPOCH,
         heartbeat_at: Timestamp::UNIX_EPOCH,
-        expires: Deadline {
-            wall: Timestamp::MAX,
-            ticks: std::time::Duration::MAX,
-            epoch: Epoch::unknown(),
-        },
+        expires: None,
         ttl: std::time::Duration::ZERO,
     }
 }

@@ -30,7 +30,7 @@ macro_rules! select_lease {
 macro_rules! select_ticket {
     ($rest:literal) => {
         concat!(
-            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked FROM tickets ",
+            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked, within FROM tickets ",
             $rest
         )
     };
@@ -152,11 +152,11 @@ pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
             binding: row.get::<_, Json<_>>(5)?.0,
         },
         acquired_at: parsed(row, 6)?,
-        expires: Deadline {
+        expires: Some(Deadline {
             wall: parsed(row, 7)?,
             ticks: Duration::from_nanos(unsigned(row, 11)?),
             epoch: Epoch(row.get(10)?),
-        },
+        }),
         heartbeat_at: parsed(row, 8)?,
         ttl: Duration::from_millis(unsigned(row, 9)?),
     })
@@ -183,6 +183,11 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
         } else {
             Presence::Here
         },
+        within: row
+            .get::<_, String>(12)?
+            .split(',')
+            .filter_map(|token| token.parse().ok().map(Token))
+            .collect(),
     })
 }
 

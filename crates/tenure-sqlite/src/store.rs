@@ -1,13 +1,12 @@
 //! [`SqliteStore`]: what it is made of, and its transactions.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
-use tenure_host::watch::Watches;
-use tenure_host::{Bell, HostClock, LivenessFolder, LivenessLock, bell};
+use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 
 use crate::connection;
 use crate::fault::{explain, explain_commit};
@@ -16,10 +15,8 @@ use crate::history::Keep;
 use crate::lock_tables::LockTables;
 use crate::schema;
 use crate::view::Reader;
-use crate::write::{Failure, Write};
-
-/// How often a crowd of writers is waited for, each time for as long as a single one.
-const CROWDED: usize = 6;
+use crate::patience::{self, Patience};
+use crate::write::{Failure, Room, Write};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -66,12 +63,7 @@ pub struct SqliteStore {
     file: (u64, u64),
     /// The other program's database, if the seed's tables are in one.
     pub(crate) foreign: Option<Foreign>,
-    pub(crate) folder: LivenessFolder,
-    /// Ours. Begun when a lease or a ticket first needs it.
-    pub(crate) lock_cell: OnceLock<LivenessLock>,
-    beginning: Mutex<()>,
-    pub(crate) watches: Watches,
-    pub(crate) bell: Bell,
+    pub(crate) presence: LocalPresence,
     pub(crate) options: Options,
 }
 
@@ -105,12 +97,8 @@ impl SqliteStore {
             file: connection::which_file(if foreign.is_some() { real } else { named })?,
             path: named.to_owned(),
             foreign,
-            folder: LivenessFolder::new(schema::liveness_folder_of(real)),
+            presence: LocalPresence::new(LivenessFolder::new(schema::liveness_folder_of(real))),
             real: real.to_owned(),
-            lock_cell: OnceLock::new(),
-            beginning: Mutex::new(()),
-            watches: Watches::default(),
-            bell: Bell::default(),
             options,
         })
     }
@@ -120,41 +108,9 @@ impl SqliteStore {
         &self.path
     }
 
-    pub(crate) fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        let _one_at_a_time = self
-            .beginning
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        let life = LivenessLock::begin(&self.folder).map_err(|error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::StorageFull => ErrorKind::Full,
-                std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-                    ErrorKind::ReadOnly
-                }
-                _ => ErrorKind::Io,
-            };
-            StoreError::new(
-                kind,
-                format!(
-                    "the life lock of this process can't be made in {}",
-                    self.folder.path().display()
-                ),
-            )
-            .because(error)
-            .fix("check that the folder may be written and has space")
-        })?;
-        Ok(self.lock_cell.get_or_init(|| life))
-    }
-
     /// Changes whenever anybody has changed anything, or the bell was rung.
     fn revision(&self, others: u32, ours: u32) -> Revision {
-        let here = ours.wrapping_add(self.bell.generation());
+        let here = ours.wrapping_add(self.presence.generation());
         Revision(u64::from(others) << 32 | u64::from(here))
     }
 
@@ -214,86 +170,110 @@ impl SqliteStore {
             Failure::Sql(error) => explain(&self.path, error).into(),
             Failure::Store(error) => error.into(),
             Failure::Task(error) => *error,
+            Failure::NoRoom => {
+                StoreError::new(ErrorKind::Damaged, "there is no room for new tokens").into()
+            }
         }
     }
 
     /// One write transaction about locks. All or nothing.
     pub(crate) fn write<T>(
         &self,
-        verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
+        by: Instant,
+        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), StoreError> {
-        self.transact(verb).map_err(|error| match error {
+        self.step(by, verb).map_err(|error| match error {
             TaskError::Store(error) => error,
             other => StoreError::new(ErrorKind::Io, other.to_string()),
         })
     }
 
-    /// One write transaction. All or nothing; bells are rung after the commit.
+    /// One write transaction about tasks. All or nothing.
     pub(crate) fn transact<T>(
         &self,
-        verb: impl FnOnce(&mut Write<'_>) -> Result<T, Failure>,
+        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), TaskError> {
+        self.step(Instant::now() + patience::USUAL, verb)
+    }
+
+    /// One write transaction. The first that needs a token of a new epoch makes room and runs again.
+    fn step<T>(
+        &self,
+        by: Instant,
+        mut verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, Revision), TaskError> {
+        let _patience = Patience::until(by);
+        match self.attempt(Room::AsItIs, by, &mut verb) {
+            Err(Failure::NoRoom) => {
+                self.begin_boot(by)
+                    .and_then(|()| self.attempt(Room::Made, by, &mut verb))
+            }
+            other => other,
+        }
+        .map_err(|failure| self.explain(failure))
+    }
+
+    /// One attempt of a write transaction. Wake-ups are delivered after the commit.
+    fn attempt<T>(
+        &self,
+        room: Room,
+        by: Instant,
+        verb: &mut dyn FnMut(&mut Write<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, Revision), Failure> {
         self.still_there()?;
         let tables = self.tables();
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
-        let tx = self
-            .begin(&db.connection)
-            .map_err(|error| explain(&self.path, error))?;
+        let tx = self.begin(&db.connection, by)?;
         // After the transaction has begun: time spent waiting for it must not count against anyone.
         let now = self.options.clock.now();
         let reader = Reader {
             db: &tx,
-            folder: &self.folder,
+            presence: &self.presence,
             now: &now,
-            us: self.lock_cell.get().map(LivenessLock::id),
             tables,
         };
         if tables == LockTables::Attached {
-            foreign::settle(&tx).map_err(|error| explain(&self.path, error))?;
+            foreign::settle(&tx)?;
         }
-        let keep = Keep {
-            age: self.options.history_age,
-            events: self.options.history_events,
-        };
         let mut write = Write {
             reader,
-            keep,
+            keep: Keep {
+                age: self.options.history_age,
+                events: self.options.history_events,
+            },
+            grace: self.options.queue_grace,
+            room,
             rings: Vec::new(),
         };
-        let answer = verb(&mut write).map_err(|failure| self.explain(failure))?;
+        let answer = verb(&mut write)?;
         let rings = std::mem::take(&mut write.rings);
-        let seen = self
-            .others(&tx)
-            .map_err(|error| explain(&self.path, error))?;
+        let seen = self.others(&tx)?;
         tx.commit()
             .map_err(|error| explain_commit(&self.path, tables, error))?;
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
-        for lock in rings {
-            bell::ring(&self.folder, &lock);
-        }
+        self.presence.ring(rings);
         Ok((answer, self.revision(seen, db.commits)))
     }
 
-    /// Begins to write. In a large crowd on a busy machine somebody may be out of luck for longer
-    /// than one is patient with a single writer; as long as others get on, so shall we.
-    fn begin<'a>(&self, db: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
+    /// Begins to write, at the latest by the deadline. In a large crowd on a busy machine a process may
+    /// be out of luck for longer than one waits for a single writer; as long as others commit, it goes
+    /// on waiting.
+    fn begin<'a>(&self, db: &'a Connection, by: Instant) -> rusqlite::Result<Transaction<'a>> {
         let mut seen = self.others(db)?;
-        let mut tries = 1;
         loop {
             match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
                 Err(rusqlite::Error::SqliteFailure(failure, words))
                     if failure.code == ErrorCode::DatabaseBusy =>
                 {
                     let now = self.others(db)?;
-                    if now == seen || tries == CROWDED {
+                    if now == seen || Instant::now() >= by {
                         return Err(rusqlite::Error::SqliteFailure(failure, words));
                     }
                     seen = now;
-                    tries += 1;
                 }
                 other => return other,
             }
@@ -305,8 +285,8 @@ impl SqliteStore {
     /// A power cut may undo the last commits. So the counter is raised by more than those could
     /// have used, from a value that no power cut can undo: it is synced first, and only then does
     /// the first grant record the boot. Killed in between, the next one raises it again.
-    pub(crate) fn begin_boot(&self) -> Result<(), StoreError> {
-        self.write(|write| write.raise_tokens())?;
+    fn begin_boot(&self, by: Instant) -> Result<(), Failure> {
+        self.attempt(Room::Made, by, &mut |write| write.raise_tokens())?;
         schema::sync(&self.real, &self.lock().connection)?;
         Ok(())
     }
@@ -315,8 +295,10 @@ impl SqliteStore {
     /// is such a picture only while nobody commits, so that takes the write locks for a moment.
     pub(crate) fn read<T>(
         &self,
-        verb: impl FnOnce(&Reader<'_>) -> rusqlite::Result<T>,
+        by: Instant,
+        verb: impl FnOnce(Reader<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
+        let _patience = Patience::until(by);
         let tables = self.tables();
         let mut db = self.lock();
         let commits = db.commits;
@@ -328,12 +310,11 @@ impl SqliteStore {
             let now = self.options.clock.now();
             let reader = Reader {
                 db: &tx,
-                folder: &self.folder,
+                presence: &self.presence,
                 now: &now,
-                us: self.lock_cell.get().map(LivenessLock::id),
                 tables,
             };
-            let answer = verb(&reader)?;
+            let answer = verb(reader)?;
             Ok((answer, self.revision(self.others(&tx)?, commits)))
         };
         look().map_err(|error| explain(&self.path, error))

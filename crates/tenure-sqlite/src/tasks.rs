@@ -36,12 +36,16 @@ pub use exchange::Imported;
 pub use merge::Merged;
 pub(crate) use rows::{granted, superseded};
 
-use tenure_core::task::{
-    Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Sought, Starting, TaskQuery,
-};
-use tenure_core::{Holder, Lease, Section, StoreError, Task, TaskError, Token};
+use std::time::Instant;
 
+use tenure_core::task::{
+    Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Started, TaskQuery,
+};
+use tenure_core::{Acquired, Holder, Lease, Revision, Section, StoreError, Task, TaskError, Token};
+
+use crate::patience;
 use crate::store::SqliteStore;
+use crate::view::Reader;
 
 /// What becomes of the places of somebody who stops waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +64,7 @@ impl SqliteStore {
 
     /// Every section with the number of its tasks and of those that are open, by name.
     pub fn sections(&self) -> Result<Vec<(Section, u64, u64)>, TaskError> {
-        Ok(self.read(|reader| find::sections(reader.db))?.0)
+        Ok(self.look_at(|reader| find::sections(reader.db))?.0)
     }
 
     /// The section that somebody means by its id, its name, or a unique beginning of its id.
@@ -82,13 +86,13 @@ impl SqliteStore {
     /// first, then the oldest.
     pub fn tasks(&self, query: &TaskQuery) -> Result<Vec<Task>, TaskError> {
         Ok(self
-            .read(|reader| find::list(reader.db, reader.now, query))?
+            .look_at(|reader| find::list(reader.db, reader.now, query))?
             .0)
     }
 
     /// The tasks that wait for this one.
     pub fn dependents(&self, id: &str) -> Result<Vec<Task>, TaskError> {
-        Ok(self.read(|reader| find::dependents(reader.db, id))?.0)
+        Ok(self.look_at(|reader| find::dependents(reader.db, id))?.0)
     }
 
     /// Changes a task, but not its status.
@@ -98,16 +102,9 @@ impl SqliteStore {
 
     /// Begins a task: takes its section's and its own lease, or neither. With
     /// [`tenure_core::Patience::Queue`], busy leaves a ticket.
-    pub fn start(&self, id: &str, runner: &Runner) -> Result<Starting, TaskError> {
-        let grace = self.options.queue_grace;
-        self.with_room(|room| {
-            let (mut answer, revision) =
-                self.transact(|write| write.start(id, runner, room, grace))?;
-            if let Some(Starting::Busy { busy, .. }) = &mut answer {
-                busy.revision = revision;
-            }
-            Ok(answer)
-        })
+    pub fn start(&self, id: &str, runner: &Runner) -> Result<Acquired<Started>, TaskError> {
+        let (answer, revision) = self.transact(|write| write.start(id, runner))?;
+        Ok(answer.seen_at(revision))
     }
 
     /// Changes a task's status otherwise, and gives back what was held for it.
@@ -149,7 +146,7 @@ impl SqliteStore {
     /// The task as it is now, if whoever was granted it with this token has ended it. Not if
     /// somebody else has, or it is to be done again.
     pub fn ended_by(&self, id: &str, token: Token) -> Result<Option<Task>, TaskError> {
-        let (task, _) = self.read(|reader| {
+        let (task, _) = self.look_at(|reader| {
             let task = rows::by_id(reader.db, id)?;
             let lost = rows::lost(reader.db, id)?;
             Ok(task.filter(|task| {
@@ -162,15 +159,9 @@ impl SqliteStore {
 
     /// Begins the best task that is ready. With [`tenure_core::Patience::Queue`], none leaves a
     /// ticket.
-    pub fn next(&self, runner: &Runner) -> Result<Sought, TaskError> {
-        let grace = self.options.queue_grace;
-        self.with_room(|room| {
-            let (mut answer, revision) = self.transact(|write| write.next(runner, room, grace))?;
-            if let Some(Sought::None(want)) = &mut answer {
-                want.busy.revision = revision;
-            }
-            Ok(answer)
-        })
+    pub fn next(&self, runner: &Runner) -> Result<Acquired<Started>, TaskError> {
+        let (answer, revision) = self.transact(|write| write.next(runner))?;
+        Ok(answer.seen_at(revision))
     }
 
     /// Gives up, or keeps for a while, every place that the runner took while it waited for a task
@@ -192,7 +183,7 @@ impl SqliteStore {
 
     /// Hands every section and task to `line`, as the line that [`Self::import`] reads.
     pub fn export(&self, line: impl FnMut(&str)) -> Result<(), TaskError> {
-        self.read(|reader| exchange::export(reader.db, line))?;
+        self.look_at(|reader| exchange::export(reader.db, line))?;
         Ok(())
     }
 
@@ -216,12 +207,12 @@ impl SqliteStore {
 
     /// What the fields of a task were before, the newest first.
     pub fn past(&self, id: &str) -> Result<Vec<Past>, TaskError> {
-        Ok(self.read(|reader| share::past(reader.db, id))?.0)
+        Ok(self.look_at(|reader| share::past(reader.db, id))?.0)
     }
 
     /// All that is shared with other clones.
     pub fn replica(&self) -> Result<Replica, TaskError> {
-        Ok(self.read(|reader| share::replica(reader.db))?.0)
+        Ok(self.look_at(|reader| share::replica(reader.db))?.0)
     }
 
     /// Takes in what others have. Hands back what everybody should have now, and what that changed
@@ -234,7 +225,7 @@ impl SqliteStore {
     /// told.
     pub fn settled(&self) -> Result<(u64, String), TaskError> {
         let (both, _) =
-            self.read(|reader| Ok((share::changes(reader.db)?, share::settled(reader.db)?)))?;
+            self.look_at(|reader| Ok((share::changes(reader.db)?, share::settled(reader.db)?)))?;
         Ok(both)
     }
 
@@ -244,12 +235,20 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// One read transaction.
+    fn look_at<T>(
+        &self,
+        verb: impl FnOnce(Reader<'_>) -> rusqlite::Result<T>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.read(Instant::now() + patience::USUAL, verb)
+    }
+
     /// Something that only looks, and may refuse.
     fn look<T>(
         &self,
         verb: impl FnOnce(&rusqlite::Connection) -> Result<T, find::NotFound>,
     ) -> Result<T, TaskError> {
-        let (found, _) = self.read(|reader| match verb(reader.db) {
+        let (found, _) = self.look_at(|reader| match verb(reader.db) {
             Ok(found) => Ok(Ok(found)),
             Err(find::NotFound::Sql(error)) => Err(error),
             Err(find::NotFound::Task(error)) => Ok(Err(*error)),

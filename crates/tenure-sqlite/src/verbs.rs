@@ -1,201 +1,127 @@
-//! The verbs of the store, each one transaction: read, decide, write. Hops three and five of an
+//! The verbs of the store: each is one transaction in which the engine runs. Hops three and five of an
 //! acquisition.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
-use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
-    Acquired, Binding, Capabilities, Claim, ClockOwner, ErrorKind, Event, Evidence, Fenced, Forced,
-    Grant, HistoryQuery, HolderId, Key, KeyKind, Presence, Reap, Reaped, Released, Renewed,
-    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
+    Acquired, Binding, Capabilities, Claim, ErrorKind, Event, Fenced, Forced, Grant, HistoryQuery,
+    HolderId, Key, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token,
+    Waited, Watched, engine,
 };
-use tenure_host::{LivenessLock, bell, identity};
+use tenure_host::LocalStore;
 
-use crate::claims::Room;
 use crate::history;
 use crate::store::SqliteStore;
-use crate::tasks;
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            any_key: self.foreign.is_none(),
-            leases: true,
-            fencing: true,
-            queue: true,
-            history: true,
-            shared: false,
-            clock: ClockOwner::Host,
-            wakeup: Wakeup::Push,
+        if self.foreign.is_some() {
+            Capabilities::ALL.only_some_keys()
+        } else {
+            Capabilities::ALL
         }
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
-        Ok(Binding::LivenessLock {
-            lock: self.liveness_lock()?.id().clone(),
-            process: identity::this_process(),
-        })
+        self.presence
+            .binding()
+            .map_err(|error| self.no_liveness_lock(error))
     }
 
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.lock_cell.get().map(LivenessLock::as_fd)
-    }
-
-    fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
+    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
         self.admit(&claim.key)?;
-        self.with_room(|room| self.try_acquire(claim, room))
+        let (answer, revision) = self.write(by, |write| engine::acquire(write, claim))?;
+        Ok(answer.seen_at(revision))
     }
 
-    fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
+    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
         self.admit(&grant.key)?;
-        let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key, None)?;
-            let may = decide::renew(&view, grant);
-            match view.lease {
-                Some((lease, _)) if may => {
-                    let lease = write.extend(&lease, &lease.holder, ttl)?;
-                    write.renew_section(&lease)?;
-                    Ok(Renewed::Extended(lease))
-                }
-                other => Ok(Renewed::Lost(other.map(|(lease, _)| lease))),
-            }
-        })?;
-        Ok(answer)
+        Ok(self.write(by, |write| engine::renew(write, grant, ttl))?.0)
     }
 
-    fn release(&self, grant: &Grant) -> Result<Released, StoreError> {
+    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
         self.admit(&grant.key)?;
-        let (answer, _) = self.write(|write| {
-            let view = write.read(&grant.key, None)?;
-            let may = decide::release(&view, grant);
-            match view.lease {
-                Some((lease, _)) if may => {
-                    write.remove(&lease.key)?;
-                    history::released(write.reader.db, write.now().wall, &lease, write.keep)?;
-                    write.ring_next(&view.queue);
-                    Ok(Released::Freed(lease))
-                }
-                other => Ok(Released::AlreadyGone(other.map(|(lease, _)| lease))),
-            }
-        })?;
-        Ok(answer)
+        Ok(self.write(by, |write| engine::release(write, grant))?.0)
     }
 
-    fn leave(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.write(|write| {
-            write.withdraw(key, ticket, |write| {
-                write.drop_ticket(ClaimTicket::Own(ticket))
-            })
-        })?;
-        Ok(())
+    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        Ok(self.write(by, |write| write.leave_queue(key, ticket))?.0)
     }
 
-    fn park(&self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
-        self.write(|write| write.withdraw(key, ticket, |write| write.park_ticket(ticket)))?;
-        Ok(())
+    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        Ok(self.write(by, |write| write.park_in_queue(key, ticket))?.0)
     }
 
-    fn force(&self, key: &Key, by: &HolderId, reason: Option<&str>) -> Result<Forced, StoreError> {
+    fn force(
+        &self,
+        key: &Key,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError> {
         self.admit(key)?;
-        let (answer, _) = self.write(|write| {
-            let view = write.read(key, None)?;
-            let Some((lease, _)) = view.lease else {
-                return Ok(Forced::NotHeld);
-            };
-            if let KeyKind::Task(id) = key.kind() {
-                tasks::superseded(write.reader.db, id, &lease.holder.id)?;
-            }
-            write.end(
-                &lease,
-                &Evidence::Forced {
-                    by: by.clone(),
-                    reason: reason.map(str::to_owned),
-                },
-            )?;
-            write.ring_next(&view.queue);
-            Ok(Forced::Freed(lease))
-        })?;
-        Ok(answer)
+        Ok(self
+            .write(by, |write| engine::force(write, key, forced_by, reason))?
+            .0)
     }
 
-    fn fence(&self, key: &Key, token: Token) -> Result<Fenced, StoreError> {
+    fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {
         self.admit(key)?;
-        let (answer, _) = self.read(|reader| {
-            let (lease, _) = reader.lease(key)?;
-            let view = View {
-                lease,
-                queue: Vec::new(),
-                newest: token,
-            };
-            let current = decide::fence(reader.now, &view, token);
-            Ok(match view.lease {
-                Some((lease, _)) if current => Fenced::Current(lease),
-                other => Fenced::Stale(other.map(|lease| reader.verdict(lease))),
-            })
-        })?;
-        Ok(answer)
+        Ok(self.read(by, |mut reader| engine::fence(&mut reader, key, token))?.0)
     }
 
-    fn inspect(&self, key: &Key) -> Result<Snapshot, StoreError> {
+    fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError> {
         self.admit(key)?;
-        let (mut snapshot, revision) = self.read(|reader| {
-            let (lease, _) = reader.lease(key)?;
-            let lease = lease.map(|lease| reader.verdict(lease));
-            Ok(Snapshot {
-                key: key.clone(),
-                lease,
-                queue: reader.queue(key, None)?,
-                revision: Revision(0),
-            })
-        })?;
+        let (mut snapshot, revision) =
+            self.read(by, |mut reader| engine::inspect(&mut reader, key))?;
         snapshot.revision = revision;
         Ok(snapshot)
     }
 
-    fn list(&self) -> Result<Vec<Snapshot>, StoreError> {
-        let (mut snapshots, revision) = self.read(|reader| reader.all())?;
+    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (mut snapshots, revision) = self.read(by, |reader| reader.all())?;
         for snapshot in &mut snapshots {
             snapshot.revision = revision;
         }
         Ok(snapshots)
     }
 
-    fn reap(&self, reap: Reap) -> Result<Vec<Reaped>, StoreError> {
+    fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         if reap == Reap::DryRun {
-            let (snapshots, _) = self.read(|reader| reader.all())?;
-            let over = |snapshot: Snapshot| {
-                let (lease, verdict) = snapshot.lease?;
-                let evidence = verdict.over()?.clone();
-                Some(Reaped { lease, evidence })
-            };
-            return Ok(snapshots.into_iter().filter_map(over).collect());
+            let snapshots = self.list(by)?;
+            return Ok(snapshots.iter().flat_map(Snapshot::ended).collect());
         }
-        let (reaped, _) = self.write(|write| write.reap())?;
-        self.tidy()?;
+        let ((reaped, needed), _) = self.write(by, |write| {
+            write.settle_overruled()?;
+            let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
+            for snapshot in write.reader.all()? {
+                let one = engine::reap(write, &snapshot.key)?;
+                reaped.extend(one.reaped);
+                needed.extend(one.needed);
+            }
+            Ok((reaped, needed))
+        })?;
+        self.presence.sweep(|lock| needed.contains(lock));
         Ok(reaped)
     }
 
-    fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let (events, _) = self.read(|reader| history::tell(reader.db, query))?;
-        Ok(events)
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
-        let life = self.liveness_lock()?;
         // In this order: whatever happens after `seen` either changes the revision or rings.
-        let generation = self.bell.generation();
+        let generation = self.presence.generation();
         let lookout = self.lookout(watched.key)?;
         if self.revision_now()? != watched.seen {
             return Ok(Waited::Changed);
         }
-        for ahead in &watched.ahead {
-            let (folder, lock) = (self.folder.clone(), life.id().clone());
-            self.watches.add(&self.folder, &ahead.binding, move || {
-                bell::ring(&folder, &lock);
-            });
-        }
-        Ok(if self.listen(life, generation, lookout, timeout)? {
+        self.presence
+            .watch(watched.ahead.iter().copied())
+            .map_err(|error| self.no_liveness_lock(error))?;
+        Ok(if self.listen(generation, lookout, timeout)? {
             Waited::Changed
         } else {
             Waited::TimedOut
@@ -203,68 +129,29 @@ impl Store for SqliteStore {
     }
 
     fn wake(&self) {
-        self.bell.stir();
-        if let Some(life) = self.lock_cell.get() {
-            life.ring();
-        }
+        self.presence.wake();
+    }
+}
+
+impl LocalStore for SqliteStore {
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.presence.inherited_fd()
     }
 }
 
 impl SqliteStore {
-    /// Does something that may grant a key, and first makes room for the tokens of this boot if
-    /// `attempt` says so by answering nothing.
-    pub(crate) fn with_room<T, E: From<StoreError>>(
-        &self,
-        attempt: impl Fn(Room) -> Result<Option<T>, E>,
-    ) -> Result<T, E> {
-        if let Some(answer) = attempt(Room::AsItIs)? {
-            return Ok(answer);
-        }
-        self.begin_boot()?;
-        attempt(Room::Made)?.ok_or_else(|| {
-            StoreError::new(ErrorKind::Damaged, "there is no room for new tokens").into()
-        })
-    }
-
-    /// One attempt; `None` if room for the tokens of this boot has to be made first.
-    fn try_acquire(&self, claim: &Claim, room: Room) -> Result<Option<Acquired>, StoreError> {
-        let grace = self.options.queue_grace;
-        let (mut answer, revision) = self.write(|write| {
-            let view = write.read(&claim.key, Some(&claim.holder.id))?;
-            let decision = decide::acquire(write.now(), &view, claim);
-            if matches!(decision, Decision::Grant { .. }) && write.lacks_room(room)? {
-                return Ok(None);
+    fn no_liveness_lock(&self, error: std::io::Error) -> StoreError {
+        let kind = match error.kind() {
+            std::io::ErrorKind::StorageFull => ErrorKind::Full,
+            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                ErrorKind::ReadOnly
             }
-            match write.give(claim, &view, &decision)? {
-                Some((lease, reason)) => Ok(Some(Acquired::Granted { lease, reason })),
-                None => write.refuse(claim, &view, &decision, grace).map(Some),
-            }
-        })?;
-        if let Some(Acquired::Busy(busy)) = &mut answer {
-            busy.revision = revision;
-        }
-        Ok(answer)
-    }
-
-    /// Removes places that were kept long enough and lives that nobody lives.
-    fn tidy(&self) -> Result<(), StoreError> {
-        let grace = self.options.queue_grace;
-        let (needed, _) = self.write(|write| {
-            let mut needed = std::collections::HashSet::new();
-            for Snapshot { lease, queue, .. } in write.reader.all()? {
-                needed.extend(lease.and_then(|(lease, _)| lease.holder.liveness_lock().cloned()));
-                for waiter in queue {
-                    if waiter.presence == Presence::Away && waiter.forgotten(write.now(), grace) {
-                        write.drop_ticket(ClaimTicket::Own(waiter.ticket))?;
-                    } else {
-                        needed.extend(waiter.holder.liveness_lock().cloned());
-                    }
-                }
-            }
-            Ok(needed)
-        })?;
-        // Nobody can come to need a life that is over: it is only told of while it beats.
-        let _ = self.folder.sweep(|life| needed.contains(life));
-        Ok(())
+            _ => ErrorKind::Io,
+        };
+        let folder = self.presence.folder().path().display();
+        let what = format!("the liveness lock of this process can't be made in {folder}");
+        StoreError::new(kind, what)
+            .because(error)
+            .fix("check that the folder may be written and has space")
     }
 }

@@ -1,60 +1,70 @@
-//! Reading one key inside a transaction.
+//! Reading inside a transaction: [`Reader`].
+
+use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension};
-use tenure_core::decide::View;
+use tenure_core::engine::{self, Look};
 use tenure_core::{
-    Epoch, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
-    Snapshot, Token, Verdict, Waiter,
+    Epoch, Evidence, Holder, Key, Lease, Liveness, Moment, Snapshot, Token, Verdict, Waiter,
 };
-use tenure_host::{LivenessFolder, liveness};
+use tenure_host::LocalPresence;
 
 use crate::lock_tables::{self, LockTables, Table};
 use crate::rows::{self, select_lease, select_ticket};
 
-/// Where the reader stands.
+/// A transaction that reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) db: &'a Connection,
-    pub(crate) folder: &'a LivenessFolder,
+    pub(crate) presence: &'a LocalPresence,
     pub(crate) now: &'a Moment,
-    /// Our own life, which needs no probing.
-    pub(crate) us: Option<&'a LivenessId>,
-    /// Where the seed's tables are.
+    /// Where the lock tables are.
     pub(crate) tables: LockTables,
 }
 
-/// A view, and what was found out on the way.
-pub(crate) struct Read {
-    pub(crate) view: View,
-    /// A lease of ours that somebody ended by writing the seed's tables.
+/// The leases of one key, as the store's own table and the lock tables say together.
+pub(crate) struct KeyLeases {
+    pub(crate) leases: Vec<(Lease, Liveness)>,
+    /// A lease of ours that another program ended by writing the lock tables.
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
-impl Reader<'_> {
-    /// All of one key, for somebody who may have left a place behind.
-    pub(crate) fn key(&self, key: &Key, asker: Option<&HolderId>) -> rusqlite::Result<Read> {
-        let (lease, overruled) = self.lease(key)?;
-        let view = View {
-            lease,
-            queue: self.queue(key, asker)?,
-            newest: self.newest()?,
-        };
-        Ok(Read { view, overruled })
+impl Look for Reader<'_> {
+    type Error = rusqlite::Error;
+
+    fn now(&self) -> &Moment {
+        self.now
     }
 
-    /// The lease of one key, and what the host says of it.
-    #[expect(clippy::type_complexity, reason = "the two halves of one answer")]
-    pub(crate) fn lease(
-        &self,
-        key: &Key,
-    ) -> rusqlite::Result<(Option<(Lease, Liveness)>, Option<(Lease, Evidence)>)> {
+    fn leases(&mut self, key: &Key) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
+        Ok(self.key(key)?.leases)
+    }
+
+    fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
+        self.db
+            .prepare_cached(select_ticket!("WHERE key = ?1"))?
+            .query_map([key.as_str()], rows::waiter)?
+            .collect()
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        self.presence.probe(waiter)
+    }
+}
+
+impl Reader<'_> {
+    /// The leases of one key, and what is known of their holders.
+    pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
         let ours = self
             .db
             .prepare_cached(select_lease!("WHERE key = ?1"))?
             .query_row([key.as_str()], rows::lease)
             .optional()?;
         let Some((table, id)) = Table::of(key) else {
-            return Ok((ours.map(|lease| self.judge(lease)), None));
+            return Ok(KeyLeases {
+                leases: ours.map(|lease| self.judge(lease, None)).into_iter().collect(),
+                overruled: None,
+            });
         };
         let lock_tables::Merged { lease, overruled } =
             lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
@@ -62,19 +72,22 @@ impl Reader<'_> {
             LockTables::Own => overruled,
             LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
         };
-        Ok((
-            lease.map(|(lease, known)| self.judge_unless(lease, known)),
+        Ok(KeyLeases {
+            leases: lease
+                .map(|(lease, known)| self.judge(lease, known))
+                .into_iter()
+                .collect(),
             overruled,
-        ))
+        })
     }
 
-    /// Beside another program it is nothing unusual that a lease which is over was removed or taken
-    /// over there, or that a process was killed before its row was written: if the lease is over by
-    /// itself, that is the proof.
+    /// Beside another program it is nothing unusual that a lease which has ended was removed or taken
+    /// over there, or that a process was killed before its row was written: if the lease has ended by
+    /// itself, that is the evidence.
     fn how_it_ended(&self, (lease, outside): (Lease, Evidence), gone: bool) -> (Lease, Evidence) {
-        let (lease, verdict) = self.verdict(self.judge(lease));
-        let proof = match (verdict.over(), outside) {
-            (Some(proof), _) => proof.clone(),
+        let (lease, verdict) = self.verdict(self.judge(lease, None));
+        let evidence = match (verdict.ended(), outside) {
+            (Some(evidence), _) => evidence.clone(),
             (None, Evidence::Forced { by, .. }) if gone => Evidence::Forced {
                 by,
                 reason: Some(
@@ -83,143 +96,110 @@ impl Reader<'_> {
             },
             (None, outside) => outside,
         };
-        (lease, proof)
+        (lease, evidence)
     }
 
-    fn judge(&self, lease: Lease) -> (Lease, Liveness) {
-        let liveness = if self.is_us(&lease.holder) {
-            Liveness::Running
-        } else {
-            liveness::probe(self.folder, &lease.holder.binding)
-        };
+    fn judge(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
+        let liveness = known.unwrap_or_else(|| self.presence.probe(&lease.holder));
         (lease, liveness)
     }
 
-    /// Whether a waiter lives, as far as anybody can tell.
-    pub(crate) fn is_alive(&self, holder: &Holder) -> bool {
-        if self.is_us(holder) {
-            return true;
-        }
-        let liveness = liveness::probe(self.folder, &holder.binding);
-        !matches!(liveness, Liveness::Gone(_) | Liveness::Orphaned)
-    }
-
-    fn is_us(&self, holder: &Holder) -> bool {
-        self.us.is_some() && holder.liveness_lock() == self.us
-    }
-
-    fn judge_unless(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
-        match known {
-            Some(liveness) => (lease, liveness),
-            None => self.judge(lease),
-        }
+    /// The verdict on a lease.
+    pub(crate) fn verdict(&self, (lease, liveness): (Lease, Liveness)) -> (Lease, Verdict) {
+        let verdict = Verdict::on(self.now, &lease, &liveness);
+        (lease, verdict)
     }
 
     /// The queue of one key, in order.
-    pub(crate) fn queue(
-        &self,
-        key: &Key,
-        asker: Option<&HolderId>,
-    ) -> rusqlite::Result<Vec<Waiter>> {
-        let mut queue: Vec<Waiter> = self
-            .db
-            .prepare_cached(select_ticket!("WHERE key = ?1"))?
-            .query_map([key.as_str()], rows::waiter)?
-            .collect::<Result<_, _>>()?;
-        self.settle(&mut queue, asker);
-        Ok(queue)
+    pub(crate) fn queue(mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
+        engine::queue(&mut self, key, None)
     }
 
-    /// Puts waiters in order and finds out who is there. Only as many are probed as it takes to
-    /// know whose turn it is, and those of the asker's own name; of the others it is enough that
-    /// they were heard lately.
-    fn settle(&self, queue: &mut [Waiter], asker: Option<&HolderId>) {
-        queue.sort_by_key(Waiter::rank);
-        let mut turn_known = false;
-        for waiter in queue {
-            let probed = !turn_known || asker == Some(&waiter.holder.id);
-            let here = waiter.presence == Presence::Here
-                && waiter.heard_lately(self.now)
-                && (!probed || self.is_alive(&waiter.holder));
-            waiter.presence = if here { Presence::Here } else { Presence::Away };
-            turn_known |= here;
-        }
-    }
-
-    /// The newest token.
-    fn newest(&self) -> rusqlite::Result<Token> {
-        Ok(Token(self.tokens()?.0))
-    }
-
-    /// Whether no token was given in this boot yet. A machine that does not tell its boot has one.
-    pub(crate) fn is_new_boot(&self) -> rusqlite::Result<bool> {
-        Ok(self.tokens()?.1.differs(&self.now.epoch))
-    }
-
-    fn tokens(&self) -> rusqlite::Result<(u64, Epoch)> {
+    /// The token counter, and the epoch in which it was last raised.
+    pub(crate) fn tokens(&self) -> rusqlite::Result<(Token, Epoch)> {
         self.db
             .prepare_cached("SELECT newest, boot FROM tokens WHERE id = 1")?
             .query_row([], |row| {
                 let newest = row.get::<_, i64>(0)?;
-                Ok((u64::try_from(newest).unwrap_or(0), Epoch(row.get(1)?)))
+                let newest = Token(u64::try_from(newest).unwrap_or(0));
+                Ok((newest, Epoch(row.get(1)?)))
             })
     }
 
     /// Every key that is held or waited for.
     pub(crate) fn all(&self) -> rusqlite::Result<Vec<Snapshot>> {
-        use std::collections::BTreeMap;
-        let mut leases: BTreeMap<Key, Lease> = BTreeMap::new();
+        let mut whole = WholeStore {
+            reader: *self,
+            leases: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+        };
+        let mut ours: BTreeMap<Key, Lease> = BTreeMap::new();
         let mut statement = self.db.prepare_cached(select_lease!(""))?;
         for lease in statement.query_map([], rows::lease)? {
             let lease = lease?;
-            leases.insert(lease.key.clone(), lease);
+            ours.insert(lease.key.clone(), lease);
         }
-        let mut seeds = BTreeMap::new();
+        let mut theirs = BTreeMap::new();
         for table in [Table::Task, Table::Section] {
-            seeds.extend(table.all(self.tables, self.db)?);
+            theirs.extend(table.all(self.tables, self.db)?);
         }
-        let mut queues: BTreeMap<Key, Vec<Waiter>> = BTreeMap::new();
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;
         for row in
             statement.query_map([], |row| Ok((row.get::<_, String>(1)?, rows::waiter(row)?)))?
         {
             let (key, waiter) = row?;
             if let Ok(key) = Key::parse(key) {
-                queues.entry(key).or_default().push(waiter);
+                whole.tickets.entry(key).or_default().push(waiter);
             }
         }
-        let mut keys: Vec<Key> = leases
-            .keys()
-            .chain(seeds.keys())
-            .chain(queues.keys())
-            .cloned()
-            .collect();
+        let held = ours.keys().chain(theirs.keys());
+        let mut keys: Vec<Key> = held.chain(whole.tickets.keys()).cloned().collect();
         keys.sort();
         keys.dedup();
-        let snapshots = keys.into_iter().map(|key| {
-            let ours = leases.remove(&key);
-            let lease = match Table::of(&key) {
-                Some(_) => lock_tables::merge(&key, ours, seeds.remove(&key)).lease,
+        for key in &keys {
+            let ours = ours.remove(key);
+            let lease = match Table::of(key) {
+                Some(_) => lock_tables::merge(key, ours, theirs.remove(key)).lease,
                 None => ours.map(|lease| (lease, None)),
             };
-            let mut queue = queues.remove(&key).unwrap_or_default();
-            self.settle(&mut queue, None);
-            let lease = lease.map(|(lease, known)| self.verdict(self.judge_unless(lease, known)));
-            Snapshot {
-                key,
-                lease,
-                queue,
-                revision: tenure_core::Revision(0),
+            if let Some((lease, known)) = lease {
+                whole.leases.insert(key.clone(), self.judge(lease, known));
             }
-        });
-        Ok(snapshots
-            .filter(|snapshot| snapshot.lease.is_some() || !snapshot.queue.is_empty())
-            .collect())
+        }
+        let mut snapshots = Vec::new();
+        for key in keys {
+            let snapshot = engine::inspect(&mut whole, &key)?;
+            if !snapshot.is_idle() {
+                snapshots.push(snapshot);
+            }
+        }
+        Ok(snapshots)
+    }
+}
+
+/// Every key at once, read with one query for each table.
+struct WholeStore<'a> {
+    reader: Reader<'a>,
+    leases: BTreeMap<Key, (Lease, Liveness)>,
+    tickets: BTreeMap<Key, Vec<Waiter>>,
+}
+
+impl Look for WholeStore<'_> {
+    type Error = rusqlite::Error;
+
+    fn now(&self) -> &Moment {
+        self.reader.now
     }
 
-    /// The judgement on a lease.
-    pub(crate) fn verdict(&self, (lease, liveness): (Lease, Liveness)) -> (Lease, Verdict) {
-        let verdict = Verdict::on(self.now, &lease, &liveness);
-        (lease, verdict)
+    fn leases(&mut self, key: &Key) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
+        Ok(self.leases.remove(key).into_iter().collect())
+    }
+
+    fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
+        Ok(self.tickets.remove(key).unwrap_or_default())
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        self.reader.presence.probe(waiter)
     }
 }

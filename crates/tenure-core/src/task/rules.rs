@@ -49,7 +49,7 @@ pub struct Standing<'a> {
 pub fn may_change(standing: &Standing<'_>, proof: &Proof) -> Permission {
     let held = standing
         .lease
-        .filter(|(_, verdict)| verdict.over().is_none())
+        .filter(|(_, verdict)| verdict.ended().is_none())
         .map(|(lease, _)| lease);
     match proof {
         Proof::Token(token) => {

@@ -6,11 +6,10 @@ use jiff::Timestamp;
 
 use super::{Status, Task};
 use crate::claim::{Claim, Patience, Priority};
-use crate::cycle::Cycle;
 use crate::holder::{Binding, Holder};
 use crate::key::{Key, KeyKind};
 use crate::lease::{Lease, Token};
-use crate::store::{Busy, Reason};
+use crate::store::Reason;
 
 /// Why there is no task to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,48 +83,6 @@ pub struct Started {
     pub reason: Reason,
     /// Its section's lease.
     pub section: Option<Lease>,
-}
-
-/// The answer to somebody who wants to begin a task.
-#[derive(Debug, Clone)]
-#[must_use]
-pub enum Starting {
-    /// It is theirs.
-    Started(Box<Started>),
-    /// It, or its section, is not to be had.
-    Busy {
-        /// Which of the two.
-        key: Key,
-        /// Who stands in the way.
-        busy: Box<Busy>,
-    },
-    /// Waiting for it would never end.
-    Deadlock(Cycle),
-}
-
-/// The answer to somebody who looks for a task.
-#[derive(Debug, Clone)]
-#[must_use]
-pub enum Sought {
-    /// This one.
-    Found(Box<Started>),
-    /// There is none to be had now.
-    None(Box<Want>),
-    /// There is none but what the asker itself stands in the way of.
-    Deadlock(Cycle),
-}
-
-/// What stands between somebody and a task.
-#[derive(Debug, Clone)]
-pub struct Want {
-    /// Why there is none.
-    pub shortage: Shortage,
-    /// The place in the queue, and one of those who hold a task, if somebody does.
-    pub busy: Busy,
-    /// Whose end is worth waking up for.
-    pub watch: Vec<Holder>,
-    /// After how long it is worth looking again, if nothing is heard.
-    pub until: Option<Duration>,
 }
 
 /// What becomes of a task.

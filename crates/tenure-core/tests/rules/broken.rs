@@ -54,8 +54,15 @@ fn assert_caught(rules: Rules, as_one_of: &[Guarantee]) {
 type Acquire = fn(&Moment, &View, &Claim) -> Decision;
 
 fn acquiring(acquire: Acquire) -> Rules {
-    Rules {
+    deciding(decide::Rules {
         acquire,
+        ..decide::Rules::STANDARD
+    })
+}
+
+fn deciding(decide: decide::Rules) -> Rules {
+    Rules {
+        decide,
         ..Rules::OURS
     }
 }
@@ -63,7 +70,7 @@ fn acquiring(acquire: Acquire) -> Rules {
 /// Ours, but for what is known of the holder.
 fn as_if(view: &View, believe: impl Fn(&mut Lease, &mut Liveness)) -> View {
     let mut view = view.clone();
-    if let Some((lease, liveness)) = &mut view.lease {
+    for (lease, liveness) in &mut view.leases {
         believe(lease, liveness);
     }
     view
@@ -76,6 +83,12 @@ fn lined_up(view: &View, believe: impl Fn(&mut Waiter)) -> View {
     view
 }
 
+fn set_epoch(lease: &mut Lease, epoch: &Epoch) {
+    if let Some(end) = &mut lease.expires {
+        end.epoch = epoch.clone();
+    }
+}
+
 fn dead() -> Liveness {
     Liveness::Gone(Evidence::ProcessGone { pid: 1 })
 }
@@ -84,7 +97,7 @@ fn dead() -> Liveness {
 fn taking_over_from_the_unknown_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let view = as_if(view, |lease, liveness| {
-            if matches!(liveness, Liveness::Unverifiable(_)) && !lease.expires.passed(now) {
+            if matches!(liveness, Liveness::Unverifiable(_)) && !lease.has_expired(now) {
                 *liveness = dead();
             }
         });
@@ -135,7 +148,7 @@ fn taking_over_from_the_living_is_caught() {
 #[test]
 fn believing_the_wall_clock_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| lease.expires.epoch = Epoch::unknown());
+        let view = as_if(view, |lease, _| set_epoch(lease, &Epoch::unknown()));
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[OneHolder, UnknownStands, FourEnds, Progress]);
@@ -144,7 +157,7 @@ fn believing_the_wall_clock_is_caught() {
 #[test]
 fn believing_the_boot_clock_of_another_boot_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| lease.expires.epoch = now.epoch.clone());
+        let view = as_if(view, |lease, _| set_epoch(lease, &now.epoch));
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[UnknownStands, Progress, FourEnds]);
@@ -152,33 +165,20 @@ fn believing_the_boot_clock_of_another_boot_is_caught() {
 
 #[test]
 fn giving_a_token_again_is_caught() {
-    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Grant {
-            reason,
-            ended,
-            claim_ticket,
-            ..
-        } => Decision::Grant {
-            token: view.newest.max(tenure_core::Token(1)),
-            reason,
-            ended,
-            claim_ticket,
-        },
-        other => other,
-    });
+    let rules = Rules {
+        mint: |newest| newest.max(tenure_core::Token(1)),
+        ..Rules::OURS
+    };
     assert_caught(rules, &[TokensGrow]);
 }
 
 #[test]
 fn a_new_token_for_the_same_holding_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Extend {
-            token,
-            claim_ticket,
-        } => Decision::Extend {
-            token: token.next(),
-            claim_ticket,
-        },
+        Decision::Extend { mut lease, ticket } => {
+            lease.token = lease.token.next();
+            Decision::Extend { lease, ticket }
+        }
         other => other,
     });
     assert_caught(rules, &[TokensGrow]);
@@ -187,15 +187,16 @@ fn a_new_token_for_the_same_holding_is_caught() {
 fn proving_it_by(evidence: Option<Evidence>, decision: Decision) -> Decision {
     match decision {
         Decision::Grant {
-            token,
             reason,
-            ended: Some((lease, _)),
-            claim_ticket,
+            ended,
+            ticket,
         } => Decision::Grant {
-            token,
             reason,
-            ended: evidence.map(|evidence| (lease, evidence)),
-            claim_ticket,
+            ended: ended
+                .into_iter()
+                .filter_map(|(lease, _)| Some((lease, evidence.clone()?)))
+                .collect(),
+            ticket,
         },
         other => other,
     }
@@ -220,27 +221,21 @@ fn taking_over_with_made_up_evidence_is_caught() {
 #[test]
 fn never_taking_over_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Grant {
-            ended: Some(_),
-            claim_ticket,
-            ..
-        } => Decision::Wait {
-            claim_ticket,
-            ahead: 0,
-        },
+        Decision::Grant { ended, ticket, .. } if !ended.is_empty() => {
+            Decision::Wait { ticket, ahead: 0 }
+        }
         other => other,
     });
     assert_caught(rules, &[Progress]);
 }
 
 #[test]
-fn giving_a_free_key_to_whoever_comes_is_caught() {
+fn giving_a_free_key_to_any_claim_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
-        Decision::Wait { claim_ticket, .. } if view.lease.is_none() => Decision::Grant {
-            token: view.newest.next(),
+        Decision::Wait { ticket, .. } if view.leases.is_empty() => Decision::Grant {
             reason: Reason::AcquiredNew,
-            ended: None,
-            claim_ticket,
+            ended: vec![],
+            ticket,
         },
         other => other,
     });
@@ -270,7 +265,7 @@ fn waiting_for_those_who_are_away_is_caught() {
 }
 
 #[test]
-fn sitting_down_on_a_taken_seat_is_caught() {
+fn using_a_ticket_of_another_waiter_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let view = lined_up(view, |waiter| {
             if waiter.holder.id == claim.holder.id {
@@ -283,13 +278,13 @@ fn sitting_down_on_a_taken_seat_is_caught() {
 }
 
 #[test]
-fn not_giving_a_place_back_is_caught() {
+fn not_resuming_a_ticket_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Wait {
-            claim_ticket: ClaimTicket::Resumed(_),
+            ticket: ClaimTicket::Resumed(_),
             ahead,
         } => Decision::Wait {
-            claim_ticket: ClaimTicket::New,
+            ticket: ClaimTicket::New,
             ahead,
         },
         other => other,
@@ -298,7 +293,7 @@ fn not_giving_a_place_back_is_caught() {
 }
 
 #[test]
-fn giving_a_place_back_after_a_reboot_is_caught() {
+fn resuming_a_ticket_after_a_reboot_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let view = lined_up(view, |waiter| waiter.epoch = now.epoch.clone());
         decide::acquire(now, &view, claim)
@@ -341,10 +336,10 @@ fn priority_that_does_not_count_is_caught() {
 
 #[test]
 fn late_comers_who_count_as_early_are_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         arrival: |_, _| Duration::ZERO,
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[Fairness, Progress]);
 }
 
@@ -360,10 +355,10 @@ fn sharing_a_made_up_name_is_caught() {
 
 #[test]
 fn sharing_a_lease_with_a_second_process_of_the_name_is_caught() {
-    let rules = acquiring(|now, view, claim| match &view.lease {
+    let rules = acquiring(|now, view, claim| match view.leases.first() {
         Some((lease, _)) if claim.named && lease.holder.id == claim.holder.id => Decision::Extend {
-            token: lease.token,
-            claim_ticket: ClaimTicket::New,
+            lease: Box::new(lease.clone()),
+            ticket: ClaimTicket::New,
         },
         _ => decide::acquire(now, view, claim),
     });
@@ -372,11 +367,11 @@ fn sharing_a_lease_with_a_second_process_of_the_name_is_caught() {
 
 #[test]
 fn sharing_a_lease_with_a_second_asking_of_the_process_is_caught() {
-    let rules = acquiring(|now, view, claim| match &view.lease {
+    let rules = acquiring(|now, view, claim| match view.leases.first() {
         Some((lease, Liveness::Running)) if lease.holder.binding == claim.holder.binding => {
             Decision::Extend {
-                token: lease.token,
-                claim_ticket: ClaimTicket::New,
+                lease: Box::new(lease.clone()),
+                ticket: ClaimTicket::New,
             }
         }
         _ => decide::acquire(now, view, claim),
@@ -401,7 +396,7 @@ fn going_on_with_a_dead_lease_in_its_name_is_caught() {
 fn making_sense_of_what_cannot_be_understood_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let view = as_if(view, |lease, liveness| {
-            if *liveness == Liveness::Unverifiable(Doubt::Malformed) && !lease.expires.passed(now) {
+            if *liveness == Liveness::Unverifiable(Doubt::Malformed) && !lease.has_expired(now) {
                 *liveness = Liveness::Running;
             }
         });
@@ -422,85 +417,81 @@ fn waiting_for_oneself_is_caught() {
 
 #[test]
 fn a_release_by_an_earlier_grant_is_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         release: |view, grant| {
-            let lease = view.lease.as_ref();
-            lease.is_some_and(|(lease, _)| lease.holder.id == grant.holder)
+            let mut leases = view.leases.iter().map(|(lease, _)| lease);
+            leases.find(|lease| lease.holder.id == grant.holder)
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[OnlyTheHolder]);
 }
 
 #[test]
 fn a_release_by_a_stranger_is_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         release: |view, grant| {
-            let lease = view.lease.as_ref();
-            lease.is_some_and(|(lease, _)| lease.token == grant.token)
+            let mut leases = view.leases.iter().map(|(lease, _)| lease);
+            leases.find(|lease| lease.token == grant.token)
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[OnlyTheHolder]);
 }
 
 #[test]
 fn a_renewal_by_an_earlier_grant_is_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         renew: |view, grant| {
-            let lease = view.lease.as_ref();
-            lease.is_some_and(|(lease, _)| lease.holder.id == grant.holder)
+            let mut leases = view.leases.iter().map(|(lease, _)| lease);
+            leases.find(|lease| lease.holder.id == grant.holder)
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[LateWriters]);
 }
 
 #[test]
 fn a_fence_that_lets_older_tokens_through_is_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         fence: |now, view, token| {
-            let newest = view.lease.as_ref().map(|(lease, _)| lease.token);
-            newest.is_some_and(|newest| token <= newest && decide::fence(now, view, newest))
+            let newest = view.leases.first().map(|(lease, _)| lease.token)?;
+            decide::fence(now, view, newest).filter(|_| token <= newest)
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[LateWriters]);
 }
 
 #[test]
 fn a_fence_that_forgets_the_time_is_caught() {
-    let rules = Rules {
+    let rules = deciding(decide::Rules {
         fence: |_, view, token| {
-            let lease = view.lease.as_ref();
-            lease.is_some_and(|(lease, _)| lease.token == token)
+            let mut leases = view.leases.iter().map(|(lease, _)| lease);
+            leases.find(|lease| lease.token == token)
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[LateWriters]);
 }
 
 #[test]
 fn reaping_an_orphan_after_its_time_is_caught() {
-    let rules = Rules {
-        reap: |now, view| {
-            let view = as_if(view, |_, liveness| {
-                if *liveness == Liveness::Orphaned {
-                    *liveness = Liveness::Running;
-                }
-            });
-            decide::reap(now, &view)
+    let rules = deciding(decide::Rules {
+        ended: |now, lease, liveness| match liveness {
+            Liveness::Orphaned => decide::ended(now, lease, &Liveness::Running),
+            other => decide::ended(now, lease, other),
         },
-        ..Rules::OURS
-    };
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[UnknownStands]);
 }
 
 #[test]
 fn reaping_nothing_is_caught() {
-    let rules = Rules {
-        reap: |_, _| None,
-        ..Rules::OURS
-    };
+    let rules = deciding(decide::Rules {
+        ended: |_, _, _| None,
+        ..decide::Rules::STANDARD
+    });
     assert_caught(rules, &[Progress]);
 }

@@ -162,8 +162,7 @@ impl Tenancy {
                         && tied(*pid)
                         && self.dead(world)
                 }
-                Evidence::SessionEnded { .. } => false,
-                Evidence::ProcessGone { pid } => {
+                                Evidence::ProcessGone { pid } => {
                     matches!(self.tie, Tie::Process(_))
                         && this_boot
                         && tied(*pid)
@@ -185,7 +184,7 @@ impl Tenancy {
                         && recorded != found
                         && world.fate(run) != Fate::Remote
                 }),
-                Evidence::Forced { .. } => false,
+                _ => false,
             }
     }
 
@@ -265,7 +264,8 @@ impl Place {
 
     /// Whether it need be kept no longer.
     pub(crate) fn may_be_forgotten(&self, world: &World) -> bool {
-        self.boot != world.boot || world.now - self.heard >= GRACE
+        let nobody_returns = !self.named && !self.present(world);
+        nobody_returns || self.boot != world.boot || world.now - self.heard >= GRACE
     }
 }
 

@@ -1,47 +1,41 @@
-//! A store in memory that does what the rules say, and nothing else.
+//! A store in memory that runs the engine, and nothing else.
 //!
-//! It reads, asks and writes as `tenure-sqlite` does (`store.rs`, `write.rs`, and `view.rs` for
-//! who is there), for two keys that share one row of tokens. Left out, because no rule is asked:
-//! events, bells, and the search for cycles. A ticket is marked as heard each time its owner asks,
-//! not once a second at most: the oracle then knows to the millisecond who is there.
+//! It is one step after another over two keys that share one token counter. A ticket is marked as
+//! heard each time its owner asks, not once a second at most: the oracle then knows to the
+//! millisecond who is there.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use tenure_core::decide::{self, ClaimTicket, Decision, View};
-use tenure_core::queue::TURN_LAPSE;
+use tenure_core::decide::{self, ClaimTicket, Decision};
+use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
 use tenure_core::{
-    Claim, Doubt, Epoch, Evidence, Grant, Holder, HolderId, Lease, Liveness, LivenessId, Moment,
-    Patience, Presence, Reason, Ticket, Token, Waiter,
+    Acquired, Claim, Doubt, Epoch, Evidence, Fenced, Grant, Granted, Holder, HolderId, Key, Lease,
+    Liveness, LivenessId, Moment, Reason, Released, Renewed, Ticket, Token, Waiter,
 };
 
+use crate::story::KEYS;
 use crate::world::World;
 
-/// How long the place of a waiter that was cut off is kept.
+/// How long the ticket of a waiter that was cut off is kept.
 const GRACE: Duration = Duration::from_secs(600);
 
 /// How far tokens jump with each boot.
 const JUMP: u64 = 1 << 20;
 
-/// The rules a machine follows. A field for each, so that a broken one can be put in.
+/// The rules a machine follows, so that a broken one can be put in.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
-    pub(crate) acquire: fn(&Moment, &View, &Claim) -> Decision,
-    pub(crate) arrival: fn(&Moment, &[Waiter]) -> Duration,
-    pub(crate) renew: fn(&View, &Grant) -> bool,
-    pub(crate) release: fn(&View, &Grant) -> bool,
-    pub(crate) fence: fn(&Moment, &View, Token) -> bool,
-    pub(crate) reap: fn(&Moment, &View) -> Option<Evidence>,
+    pub(crate) decide: decide::Rules,
+    /// The token after the newest one.
+    pub(crate) mint: fn(Token) -> Token,
 }
 
 impl Rules {
-    /// Those of `tenure_core::decide`.
+    /// Those of `tenure_core`.
     pub(crate) const OURS: Self = Self {
-        acquire: decide::acquire,
-        arrival: decide::arrival,
-        renew: decide::renew,
-        release: decide::release,
-        fence: decide::fence,
-        reap: decide::reap,
+        decide: decide::Rules::STANDARD,
+        mint: Token::next,
     };
 }
 
@@ -51,13 +45,11 @@ pub(crate) enum Answer {
     Granted {
         lease: Lease,
         reason: Reason,
-        ended: Option<(Lease, Evidence)>,
+        ended: Vec<(Lease, Evidence)>,
         claim_ticket: ClaimTicket,
     },
     Extended {
         lease: Lease,
-        /// The token as the decision has it.
-        token: Token,
         claim_ticket: ClaimTicket,
     },
     /// Busy, and it tried only.
@@ -70,15 +62,15 @@ pub(crate) enum Answer {
     },
     /// Busy, and waiting would never end.
     WouldWaitForItself,
-    /// The rules spoke of a lease that is not there.
-    Nonsense,
+    /// The wait would close a cycle through another key.
+    Deadlock,
 }
 
 /// What the store holds of one key.
 #[derive(Debug, Default)]
 struct Record {
     lease: Option<Lease>,
-    /// Somebody wrote over the lease so that it can't be understood.
+    /// Another program wrote over the lease so that it can't be understood.
     garbled: bool,
     queue: Vec<Waiter>,
 }
@@ -89,6 +81,148 @@ pub(crate) struct Machine {
     newest: Token,
     newest_in: Epoch,
     tickets: u64,
+}
+
+/// One step of the machine.
+struct MachineStep<'a> {
+    machine: &'a mut Machine,
+    world: &'a World,
+    now: Moment,
+    /// The liveness lock of the asking process, which needs no probing.
+    us: Option<&'a LivenessId>,
+    ended: Vec<(Lease, Evidence)>,
+}
+
+fn index(key: &Key) -> usize {
+    KEYS.iter().position(|name| *name == key.as_str()).unwrap()
+}
+
+fn key(index: usize) -> Key {
+    Key::parse(KEYS[index]).unwrap()
+}
+
+impl MachineStep<'_> {
+    fn record(&mut self, key: &Key) -> &mut Record {
+        &mut self.machine.records[index(key)]
+    }
+
+    fn is_us(&self, holder: &Holder) -> bool {
+        self.us.is_some() && holder.liveness_lock() == self.us
+    }
+}
+
+impl Look for MachineStep<'_> {
+    type Error = Infallible;
+
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+        let record = self.record(key);
+        let garbled = record.garbled;
+        let Some(lease) = record.lease.clone() else {
+            return Ok(vec![]);
+        };
+        let liveness = if garbled {
+            Liveness::Unverifiable(Doubt::Malformed)
+        } else {
+            self.probe(&lease.holder)
+        };
+        Ok(vec![(lease, liveness)])
+    }
+
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
+        Ok(self.record(key).queue.clone())
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        if self.is_us(waiter) {
+            Liveness::Running
+        } else {
+            self.world.probe(&waiter.binding)
+        }
+    }
+
+    fn rules(&self) -> &decide::Rules {
+        &self.machine.rules.decide
+    }
+}
+
+impl Step for MachineStep<'_> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, Infallible> {
+        let machine = &mut *self.machine;
+        if machine.newest_in.differs(&self.now.epoch) {
+            machine.newest = Token(machine.newest.0 + JUMP);
+        }
+        machine.newest = (machine.rules.mint)(machine.newest);
+        machine.newest_in = self.now.epoch.clone();
+        Ok(machine.newest)
+    }
+
+    fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+        let record = self.record(&lease.key);
+        record.lease = Some(lease.clone());
+        record.garbled = false;
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
+        let record = self.record(&lease.key);
+        record.lease = None;
+        record.garbled = false;
+        if let Ended::Proven(evidence) = how {
+            self.ended.push((lease.clone(), evidence.clone()));
+        }
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Infallible> {
+        self.machine.tickets += 1;
+        let ticket = Ticket(self.machine.tickets);
+        self.record(key).queue.push(Waiter {
+            ticket,
+            ..waiter.clone()
+        });
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+        for there in &mut self.record(key).queue {
+            if there.ticket == waiter.ticket {
+                *there = waiter.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+        let queue = &mut self.record(key).queue;
+        queue.retain(|waiter| waiter.ticket != ticket);
+        Ok(())
+    }
+
+    fn waits_of(&mut self, _holder: &HolderId, _token: Token) -> Result<Vec<Key>, Infallible> {
+        // The oracle has no account of who waits for whom across keys.
+        Ok(vec![])
+    }
+
+    fn wake(&mut self, _holder: &Holder) {}
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+
+    fn ticket_heartbeat(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn sure<T>(result: Result<T, Infallible>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(never) => match never {},
+    }
 }
 
 impl Machine {
@@ -110,268 +244,98 @@ impl Machine {
         &self.records[key].queue
     }
 
-    fn view(&self, world: &World, key: usize, asker: &Asker<'_>) -> View {
-        let record = &self.records[key];
-        let now = world.moment();
-        let lease = record.lease.clone().map(|lease| {
-            let liveness = if record.garbled {
-                Liveness::Unverifiable(Doubt::Malformed)
-            } else if asker.is(&lease.holder) {
-                Liveness::Running
-            } else {
-                world.probe(&lease.holder.binding)
-            };
-            (lease, liveness)
-        });
-        let mut queue = record.queue.clone();
-        settle(world, &now, &mut queue, asker);
-        let newest = if self.newest_in.differs(&now.epoch) {
-            Token(self.newest.0 + JUMP)
-        } else {
-            self.newest
-        };
-        View {
-            lease,
-            queue,
-            newest,
+    fn step<'a>(&'a mut self, world: &'a World, us: Option<&'a LivenessId>) -> MachineStep<'a> {
+        MachineStep {
+            now: world.moment(),
+            machine: self,
+            world,
+            us,
+            ended: vec![],
         }
     }
 
-    /// Asks for a key; `us` is the life of the asking process, if it has begun one.
+    /// Claims a key as [`engine::acquire`] does, and keeps what was decided for the oracle. `us` is the
+    /// liveness lock of the asking process, if it has one.
     pub(crate) fn acquire(
         &mut self,
         world: &World,
-        key: usize,
         claim: &Claim,
         us: Option<&LivenessId>,
     ) -> Answer {
-        let now = world.moment();
-        let asker = Asker {
-            life: us,
-            name: Some(&claim.holder.id),
-        };
-        let view = self.view(world, key, &asker);
-        match (self.rules.acquire)(&now, &view, claim) {
-            Decision::Grant {
-                token,
-                reason,
-                ended,
-                claim_ticket,
-            } => {
-                self.drop_ticket(key, claim_ticket);
-                let lease = Lease {
-                    key: claim.key.clone(),
-                    holder: claim.holder.clone(),
-                    token,
-                    acquired_at: now.wall,
-                    expires: now.deadline(claim.ttl),
-                    heartbeat_at: now.wall,
-                    ttl: claim.ttl,
-                };
-                self.newest = token;
-                self.newest_in = now.epoch;
-                self.put(key, lease.clone());
-                Answer::Granted {
+        let mut step = self.step(world, us);
+        let view = sure(engine::view(&mut step, &claim.key, Some(&claim.holder.id)));
+        let decision = (step.rules().acquire)(step.now(), &view, claim);
+        if let Some(Granted { lease, reason }) = sure(engine::grant(&mut step, claim, &decision)) {
+            let ended = step.ended;
+            return match decision {
+                Decision::Extend { ticket, .. } => Answer::Extended {
+                    lease,
+                    claim_ticket: ticket,
+                },
+                Decision::Grant { ticket, .. } => Answer::Granted {
                     lease,
                     reason,
                     ended,
-                    claim_ticket,
-                }
-            }
-            Decision::Extend {
-                token,
-                claim_ticket,
-            } => {
-                self.drop_ticket(key, claim_ticket);
-                match self.extend(&now, key, Some(&claim.holder), claim.ttl) {
-                    Some(lease) => Answer::Extended {
-                        lease,
-                        token,
-                        claim_ticket,
-                    },
-                    None => Answer::Nonsense,
-                }
-            }
-            Decision::WaitForSelf => Answer::WouldWaitForItself,
-            Decision::Wait { claim_ticket, .. } if claim.patience == Patience::Try => {
-                Answer::Refused { claim_ticket }
-            }
-            Decision::Wait {
-                claim_ticket,
-                ahead,
-            } => Answer::Queued {
-                ticket: self.take_ticket(&now, key, claim, &view, claim_ticket),
-                claim_ticket,
-                ahead,
+                    claim_ticket: ticket,
+                },
+                other => panic!("{other:?} grants nothing"),
+            };
+        }
+        let answer: Acquired = sure(engine::refuse(&mut step, claim, &view, &decision));
+        match (decision, answer) {
+            (Decision::WaitForSelf { .. }, _) => Answer::WouldWaitForItself,
+            (Decision::Wait { ticket, .. }, Acquired::Busy(busy)) => match busy.position {
+                None => Answer::Refused {
+                    claim_ticket: ticket,
+                },
+                Some(position) => Answer::Queued {
+                    ticket: position.ticket,
+                    claim_ticket: ticket,
+                    ahead: position.ahead,
+                },
             },
+            _ => Answer::Deadlock,
         }
     }
 
-    fn put(&mut self, key: usize, lease: Lease) {
-        self.records[key].lease = Some(lease);
-        self.records[key].garbled = false;
+    pub(crate) fn renew(&mut self, world: &World, grant: &Grant, ttl: Duration) -> bool {
+        let renewed = sure(engine::renew(&mut self.step(world, None), grant, ttl));
+        matches!(renewed, Renewed::Extended(_))
     }
 
-    fn extend(
-        &mut self,
-        now: &Moment,
-        key: usize,
-        holder: Option<&Holder>,
-        ttl: Duration,
-    ) -> Option<Lease> {
-        let lease = self.records[key].lease.clone()?;
-        let lease = Lease {
-            holder: holder.cloned().unwrap_or(lease.holder),
-            expires: now.deadline(ttl),
-            heartbeat_at: now.wall,
-            ttl,
-            ..lease
-        };
-        self.put(key, lease.clone());
-        Some(lease)
+    pub(crate) fn release(&mut self, world: &World, grant: &Grant) -> bool {
+        let released = sure(engine::release(&mut self.step(world, None), grant));
+        matches!(released, Released::Freed(_))
     }
 
-    fn drop_ticket(&mut self, key: usize, claim_ticket: ClaimTicket) {
-        self.records[key]
-            .queue
-            .retain(|waiter| Some(waiter.ticket) != claim_ticket.ticket());
+    /// Takes a key away by force.
+    pub(crate) fn force(&mut self, world: &World, at: usize) -> Option<Lease> {
+        let by = HolderId::parse("force").unwrap();
+        let mut step = self.step(world, None);
+        let _ = sure(engine::force(&mut step, &key(at), &by, None));
+        step.ended.pop().map(|(lease, _)| lease)
     }
 
-    fn take_ticket(
-        &mut self,
-        now: &Moment,
-        key: usize,
-        claim: &Claim,
-        view: &View,
-        claim_ticket: ClaimTicket,
-    ) -> Ticket {
-        let holder = Holder {
-            binding: claim.asker.clone(),
-            ..claim.holder.clone()
-        };
-        let queue = &mut self.records[key].queue;
-        if let Some(ticket) = claim_ticket.ticket() {
-            for waiter in queue.iter_mut().filter(|waiter| waiter.ticket == ticket) {
-                waiter.seen = now.ticks;
-                if matches!(claim_ticket, ClaimTicket::Resumed(_)) {
-                    waiter.holder = holder.clone();
-                    waiter.priority = claim.priority;
-                }
-            }
-            return ticket;
-        }
-        queue.retain(|waiter| !waiter.forgotten(now, GRACE));
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        queue.push(Waiter {
-            ticket,
-            holder,
-            named: claim.named,
-            priority: claim.priority,
-            arrived: (self.rules.arrival)(now, &view.queue),
-            seen: now.ticks,
-            epoch: now.epoch.clone(),
-            presence: Presence::Away,
-        });
-        ticket
+    pub(crate) fn leave(&mut self, world: &World, at: usize, ticket: Ticket) {
+        sure(engine::leave(&mut self.step(world, None), &key(at), ticket));
     }
 
-    pub(crate) fn renew(
-        &mut self,
-        world: &World,
-        key: usize,
-        grant: &Grant,
-        ttl: Duration,
-    ) -> bool {
-        let may = (self.rules.renew)(&self.view(world, key, &Asker::default()), grant);
-        may && self.extend(&world.moment(), key, None, ttl).is_some()
+    pub(crate) fn park(&mut self, world: &World, at: usize, ticket: Ticket) {
+        sure(engine::park(&mut self.step(world, None), &key(at), ticket));
     }
 
-    pub(crate) fn release(&mut self, world: &World, key: usize, grant: &Grant) -> bool {
-        let may = (self.rules.release)(&self.view(world, key, &Asker::default()), grant);
-        may && self.remove(key).is_some()
+    pub(crate) fn fence(&mut self, world: &World, at: usize, token: Token) -> bool {
+        let fenced = sure(engine::fence(&mut self.step(world, None), &key(at), token));
+        matches!(fenced, Fenced::Current(_))
     }
 
-    /// Takes whatever lease there is off the record.
-    pub(crate) fn remove(&mut self, key: usize) -> Option<Lease> {
-        self.records[key].garbled = false;
-        self.records[key].lease.take()
-    }
-
-    pub(crate) fn leave(&mut self, key: usize, ticket: Ticket) {
-        self.drop_ticket(key, ClaimTicket::Own(ticket));
-    }
-
-    /// Makes a waiter one that was not heard for too long.
-    pub(crate) fn park(&mut self, world: &World, key: usize, ticket: Ticket) {
-        let queue = &mut self.records[key].queue;
-        for waiter in queue.iter_mut().filter(|waiter| waiter.ticket == ticket) {
-            waiter.seen = world.uptime().saturating_sub(TURN_LAPSE);
-        }
-    }
-
-    pub(crate) fn fence(&self, world: &World, key: usize, token: Token) -> bool {
-        // A store does not read the queue for this, nor the newest token.
-        let view = View {
-            queue: Vec::new(),
-            newest: token,
-            ..self.view(world, key, &Asker::default())
-        };
-        (self.rules.fence)(&world.moment(), &view, token)
-    }
-
-    /// Ends the lease if it is over, with the proof, and drops the places kept long enough.
-    pub(crate) fn reap(&mut self, world: &World, key: usize) -> Option<Evidence> {
-        let now = world.moment();
-        let view = self.view(world, key, &Asker::default());
-        let over = (self.rules.reap)(&now, &view);
-        if over.is_some() {
-            self.remove(key);
-        }
-        for waiter in &view.queue {
-            if waiter.presence == Presence::Away && waiter.forgotten(&now, GRACE) {
-                self.leave(key, waiter.ticket);
-            }
-        }
-        over
+    /// Ends the lease if it has expired or its holder is dead, with the proof.
+    pub(crate) fn reap(&mut self, world: &World, at: usize) -> Option<Evidence> {
+        let mut reaped = sure(engine::reap(&mut self.step(world, None), &key(at))).reaped;
+        reaped.pop().map(|reaped| reaped.evidence)
     }
 
     pub(crate) fn garble(&mut self, key: usize) {
         self.records[key].garbled = self.records[key].lease.is_some();
-    }
-}
-
-/// Who looks at the record.
-#[derive(Default)]
-struct Asker<'a> {
-    /// Its own life needs no probing.
-    life: Option<&'a LivenessId>,
-    /// A place of that name may have been left behind.
-    name: Option<&'a HolderId>,
-}
-
-impl Asker<'_> {
-    fn is(&self, holder: &Holder) -> bool {
-        self.life.is_some() && holder.liveness_lock() == self.life
-    }
-}
-
-/// Puts waiters in order and finds out who is there. Only as many are probed as it takes to know
-/// whose turn it is, and those of the asker's own name.
-fn settle(world: &World, now: &Moment, queue: &mut [Waiter], asker: &Asker<'_>) {
-    let lives = |holder: &Holder| {
-        !matches!(
-            world.probe(&holder.binding),
-            Liveness::Gone(_) | Liveness::Orphaned
-        )
-    };
-    queue.sort_by_key(Waiter::rank);
-    let mut turn_known = false;
-    for waiter in queue {
-        let probed = !turn_known || asker.name == Some(&waiter.holder.id);
-        let here = waiter.heard_lately(now)
-            && (asker.is(&waiter.holder) || !probed || lives(&waiter.holder));
-        waiter.presence = if here { Presence::Here } else { Presence::Away };
-        turn_known |= here;
     }
 }

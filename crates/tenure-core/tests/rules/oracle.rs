@@ -165,7 +165,8 @@ impl Oracle {
                     lease.token.0 == held.token
                         && lease.holder.id.as_str() == held.name
                         && lease.holder.binding == world.binding(held.tie)
-                        && lease.expires.wall.as_millisecond() == held.until_wall
+                        && lease.expires.as_ref().map(|end| end.wall.as_millisecond())
+                            == Some(held.until_wall)
                 }
                 (None, Some(_)) | (Some(_), None) => false,
             };

@@ -12,7 +12,7 @@ use crate::oracle::Oracle;
 use crate::script::{Act, Forgery, Wish};
 use crate::world::{Fate, SLOTS, Tie, World};
 
-const KEYS: [&str; 2] = ["build", "task:7"];
+pub(crate) const KEYS: [&str; 2] = ["build", "task:7"];
 
 /// Fewer than there are processes, so that there are second ones of one name.
 const NAMES: [&str; 3] = ["ann", "bob", "cid"];
@@ -79,7 +79,7 @@ impl Story {
             }
             Act::Leave { slot, key } => {
                 if let Some((ticket, name)) = self.ticket_of(slot, key) {
-                    self.machine.leave(key, Ticket(ticket));
+                    self.machine.leave(&self.world, key, Ticket(ticket));
                     self.oracle.left(key, ticket);
                     let by = self.world.latest(slot);
                     self.waits
@@ -102,14 +102,14 @@ impl Story {
                 let Some((key, grant)) = self.shown(grant, forgery) else {
                     return Ok(());
                 };
-                let extended = self.machine.renew(&self.world, key, &grant, millis(ttl));
+                let extended = self.machine.renew(&self.world, &grant, millis(ttl));
                 self.oracle.renewed(&self.world, key, &grant, ttl, extended)
             }
             Act::Release { grant, forgery } => {
                 let Some((key, grant)) = self.shown(grant, forgery) else {
                     return Ok(());
                 };
-                let freed = self.machine.release(&self.world, key, &grant);
+                let freed = self.machine.release(&self.world, &grant);
                 self.oracle.released(key, &grant, freed)
             }
             Act::Fence { grant, forgery } => {
@@ -152,7 +152,7 @@ impl Story {
     }
 
     fn force(&mut self, key: usize) -> Result<(), Broken> {
-        let freed = self.machine.remove(key);
+        let freed = self.machine.force(&self.world, key);
         self.oracle.forced(key, freed.as_ref())
     }
 
@@ -202,7 +202,7 @@ impl Story {
         let claim = claim(&self.world, &asked);
         let answer = self
             .machine
-            .acquire(&self.world, asked.key, &claim, us.as_ref());
+            .acquire(&self.world, &claim, us.as_ref());
         self.oracle.acquired(&self.world, &asked, &answer)?;
         self.oracle.audit(&self.world, &self.machine)?;
         self.waits
@@ -219,7 +219,7 @@ impl Story {
                 self.waits.push(asked);
                 Ok(None)
             }
-            Answer::Refused { .. } | Answer::WouldWaitForItself | Answer::Nonsense => Ok(None),
+            Answer::Refused { .. } | Answer::WouldWaitForItself | Answer::Deadlock => Ok(None),
         }
     }
 
@@ -266,7 +266,7 @@ impl Story {
                 for slot in 0..SLOTS {
                     for asked in self.waiting(slot, key) {
                         if let Some(grant) = self.ask(asked)? {
-                            let freed = self.machine.release(&self.world, key, &grant);
+                            let freed = self.machine.release(&self.world, &grant);
                             self.oracle.released(key, &grant, freed)?;
                         }
                     }

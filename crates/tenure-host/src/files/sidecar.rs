@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use tenure_core::{Epoch, Holder, Presence, Priority, StoreError, Ticket, Waiter};
+use serde::Serialize;
+use tenure_core::StoreError;
 
 use crate::LivenessFolder;
 use crate::files::fault::explain;
@@ -142,38 +141,4 @@ pub fn cut_torn_line(file: &mut File) -> io::Result<Vec<u8>> {
         tail.truncate(whole);
     }
     Ok(tail)
-}
-
-/// A ticket.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TicketRecord {
-    pub ticket: Ticket,
-    pub holder: Holder,
-    pub named: bool,
-    pub priority: Priority,
-    pub arrived: Duration,
-    pub seen: Duration,
-    pub boot: Epoch,
-    /// It stepped aside, and keeps its place.
-    pub parked: bool,
-}
-
-impl TicketRecord {
-    /// One that stepped aside is away; of the others it is for the reader to find out.
-    pub fn waiter(&self) -> Waiter {
-        Waiter {
-            ticket: self.ticket,
-            holder: self.holder.clone(),
-            named: self.named,
-            priority: self.priority,
-            arrived: self.arrived,
-            seen: self.seen,
-            epoch: self.boot.clone(),
-            presence: if self.parked {
-                Presence::Away
-            } else {
-                Presence::Here
-            },
-        }
-    }
 }

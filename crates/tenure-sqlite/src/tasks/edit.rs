@@ -1,6 +1,7 @@
 //! Adding and changing tasks and sections, without the locks.
 
 use rusqlite::{OptionalExtension, params};
+use tenure_core::engine::{Look as _, Step as _};
 use tenure_core::task::{self, Edit, NewTask};
 use tenure_core::{Section, Task, TaskError};
 use uuid::Uuid;
@@ -66,7 +67,7 @@ impl Write<'_> {
         for on in &new.depends_on {
             self.depend(&id, on)?;
         }
-        self.ring_seekers()?;
+        self.wake_seekers()?;
         self.task(&id)
     }
 
@@ -100,7 +101,7 @@ impl Write<'_> {
         }
         if !edit.is_empty() {
             self.touch(id)?;
-            self.ring_seekers()?;
+            self.wake_seekers()?;
         }
         self.task(id)
     }
@@ -108,8 +109,8 @@ impl Write<'_> {
     /// Wakes everybody who waits for a task or its section: it is elsewhere now.
     fn ring_waiters(&mut self, task: &Task) -> Result<(), Failure> {
         for key in keys_of(task)? {
-            for waiter in self.reader.queue(&key, None)? {
-                self.ring(&waiter.holder);
+            for waiter in self.reader.queue(&key)? {
+                self.wake(&waiter.holder);
             }
         }
         Ok(())
@@ -131,9 +132,9 @@ impl Write<'_> {
     /// A task that somebody works on stays in its section: they hold that section's lock for it.
     pub(super) fn may_move(&mut self, task: &Task) -> Result<(), Failure> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
-        let view = self.read(&key, None)?;
-        match view.lease.map(|lease| self.reader.verdict(lease)) {
-            Some((lease, verdict)) if verdict.over().is_none() => Err(TaskError::Locked {
+        let view = self.view(&key)?;
+        match view.leases.into_iter().next().map(|lease| self.reader.verdict(lease)) {
+            Some((lease, verdict)) if verdict.ended().is_none() => Err(TaskError::Locked {
                 task: Box::new(task.clone()),
                 lease: Box::new(lease),
             }
@@ -154,16 +155,16 @@ impl Write<'_> {
     /// Takes a task off the record, with the lease that is over and the places of those who waited.
     pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), Failure> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
-        let view = self.read(&key, None)?;
-        if let Some(lease) = view.lease {
+        let view = self.view(&key)?;
+        if let Some(lease) = view.leases.into_iter().next() {
             let (lease, verdict) = self.reader.verdict(lease);
-            match verdict.over() {
+            match verdict.ended() {
                 Some(proof) => self.end(&lease, proof)?,
                 None => self.set_free(&lease)?,
             }
         }
-        for waiter in self.reader.queue(&key, None)? {
-            self.ring(&waiter.holder);
+        for waiter in self.reader.queue(&key)? {
+            self.wake(&waiter.holder);
         }
         let db = self.reader.db;
         db.prepare_cached("DELETE FROM tickets WHERE key = ?1")?

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
+use tenure_core::engine::{Look as _, Step as _};
 use tenure_core::task::{self, BadLine};
 use tenure_core::{Priority, Section, Status, Task, TaskError};
 use uuid::Uuid;
@@ -418,8 +419,8 @@ impl Write<'_> {
     /// Many tasks may have become ready: everybody looks.
     pub(super) fn ring_all_seekers(&mut self) -> Result<(), Failure> {
         let any = task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?;
-        for waiter in self.reader.queue(&any, None)? {
-            self.ring(&waiter.holder);
+        for waiter in self.reader.queue(&any)? {
+            self.wake(&waiter.holder);
         }
         Ok(())
     }

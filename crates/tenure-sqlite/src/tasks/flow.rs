@@ -1,21 +1,17 @@
 //! Beginning and ending work on a task: its status and its locks in one transaction.
 
-use std::time::Duration;
-
 use jiff::SignedDuration;
 use rusqlite::params;
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
-use tenure_core::task::{
-    self, Change, Changed, Permission, Proof, Runner, Standing, Started, Starting,
-};
+use tenure_core::engine::{self, Ended, Look as _, Step as _, Then};
+use tenure_core::task::{self, Change, Changed, Permission, Proof, Runner, Standing, Started};
 use tenure_core::{
-    Acquired, Claim, ErrorKind, Key, KeyKind, Lease, Patience, Presence, Reason, Section, Status,
+    Acquired, Claim, ErrorKind, Granted, Key, KeyKind, Lease, Patience, Presence, Reason, Section, Status,
     StoreError, Task, TaskError, Ticket,
 };
 
 use super::rows::{lost, superseded};
 use super::{Places, bad_id};
-use crate::claims::Room;
 use crate::rows::time;
 use crate::write::{Failure, Write};
 
@@ -36,14 +32,23 @@ pub(super) fn task_key(task: &Task) -> Result<Key, Failure> {
     Ok(task.key().map_err(|error| bad_id(&task.id, &error))?)
 }
 
+impl Needed {
+    fn is_granted(&self) -> bool {
+        matches!(
+            self.decision,
+            Decision::Grant { .. } | Decision::Extend { .. }
+        )
+    }
+}
+
 impl Write<'_> {
     /// Decides on one key. A section that the runner has is its own for all that it does.
     pub(super) fn need(&mut self, runner: &Runner, key: Key) -> Result<Needed, Failure> {
         let claim = runner.claim(key);
-        let mut view = self.read(&claim.key, Some(&claim.holder.id))?;
+        let mut view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         let decision = if let KeyKind::Section(id) = claim.key.kind() {
-            if let Some(lease) = self.outlived(id, &view)? {
-                view.lease = Some(lease);
+            if let Some(lease) = self.ended_with_its_task(id, &view)? {
+                view.leases = vec![lease];
             }
             decide::acquire_shared(self.now(), &view, &claim)
         } else {
@@ -56,14 +61,12 @@ impl Write<'_> {
         })
     }
 
-    /// Begins a task; `None` if room for the tokens of this boot has to be made first.
+    /// Begins a task.
     pub(super) fn start(
         &mut self,
         id: &str,
         runner: &Runner,
-        room: Room,
-        grace: Duration,
-    ) -> Result<Option<Starting>, Failure> {
+    ) -> Result<Acquired<Started>, Failure> {
         let task = self.task(id)?;
         if task.blockers > 0 {
             return Err(self.blocked(task)?.into());
@@ -76,53 +79,28 @@ impl Write<'_> {
         for key in &keys {
             needed.push(self.need(runner, key.clone())?);
         }
-        let gives = |needed: &Needed| {
-            matches!(
-                needed.decision,
-                Decision::Grant { .. } | Decision::Extend { .. }
-            )
-        };
-        let Some(missing) = needed.iter().position(|needed| !gives(needed)) else {
-            if self.lacks_room(room)? {
-                return Ok(None);
-            }
-            let started = self.begin(&task, runner)?;
-            return Ok(Some(Starting::Started(Box::new(started))));
+        let Some(missing) = needed.iter().position(|needed| !needed.is_granted()) else {
+            return Ok(Acquired::Granted(self.begin(&task, runner)?));
         };
         let missing = needed.swap_remove(missing);
-        // Whoever waits for one key holds nothing up for those who wait for the other.
+        // A runner that waits for one key holds nothing up for those that wait for the other.
         if runner.patience == Patience::Queue {
             for other in &needed {
-                let here =
+                let present =
                     |ticket: Ticket| {
                         other.view.queue.iter().any(|waiter| {
                             waiter.ticket == ticket && waiter.presence == Presence::Here
                         })
                     };
                 if let (ClaimTicket::Own(ticket), _) =
-                    decide::place(self.now(), &other.view, &other.claim)
-                    && here(ticket)
+                    decide::position(self.now(), &other.view, &other.claim)
+                    && present(ticket)
                 {
-                    let key = other.claim.key.clone();
-                    self.withdraw(&key, ticket, |write| write.park_ticket(ticket))?;
+                    self.park_in_queue(&other.claim.key, ticket)?;
                 }
             }
         }
-        let Needed {
-            claim,
-            view,
-            decision,
-        } = missing;
-        Ok(Some(
-            match self.refuse(&claim, &view, &decision, grace)? {
-                Acquired::Busy(busy) => Starting::Busy {
-                    key: claim.key,
-                    busy,
-                },
-                Acquired::Deadlock(cycle) => Starting::Deadlock(cycle),
-                Acquired::Granted { .. } => return Err(impossible("a refusal that grants")),
-            },
-        ))
+        engine::refuse(self, &missing.claim, &missing.view, &missing.decision)
     }
 
     /// Takes a task's leases, which may be had, and writes down that it is in progress.
@@ -131,23 +109,25 @@ impl Write<'_> {
         for key in keys_of(task)? {
             // Anew, because the token of the second is larger than that of the first.
             let Needed {
-                claim,
-                view,
-                decision,
+                claim, decision, ..
             } = self.need(runner, key)?;
-            let given = match (&decision, &view.lease) {
-                // What else the runner does in this section must not suffer from this.
-                (Decision::Extend { claim_ticket, .. }, Some((lease, _)))
+            let granted = match &decision {
+                // The end of a section's lease is never moved back: its runner may be at other tasks
+                // in it.
+                Decision::Extend { lease, ticket }
                     if matches!(claim.key.kind(), KeyKind::Section(_)) =>
                 {
-                    self.drop_ticket(*claim_ticket)?;
-                    Some((self.prolong(lease, &claim)?, Reason::AlreadyOwned))
+                    engine::drop_ticket(self, &claim.key, *ticket)?;
+                    Some(Granted {
+                        lease: self.prolong(lease, &claim)?,
+                        reason: Reason::AlreadyOwned,
+                    })
                 }
-                _ => self.give(&claim, &view, &decision)?,
+                _ => engine::grant(self, &claim, &decision)?,
             };
-            leases.push(given.ok_or_else(|| impossible("a key that may be had is not given"))?);
+            leases.push(granted.ok_or_else(|| impossible("a key that is free is not granted"))?);
         }
-        let (lease, reason) = leases
+        let Granted { lease, reason } = leases
             .pop()
             .ok_or_else(|| impossible("a task without a key"))?;
         // One that is taken up again by hand begins anew.
@@ -163,7 +143,7 @@ impl Write<'_> {
             was: task.status,
             lease,
             reason,
-            section: leases.pop().map(|(lease, _)| lease),
+            section: leases.pop().map(|granted| granted.lease),
         })
     }
 
@@ -180,22 +160,27 @@ impl Write<'_> {
         let others = others.into_iter().filter_map(|key| Key::parse(key).ok());
         let is_other = |key: &Key| !keys.contains(key) && key.id() != task::ANY;
         for key in others.filter(is_other).collect::<Vec<_>>() {
-            self.leave_queue(runner, key, Places::Leave)?;
+            self.stop_waiting_for(runner, key, Places::Leave)?;
         }
         Ok(())
     }
 
-    /// Gives up, or keeps for a while, the place that a runner took in one queue.
-    fn leave_queue(&mut self, runner: &Runner, key: Key, places: Places) -> Result<(), Failure> {
+    /// Gives up, or keeps for a while, the ticket that a runner took in one queue.
+    fn stop_waiting_for(
+        &mut self,
+        runner: &Runner,
+        key: Key,
+        places: Places,
+    ) -> Result<(), Failure> {
         let claim = runner.claim(key);
-        let view = self.read(&claim.key, Some(&claim.holder.id))?;
-        if let (ClaimTicket::Own(ticket), _) = decide::place(self.now(), &view, &claim) {
-            self.withdraw(&claim.key, ticket, |write| match places {
-                Places::Leave => write.drop_ticket(ClaimTicket::Own(ticket)),
-                Places::Keep => write.park_ticket(ticket),
-            })?;
+        let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
+        match (decide::position(self.now(), &view, &claim), places) {
+            ((ClaimTicket::Own(ticket), _), Places::Leave) => self.leave_queue(&claim.key, ticket),
+            ((ClaimTicket::Own(ticket), _), Places::Keep) => {
+                self.park_in_queue(&claim.key, ticket)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Ends work on a task, or changes its status by hand.
@@ -214,8 +199,9 @@ impl Write<'_> {
         }
         let task = self.task(id)?;
         let key = task_key(&task)?;
-        let view = self.read(&key, None)?;
-        let held = view.lease.clone().map(|lease| self.reader.verdict(lease));
+        let view = self.view(&key)?;
+        let held = view.leases.first().cloned();
+        let held = held.map(|lease| self.reader.verdict(lease));
         let lost = lost(self.reader.db, id)?;
         let permission = task::may_change(
             &Standing {
@@ -228,7 +214,7 @@ impl Write<'_> {
         );
         let stands = held
             .clone()
-            .filter(|(_, verdict)| verdict.over().is_none())
+            .filter(|(_, verdict)| verdict.ended().is_none())
             .map(|(lease, _)| Box::new(lease));
         match (permission, stands) {
             (Permission::Granted, _) => {}
@@ -256,19 +242,19 @@ impl Write<'_> {
         self.write_change(id, change)?;
         let mut freed = Vec::new();
         if let Some((lease, verdict)) = &held {
-            match verdict.over() {
+            match verdict.ended() {
                 Some(evidence) if Some(&lease.holder.id) != by.as_ref() => {
                     self.end(lease, evidence)?;
                 }
                 _ => self.set_free(lease)?,
             }
-            self.ring_next(&view.queue);
+            engine::wake_next(self, &view.queue);
             freed.push(key);
             freed.extend(self.leave_section(&task, &lease.holder, change)?);
         } else if let Some(by) = by {
             freed.extend(self.leave_section_by_name(&task, &by, change)?);
         }
-        self.ring_seekers()?;
+        self.wake_seekers()?;
         Ok(Changed {
             was: task.status,
             task: self.task(id)?,
@@ -326,10 +312,7 @@ impl Write<'_> {
 
     /// Gives a lease back, as its holder would.
     pub(super) fn set_free(&mut self, lease: &Lease) -> Result<(), Failure> {
-        self.remove(&lease.key)?;
-        let wall = self.now().wall;
-        crate::history::released(self.reader.db, wall, lease, self.keep)?;
-        Ok(())
+        self.end_lease(lease, &Ended::Released, Then::Free)
     }
 
     /// Gives up, or keeps for a while, the places that a runner took.
@@ -347,7 +330,7 @@ impl Write<'_> {
             self.leave_other_queues(runner, &keys)?;
         }
         for key in keys {
-            self.leave_queue(runner, key, places)?;
+            self.stop_waiting_for(runner, key, places)?;
         }
         Ok(())
     }

@@ -300,9 +300,9 @@ impl Write<'_> {
     /// Whether somebody holds a task here.
     fn is_worked_on(&mut self, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
-        let view = self.read(&key, None)?;
-        let lease = view.lease.map(|lease| self.reader.verdict(lease));
-        Ok(lease.is_some_and(|(_, verdict)| verdict.over().is_none()))
+        let view = self.view(&key)?;
+        let lease = view.leases.into_iter().next().map(|lease| self.reader.verdict(lease));
+        Ok(lease.is_some_and(|(_, verdict)| verdict.ended().is_none()))
     }
 }
 

@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Row, params};
-use tenure_core::cycle::Step;
+use tenure_core::cycle::Wait;
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
-use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Sought, Want};
+use tenure_core::engine::{self, Look as _};
+use tenure_core::task::{self, LONGEST_BACKOFF, Offer, Picker, Runner, Shortage, Started};
 use tenure_core::{
-    Cycle, Holder, Key, Lease, Patience, Place, Presence, Reason, Task, Verdict, Waiter,
+    Acquired, Cycle, Holder, Key, Lease, Patience, Presence, QueuePosition, Reason, Task, Verdict,
+    Waiter,
 };
 
 use super::bad_id;
 use super::flow::{Needed, any_task};
 use super::rows::by_id;
-use crate::claims::Room;
 use crate::lock_tables::instant;
 use crate::rows::time;
 use crate::write::{Failure, Write};
@@ -52,13 +53,9 @@ impl Search<'_> {
     fn own_cycle(&self) -> Option<Cycle> {
         let steps = self.in_the_way.iter().map(|(lease, _)| {
             let own = self.runner.within.contains(&lease.token);
-            own.then(|| Step {
-                waiter: self.runner.holder.id.clone(),
-                key: lease.key.clone(),
-                holder: lease.holder.id.clone(),
-            })
+            own.then(|| Wait::on(&self.runner.holder.id, lease))
         });
-        let steps: Vec<Step> = steps.collect::<Option<_>>()?;
+        let steps: Vec<Wait> = steps.collect::<Option<_>>()?;
         (!steps.is_empty() && !self.reserved).then_some(Cycle(steps))
     }
 }
@@ -84,18 +81,12 @@ impl Candidate {
 }
 
 impl Write<'_> {
-    /// Begins the best task that is ready; `None` if room for the tokens of this boot has to be
-    /// made first.
-    pub(super) fn next(
-        &mut self,
-        runner: &Runner,
-        room: Room,
-        grace: Duration,
-    ) -> Result<Option<Sought>, Failure> {
+    /// Begins the best task that is ready.
+    pub(super) fn next(&mut self, runner: &Runner) -> Result<Acquired<Started>, Failure> {
         self.call_back_the_due()?;
         let claim = runner.claim(any_task()?);
-        let view = self.read(&claim.key, Some(&claim.holder.id))?;
-        let (claim_ticket, ahead) = decide::place(self.now(), &view, &claim);
+        let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
+        let (ticket, ahead) = decide::position(self.now(), &view, &claim);
         let mut search = Search {
             runner,
             ahead,
@@ -107,66 +98,59 @@ impl Write<'_> {
             reserved: false,
         };
         if let Some(found) = self.search(&mut search)? {
-            if self.lacks_room(room)? {
-                return Ok(None);
-            }
-            self.drop_ticket(claim_ticket)?;
+            engine::drop_ticket(self, &claim.key, ticket)?;
             // There may be one for the next as well, and it has to look anew whom to watch.
             let behind: Vec<Waiter> = view
                 .queue
                 .into_iter()
-                .filter(|waiter| Some(waiter.ticket) != claim_ticket.ticket())
+                .filter(|waiter| Some(waiter.ticket) != ticket.ticket())
                 .collect();
-            self.ring_next(&behind);
+            engine::wake_next(self, &behind);
             let started = self.begin(&found, runner)?;
             self.leave_idle_sections(&runner.holder)?;
-            return Ok(Some(Sought::Found(Box::new(started))));
+            return Ok(Acquired::Granted(started));
         }
         self.leave_idle_sections(&runner.holder)?;
         if runner.patience == Patience::Queue
             && let Some(cycle) = search.own_cycle()
         {
-            self.drop_ticket(claim_ticket)?;
-            return Ok(Some(Sought::Deadlock(cycle)));
+            engine::drop_ticket(self, &claim.key, ticket)?;
+            return Ok(Acquired::Deadlock(cycle));
         }
-        let mut place = None;
+        let mut position = None;
         let mut rank = None;
         if runner.patience == Patience::Queue {
-            let (ticket, at) = self.queue_up(&claim, &view, claim_ticket, grace)?;
+            let (taken, at) = engine::take_ticket(self, &claim, &view, ticket)?;
             rank = Some(at);
-            place = Some(Place {
-                ticket,
+            position = Some(QueuePosition {
+                ticket: taken,
                 ahead,
-                resumed: matches!(claim_ticket, ClaimTicket::Resumed(_)),
+                resumed: matches!(ticket, ClaimTicket::Resumed(_)),
             });
         }
-        let mut busy = self.busy(&view, place, rank);
-        let theirs = |(lease, _): &&(Lease, Verdict)| lease.holder.id != runner.holder.id;
-        let in_the_way = &search.in_the_way;
-        busy.lease = in_the_way
-            .iter()
-            .find(theirs)
-            .or(in_the_way.first())
-            .cloned();
+        let mut busy = engine::busy(self, &claim.key, &view, position, rank);
         let (shortage, later) = self.shortage(&search)?;
+        busy.shortage = Some(shortage);
         let expiry = search
             .in_the_way
             .iter()
-            .filter_map(|(lease, _)| lease.expires.remaining(self.now()))
+            .filter_map(|(lease, _)| lease.remaining(self.now()))
             .min();
-        let watch: Vec<Holder> = if let Some(before) = &busy.behind {
-            vec![before.clone()]
-        } else {
+        busy.look_again = [expiry, later]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|left| self.now().deadline(left));
+        if busy.behind.is_none() {
             let leases = search.in_the_way.iter();
             let holders = leases.map(|(lease, _)| lease.holder.clone());
-            holders.chain(search.called).collect()
-        };
-        Ok(Some(Sought::None(Box::new(Want {
-            shortage,
-            busy,
-            watch,
-            until: [expiry, later].into_iter().flatten().min(),
-        }))))
+            busy.watch = holders.chain(search.called).collect();
+        }
+        // Another runner's lease says more than one of its own.
+        busy.leases = search.in_the_way;
+        busy.leases
+            .sort_by_key(|(lease, _)| lease.holder.id == runner.holder.id);
+        Ok(Acquired::Busy(Box::new(busy)))
     }
 
     /// Makes ready again what was to be tried later, if it is time. One that is further off than
@@ -220,7 +204,7 @@ impl Write<'_> {
             // The best of a section may be locked by itself, and the second best not.
             let section = candidate.section.as_deref();
             let is_open = |id: &str| search.sections.get(id) != Some(&Offer::Taken);
-            if section.is_some_and(is_open) && !self.is_to_be_had(search, &candidate.id)? {
+            if section.is_some_and(is_open) && !self.is_available(search, &candidate.id)? {
                 candidates.extend(self.best_in(search, section, 1)?);
             }
         }
@@ -269,7 +253,7 @@ impl Write<'_> {
         while best.len() < count {
             let Some(row) = rows.next()? else { break };
             let candidate = Candidate::of(row)?;
-            if self.is_to_be_had(search, &candidate.id)? {
+            if self.is_available(search, &candidate.id)? {
                 best.push(candidate);
             }
         }
@@ -286,7 +270,7 @@ impl Write<'_> {
             Some(section) => self.section_offer(search, section)?,
             None => Offer::Free,
         };
-        if offer == Offer::Taken || !self.is_to_be_had(search, &candidate.id)? {
+        if offer == Offer::Taken || !self.is_available(search, &candidate.id)? {
             return Ok(false);
         }
         let takes = search.picker.takes(section, offer);
@@ -309,8 +293,8 @@ impl Write<'_> {
                 ..
             } => Offer::Mine,
             Decision::Grant { .. } => Offer::Free,
-            Decision::Wait { .. } | Decision::WaitForSelf => {
-                self.stumble(search, view);
+            Decision::Wait { .. } | Decision::WaitForSelf { .. } => {
+                self.note_obstacle(search, view);
                 Offer::Taken
             }
         };
@@ -319,29 +303,32 @@ impl Write<'_> {
     }
 
     /// Whether nobody holds a task or waits for it, the runner itself included.
-    fn is_to_be_had(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
+    fn is_available(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let Needed { view, decision, .. } = self.need(search.runner, key)?;
         // One of its own whose time ran out is as good as anybody's.
-        let over = decide::reap(self.now(), &view).is_some();
+        let over = self.has_ended(&view);
         let gives = match decision {
             Decision::Grant { reason, .. } => reason != Reason::AlreadyOwned,
             Decision::Extend { .. } => over,
-            Decision::Wait { .. } | Decision::WaitForSelf => false,
+            Decision::Wait { .. } | Decision::WaitForSelf { .. } => false,
         };
         if gives {
             return Ok(true);
         }
-        self.stumble(search, view);
+        self.note_obstacle(search, view);
         Ok(false)
     }
 
     /// Notes what stands in the way.
-    fn stumble(&self, search: &mut Search<'_>, view: View) {
+    fn note_obstacle(&self, search: &mut Search<'_>, view: View) {
         search.contended = true;
-        let lease = view.lease.map(|lease| self.reader.verdict(lease));
-        let stands = lease.filter(|(_, verdict)| verdict.over().is_none());
-        if stands.is_none() {
+        let leases = view.leases.into_iter();
+        let standing: Vec<_> = leases
+            .map(|lease| self.reader.verdict(lease))
+            .filter(|(_, verdict)| verdict.ended().is_none())
+            .collect();
+        if standing.is_empty() {
             // It is about to go to the first in its queue.
             let first = view
                 .queue
@@ -349,7 +336,7 @@ impl Write<'_> {
                 .find(|waiter| waiter.presence == Presence::Here);
             search.called.extend(first.map(|waiter| waiter.holder));
         }
-        search.in_the_way.extend(stands);
+        search.in_the_way.extend(standing);
     }
 
     /// Why nothing was found, and after how long something is due.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::decide::{self, View};
+use tenure_core::engine::{self, Look as _, Put, Step as _};
 use tenure_core::task::{self, Change};
 use tenure_core::{
     Binding, Claim, Doubt, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Section,
@@ -17,15 +18,15 @@ impl Write<'_> {
     /// The lease of a section whose holder was at a task in it that is over, and at nothing else
     /// there: it is over for the same reason. A section lasts longer than a task only so that its
     /// runner keeps it from one task to the next.
-    pub(super) fn outlived(
+    pub(super) fn ended_with_its_task(
         &mut self,
         section: &str,
         view: &View,
     ) -> Result<Option<(Lease, Liveness)>, Failure> {
-        let Some((lease, _)) = &view.lease else {
+        let Some((lease, _)) = view.leases.first() else {
             return Ok(None);
         };
-        if lease.holder.liveness_lock().is_some() || decide::reap(self.now(), view).is_some() {
+        if lease.holder.liveness_lock().is_some() || self.has_ended(view) {
             return Ok(None);
         }
         let sql =
@@ -39,10 +40,10 @@ impl Write<'_> {
         let mut proof = None;
         for id in ids {
             let key = task::key_of(&id).map_err(|error| bad_id(&id, &error))?;
-            match self.read(&key, None)?.lease {
+            match self.leases(&key)?.into_iter().next() {
                 Some(task) => match self.reader.verdict(task) {
-                    (task, verdict) if task.holder.id == lease.holder.id => match verdict.over() {
-                        Some(over) => proof = Some(over.clone()),
+                    (task, verdict) if task.holder.id == lease.holder.id => match verdict.ended() {
+                        Some(ended) => proof = Some(ended.clone()),
                         None => return Ok(None),
                     },
                     _ => {}
@@ -53,8 +54,10 @@ impl Write<'_> {
         Ok(proof.map(|proof| match proof {
             Evidence::TimeRanOut { expired_at } => {
                 let mut lease = lease.clone();
-                lease.expires.wall = expired_at;
-                lease.expires.ticks = Duration::ZERO;
+                if let Some(end) = &mut lease.expires {
+                    end.wall = expired_at;
+                    end.ticks = Duration::ZERO;
+                }
                 (lease, Liveness::Unverifiable(Doubt::Detached))
             }
             other => (lease.clone(), Liveness::Gone(other)),
@@ -64,13 +67,33 @@ impl Write<'_> {
     /// Moves the end of a lease that is shared, but never back. Tied to two different processes, or
     /// to one and to none, it is tied to none.
     pub(super) fn prolong(&mut self, lease: &Lease, claim: &Claim) -> Result<Lease, Failure> {
-        let left = lease.expires.remaining(self.now());
+        let left = lease.remaining(self.now());
         let ttl = left.map_or(claim.ttl, |left| left.max(claim.ttl));
         let mut holder = lease.holder.clone();
         if holder.binding != claim.holder.binding {
             holder.binding = Binding::Detached;
         }
-        self.extend(lease, &holder, ttl)
+        self.extend(lease, holder, ttl)
+    }
+
+    fn extend(&mut self, lease: &Lease, holder: Holder, ttl: Duration) -> Result<Lease, Failure> {
+        let extended = Lease {
+            holder,
+            expires: self.expiry(ttl),
+            heartbeat_at: self.now().wall,
+            ttl,
+            ..lease.clone()
+        };
+        self.put_lease(&extended, Put::Extended)?;
+        Ok(extended)
+    }
+
+    /// Whether the lease of a view has ended.
+    pub(super) fn has_ended(&self, view: &View) -> bool {
+        let lease = view.leases.first();
+        lease.is_some_and(|(lease, liveness)| {
+            decide::ended(self.now(), lease, liveness).is_some()
+        })
     }
 
     /// Whoever goes on with a task keeps its section for as long.
@@ -83,15 +106,15 @@ impl Write<'_> {
             return Ok(());
         };
         let key = section_key(&section)?;
-        let Some((lease, _)) = self.read(&key, None)?.lease else {
+        let Some((lease, _)) = self.leases(&key)?.into_iter().next() else {
             return Ok(());
         };
         let same = lease.holder.id == task.holder.id
             && lease.holder.liveness_lock() == task.holder.liveness_lock();
-        let left = lease.expires.remaining(self.now()).unwrap_or_default();
+        let left = lease.remaining(self.now()).unwrap_or_default();
         if same && left < task.ttl && lease.token != Token::NONE {
             let holder = lease.holder.clone();
-            self.extend(&lease, &holder, task.ttl)?;
+            self.extend(&lease, holder, task.ttl)?;
         }
         Ok(())
     }
@@ -143,11 +166,11 @@ impl Write<'_> {
             return Ok(None);
         }
         let key = section_key(section)?;
-        let view = self.read(&key, None)?;
-        match view.lease {
-            Some((lease, _)) if is_theirs(&lease) => {
-                self.set_free(&lease)?;
-                self.ring_next(&view.queue);
+        let view = self.view(&key)?;
+        match view.leases.first() {
+            Some((lease, _)) if is_theirs(lease) => {
+                self.set_free(lease)?;
+                engine::wake_next(self, &view.queue);
                 Ok(Some(key))
             }
             _ => Ok(None),
@@ -173,10 +196,10 @@ impl Write<'_> {
 
     /// Gives a task's lease back without a word on its status, and the sections that are idle then.
     pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), Failure> {
-        let view = self.read(&lease.key, None)?;
-        if decide::release(&view, &lease.grant()) {
+        let view = self.view(&lease.key)?;
+        if decide::release(&view, &lease.grant()).is_some() {
             self.set_free(lease)?;
-            self.ring_next(&view.queue);
+            engine::wake_next(self, &view.queue);
         }
         self.leave_idle_sections(&lease.holder)
     }
@@ -197,14 +220,14 @@ impl Write<'_> {
                 id: key.id().to_owned(),
                 name: String::new(),
             };
-            let view = self.read(&key, None)?;
-            if let Some((lease, _)) = view.lease
+            let view = self.view(&key)?;
+            if let Some((lease, _)) = view.leases.first()
                 && lease.holder.id == holder.id
                 && lease.holder.liveness_lock() == holder.liveness_lock()
                 && !self.works_in(&section, &holder.id)?
             {
-                self.set_free(&lease)?;
-                self.ring_next(&view.queue);
+                self.set_free(lease)?;
+                engine::wake_next(self, &view.queue);
             }
         }
         Ok(())

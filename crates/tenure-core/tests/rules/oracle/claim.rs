@@ -17,12 +17,11 @@ impl Oracle {
                 reason,
                 ended,
                 claim_ticket,
-            } => self.granted(world, asked, lease, *reason, ended.as_ref(), *claim_ticket),
+            } => self.granted(world, asked, lease, *reason, ended, *claim_ticket),
             Answer::Extended {
-                token,
+                lease,
                 claim_ticket,
-                ..
-            } => self.extended(world, asked, token.0, *claim_ticket),
+            } => self.extended(world, asked, lease.token.0, *claim_ticket),
             Answer::Refused { claim_ticket } => {
                 self.sight("a try is refused", true);
                 ensure(
@@ -50,8 +49,8 @@ impl Oracle {
                     || format!("called a wait for itself: {held:?}"),
                 )
             }
-            Answer::Nonsense => ensure(false, Guarantee::OneHolder, || {
-                "extended a lease that is not there".into()
+            Answer::Deadlock => ensure(false, Guarantee::Progress, || {
+                "a cycle where no holder waits".into()
             }),
         }
     }
@@ -113,7 +112,7 @@ impl Oracle {
         asked: &Asked,
         lease: &Lease,
         reason: Reason,
-        ended: Option<&(Lease, Evidence)>,
+        ended: &[(Lease, Evidence)],
         claim_ticket: ClaimTicket,
     ) -> Judgement {
         let held = self.accounts[asked.key].held().cloned();
@@ -128,14 +127,14 @@ impl Oracle {
             })?;
         }
         let told = match (&held, ended) {
-            (None, None) => reason == Reason::AcquiredNew,
-            (Some(held), Some((lease, evidence))) => {
+            (None, []) => reason == Reason::AcquiredNew,
+            (Some(held), [(lease, evidence)]) => {
                 lease.token.0 == held.token
                     && lease.holder.id.as_str() == held.name
                     && held.is_true(world, evidence)
                     && reason == reason_after(evidence)
             }
-            (None, Some(_)) | (Some(_), None) => false,
+            _ => false,
         };
         ensure(told, Guarantee::FourEnds, || {
             format!("{held:?} ended with {ended:?} and {reason:?}")

@@ -1,0 +1,149 @@
+//! Every verb of a store, written once over one atomic step of it.
+//!
+//! A store implements [`Look`] (what it holds) and [`Step`] (what may be changed), and says how a step
+//! begins, commits and is retried; the verbs here do the rest. They contain every policy that is not
+//! a pure rule of [`crate::decide`]: which ticket is written, who is woken, what a refusal says, when
+//! a wait would close a cycle, when a kept ticket is dropped.
+//!
+//! | module | verbs |
+//! |---|---|
+//! | `acquire` | [`acquire()`], and its parts for claims on several keys: [`grant`], [`refuse`] |
+//! | `lease` | [`renew()`], [`release()`], [`force()`], [`reap()`] |
+//! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
+//! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
+//! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
+//!
+//! # How a store runs a verb
+//!
+//! 1. Begin: take the lock or open the transaction, read the clock.
+//! 2. Run the verb. It reads through [`Look`] and writes through [`Step`]. A store that can't write in
+//!    place collects the writes.
+//! 3. Commit. If another program changed what was read, drop the writes, look again and go to 2.
+//! 4. After the commit, deliver the wake-ups.
+//!
+//! # Invariants
+//!
+//! 1. A verb reads a key before it writes it, in the same step.
+//! 2. `end_lease` comes before the `put_lease` that takes the lease over, and `mint` directly before
+//!    that `put_lease`: a store may derive the token from what the step has written so far.
+//! 3. A verb whose answer is a refusal writes at most tickets.
+//!
+//! The engine does not block, has no clock and starts no thread.
+
+mod acquire;
+mod deadlock;
+mod lease;
+mod look;
+mod tickets;
+
+pub use acquire::{acquire, grant, refuse};
+pub use deadlock::cycle_of;
+pub use lease::{ReapedKey, force, reap, release, renew};
+pub use look::{busy, fence, inspect, is_alive, queue, view};
+pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
+
+use std::time::Duration;
+
+use crate::decide::Rules;
+use crate::holder::{Holder, HolderId};
+use crate::key::Key;
+use crate::lease::{Lease, Token};
+use crate::queue::{Ticket, Waiter};
+use crate::store::Reason;
+use crate::time::{Deadline, Moment};
+use crate::verdict::{Evidence, Liveness};
+
+/// What a step can see of its store.
+pub trait Look {
+    /// Why a step fails.
+    type Error;
+
+    /// The time, in the store's clock domain. The same for the whole step.
+    fn now(&self) -> &Moment;
+
+    /// Every lease that conflicts with a claim on this key, and what is known of its holder.
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Self::Error>;
+
+    /// Every ticket for this key, in any order, with [`Waiter::presence`] as stored.
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Self::Error>;
+
+    /// What is known of the process or session of a waiter.
+    fn probe(&mut self, waiter: &Holder) -> Liveness;
+
+    /// The rules to decide by.
+    fn rules(&self) -> &Rules {
+        &Rules::STANDARD
+    }
+}
+
+/// How a lease is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It begins.
+    Granted(Reason),
+    /// The same holder claimed the key again: the lease goes on.
+    Extended,
+    /// Its holder renewed it.
+    Renewed,
+}
+
+/// How a lease ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// Its holder gave it back.
+    Released,
+    /// Otherwise, with the evidence (G3).
+    Proven(Evidence),
+}
+
+/// What becomes of a key whose lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It is free.
+    Free,
+    /// The same step grants it again: it must never look free in between (G5).
+    Granted,
+}
+
+/// One atomic step of a store: what the engine may change.
+pub trait Step: Look {
+    /// A new token for this key, larger than every token ever given for it (G2).
+    fn mint(&mut self, key: &Key) -> Result<Token, Self::Error>;
+
+    /// When a lease that is granted or renewed now expires; `None` if it does not.
+    fn expiry(&self, ttl: Duration) -> Option<Deadline> {
+        Some(self.now().deadline(ttl))
+    }
+
+    /// Writes a lease, in the place of the one with the same key and token if there is one, and
+    /// records the event.
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
+
+    /// Removes a lease and records how it ended.
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;
+
+    /// Writes a new ticket; [`Waiter::ticket`] is not looked at. The number it got, larger than that
+    /// of every earlier ticket for this key.
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Self::Error>;
+
+    /// Writes a ticket that is there.
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error>;
+
+    /// Removes a ticket, which need not be there.
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error>;
+
+    /// The keys for which this holder waits by name, or for which a command waits that runs under
+    /// this grant.
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Self::Error>;
+
+    /// Wakes a process once the step is committed, if it can be woken.
+    fn wake(&mut self, holder: &Holder);
+
+    /// How long the ticket of a waiter that was interrupted is kept.
+    fn grace(&self) -> Duration;
+
+    /// How often a waiting process renews its ticket, at most.
+    fn ticket_heartbeat(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}

@@ -1,0 +1,111 @@
+//! Claiming a key: decide, then grant or refuse.
+
+use crate::claim::{Claim, Patience};
+use crate::cycle::{Cycle, Wait};
+use crate::decide::{ClaimTicket, Decision, View};
+use crate::lease::Lease;
+use crate::store::{Acquired, Granted, QueuePosition, Reason};
+
+use super::deadlock::cycle_of;
+use super::look::{busy, standing, view};
+use super::tickets::{drop_ticket, take_ticket, wake_next};
+use super::{Ended, Put, Step, Then};
+
+/// Claims a key.
+pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Acquired, S::Error> {
+    let view = view(step, &claim.key, Some(&claim.holder.id))?;
+    let decision = (step.rules().acquire)(step.now(), &view, claim);
+    match grant(step, claim, &decision)? {
+        Some(granted) => Ok(Acquired::Granted(granted)),
+        None => refuse(step, claim, &view, &decision),
+    }
+}
+
+/// Carries out a decision that grants the key; `None` if it does not.
+pub fn grant<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+    decision: &Decision,
+) -> Result<Option<Granted>, S::Error> {
+    let (lease, put, reason) = match decision {
+        Decision::Grant {
+            reason,
+            ended,
+            ticket,
+        } => {
+            for (lease, proof) in ended {
+                step.end_lease(lease, &Ended::Proven(proof.clone()), Then::Granted)?;
+                step.wake(&lease.holder);
+            }
+            drop_ticket(step, &claim.key, *ticket)?;
+            let token = step.mint(&claim.key)?;
+            let now = step.now();
+            let lease = Lease {
+                key: claim.key.clone(),
+                holder: claim.holder.clone(),
+                token,
+                acquired_at: now.wall,
+                expires: step.expiry(claim.ttl),
+                heartbeat_at: now.wall,
+                ttl: claim.ttl,
+            };
+            (lease, Put::Granted(*reason), *reason)
+        }
+        Decision::Extend { lease, ticket } => {
+            drop_ticket(step, &claim.key, *ticket)?;
+            let extended = Lease {
+                holder: claim.holder.clone(),
+                expires: step.expiry(claim.ttl),
+                heartbeat_at: step.now().wall,
+                ttl: claim.ttl,
+                ..(**lease).clone()
+            };
+            (extended, Put::Extended, Reason::AlreadyOwned)
+        }
+        Decision::Wait { .. } | Decision::WaitForSelf { .. } => return Ok(None),
+    };
+    step.put_lease(&lease, put)?;
+    Ok(Some(Granted { lease, reason }))
+}
+
+/// Carries out a decision that does not grant the key: takes a ticket, or says why not.
+pub fn refuse<S: Step, T>(
+    step: &mut S,
+    claim: &Claim,
+    view: &View,
+    decision: &Decision,
+) -> Result<Acquired<T>, S::Error> {
+    let queues = claim.patience == Patience::Queue;
+    let (ticket, ahead) = match decision {
+        Decision::WaitForSelf { lease } if queues => {
+            let wait = Wait::on(&claim.holder.id, lease);
+            return Ok(Acquired::Deadlock(Cycle(vec![wait])));
+        }
+        Decision::Wait { ticket, ahead } => (*ticket, *ahead),
+        Decision::WaitForSelf { .. } | Decision::Grant { .. } | Decision::Extend { .. } => {
+            let busy = busy(step, &claim.key, view, None, None);
+            return Ok(Acquired::Busy(Box::new(busy)));
+        }
+    };
+    if standing(step, view).is_empty() {
+        // Another waiter is first, and may have missed its wake-up.
+        wake_next(step, &view.queue);
+    }
+    if !queues {
+        let busy = busy(step, &claim.key, view, None, None);
+        return Ok(Acquired::Busy(Box::new(busy)));
+    }
+    if !matches!(ticket, ClaimTicket::Own(_))
+        && let Some(cycle) = cycle_of(step, claim, view)?
+    {
+        return Ok(Acquired::Deadlock(cycle));
+    }
+    let (taken, rank) = take_ticket(step, claim, view, ticket)?;
+    let position = QueuePosition {
+        ticket: taken,
+        ahead,
+        resumed: matches!(ticket, ClaimTicket::Resumed(_)),
+    };
+    let busy = busy(step, &claim.key, view, Some(position), Some(rank));
+    Ok(Acquired::Busy(Box::new(busy)))
+}

@@ -1,0 +1,105 @@
+//! What happens to a lease after it was granted: renew, release, force, reap.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::decide::View;
+use crate::holder::{HolderId, LivenessId};
+use crate::key::Key;
+use crate::lease::{Grant, Lease};
+use crate::store::{Forced, Reaped, Released, Renewed};
+use crate::verdict::Evidence;
+
+use super::look::view;
+use super::tickets::{drop_forgotten, wake_next};
+use super::{Ended, Put, Step, Then};
+
+/// Moves the end of a lease to `ttl` from now.
+pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Renewed, S::Error> {
+    let view = view(step, &grant.key, None)?;
+    let Some(lease) = (step.rules().renew)(&view, grant) else {
+        return Ok(Renewed::Lost(on_record(view)));
+    };
+    let renewed = Lease {
+        expires: step.expiry(ttl),
+        heartbeat_at: step.now().wall,
+        ttl,
+        ..lease.clone()
+    };
+    step.put_lease(&renewed, Put::Renewed)?;
+    Ok(Renewed::Extended(renewed))
+}
+
+/// Gives a key back.
+pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
+    let view = view(step, &grant.key, None)?;
+    let Some(lease) = (step.rules().release)(&view, grant).cloned() else {
+        return Ok(Released::AlreadyGone(on_record(view)));
+    };
+    step.end_lease(&lease, &Ended::Released, Then::Free)?;
+    wake_next(step, &view.queue);
+    Ok(Released::Freed(lease))
+}
+
+fn on_record(view: View) -> Vec<Lease> {
+    view.leases.into_iter().map(|(lease, _)| lease).collect()
+}
+
+/// Takes a key away from its holders.
+pub fn force<S: Step>(
+    step: &mut S,
+    key: &Key,
+    by: &HolderId,
+    reason: Option<&str>,
+) -> Result<Forced, S::Error> {
+    let view = view(step, key, None)?;
+    if view.leases.is_empty() {
+        return Ok(Forced::NotHeld);
+    }
+    let how = Ended::Proven(Evidence::Forced {
+        by: by.clone(),
+        reason: reason.map(str::to_owned),
+    });
+    let mut freed = Vec::new();
+    for (lease, _) in view.leases {
+        step.end_lease(&lease, &how, Then::Free)?;
+        step.wake(&lease.holder);
+        freed.push(lease);
+    }
+    wake_next(step, &view.queue);
+    Ok(Forced::Freed(freed))
+}
+
+/// What was reaped of one key.
+#[derive(Debug, Default)]
+pub struct ReapedKey {
+    /// The leases that had ended.
+    pub reaped: Vec<Reaped>,
+    /// The liveness locks of the holders and waiters that are left.
+    pub needed: HashSet<LivenessId>,
+}
+
+/// Ends the leases of a key that have expired or whose holders are dead, and drops tickets that were
+/// kept long enough.
+pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
+    let view = view(step, key, None)?;
+    let ended = step.rules().ended;
+    let mut outcome = ReapedKey::default();
+    for (lease, liveness) in view.leases {
+        match ended(step.now(), &lease, &liveness) {
+            Some(evidence) => {
+                step.end_lease(&lease, &Ended::Proven(evidence.clone()), Then::Free)?;
+                step.wake(&lease.holder);
+                outcome.reaped.push(Reaped { lease, evidence });
+            }
+            None => outcome.needed.extend(lease.holder.liveness_lock().cloned()),
+        }
+    }
+    if !outcome.reaped.is_empty() {
+        wake_next(step, &view.queue);
+    }
+    drop_forgotten(step, key, &view.queue)?;
+    let waiting = view.queue.iter().filter_map(|waiter| waiter.holder.liveness_lock());
+    outcome.needed.extend(waiting.cloned());
+    Ok(outcome)
+}

@@ -1,0 +1,147 @@
+//! Looking: the queue with its presence, the view of a claim, snapshots, and what a refusal says.
+
+use crate::cycle::Holding;
+use crate::decide::View;
+use crate::holder::{Holder, HolderId};
+use crate::key::Key;
+use crate::lease::{Lease, Token};
+use crate::queue::{Presence, Rank, Waiter};
+use crate::store::{Busy, Fenced, QueuePosition, Revision, Snapshot};
+use crate::verdict::{Liveness, Verdict};
+
+use super::Look;
+
+/// Whether a waiter's process may be running.
+pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
+    !matches!(
+        look.probe(waiter),
+        Liveness::Gone(_) | Liveness::Orphaned
+    )
+}
+
+/// The queue of a key, in order, with who is present. Only as many waiters are probed as it takes to
+/// know whose turn it is, and those of the asker's own name; of the others it is enough that they
+/// were heard lately.
+pub fn queue<L: Look>(
+    look: &mut L,
+    key: &Key,
+    asker: Option<&HolderId>,
+) -> Result<Vec<Waiter>, L::Error> {
+    let mut queue = look.tickets(key)?;
+    settle(look, &mut queue, asker);
+    Ok(queue)
+}
+
+fn settle<L: Look>(look: &mut L, queue: &mut [Waiter], asker: Option<&HolderId>) {
+    queue.sort_by_key(Waiter::rank);
+    let mut turn_known = false;
+    for waiter in queue {
+        let probed = !turn_known || asker == Some(&waiter.holder.id);
+        let here = waiter.presence == Presence::Here
+            && waiter.heard_lately(look.now())
+            && (!probed || is_alive(look, &waiter.holder));
+        waiter.presence = if here { Presence::Here } else { Presence::Away };
+        turn_known |= here;
+    }
+}
+
+/// What a claim meets: every lease that conflicts with it, and the queue.
+pub fn view<L: Look>(
+    look: &mut L,
+    key: &Key,
+    asker: Option<&HolderId>,
+) -> Result<View, L::Error> {
+    Ok(View {
+        leases: look.leases(key)?,
+        queue: queue(look, key, asker)?,
+    })
+}
+
+/// The verdicts on some leases.
+pub(super) fn judged<L: Look>(
+    look: &L,
+    leases: impl IntoIterator<Item = (Lease, Liveness)>,
+) -> Vec<(Lease, Verdict)> {
+    let judge = |(lease, liveness): (Lease, Liveness)| {
+        let verdict = Verdict::on(look.now(), &lease, &liveness);
+        (lease, verdict)
+    };
+    leases.into_iter().map(judge).collect()
+}
+
+/// What of a view has not ended.
+pub(super) fn standing<L: Look>(look: &L, view: &View) -> Vec<Holding> {
+    let ended = look.rules().ended;
+    view.leases
+        .iter()
+        .filter(|(lease, liveness)| ended(look.now(), lease, liveness).is_none())
+        .map(|(lease, _)| Holding::from(lease))
+        .collect()
+}
+
+/// Whether the grant with this token may still write.
+pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L::Error> {
+    let view = View {
+        leases: look.leases(key)?,
+        queue: Vec::new(),
+    };
+    Ok(match (look.rules().fence)(look.now(), &view, token) {
+        Some(lease) => Fenced::Current(lease.clone()),
+        None => Fenced::Stale(judged(look, view.leases)),
+    })
+}
+
+/// Everything that is known of a key. The store fills in the revision.
+pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
+    let leases = look.leases(key)?;
+    Ok(Snapshot {
+        key: key.clone(),
+        leases: judged(look, leases),
+        queue: queue(look, key, None)?,
+        revision: Revision::default(),
+    })
+}
+
+/// What a claim that was not granted is told. The store fills in the revision.
+pub fn busy<L: Look>(
+    look: &mut L,
+    key: &Key,
+    view: &View,
+    position: Option<QueuePosition>,
+    rank: Option<Rank>,
+) -> Busy {
+    let own = position.map(|position| position.ticket);
+    let present: Vec<&Waiter> = view
+        .queue
+        .iter()
+        .filter(|waiter| waiter.presence == Presence::Here && Some(waiter.ticket) != own)
+        .collect();
+    // A waiter that is dead would wake the caller again and again.
+    let behind = present
+        .iter()
+        .rev()
+        .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
+        .find(|waiter| is_alive(look, &waiter.holder))
+        .map(|waiter| waiter.holder.clone());
+    let holders = view.leases.iter().map(|(lease, _)| lease.holder.clone());
+    Busy {
+        key: key.clone(),
+        watch: match &behind {
+            Some(waiter) => vec![waiter.clone()],
+            None => holders.collect(),
+        },
+        look_again: view
+            .leases
+            .iter()
+            .filter_map(|(lease, _)| lease.expires.clone())
+            .filter_map(|end| end.remaining(look.now()).map(|left| (left, end)))
+            .min_by_key(|(left, _)| *left)
+            .map(|(_, end)| end),
+        leases: judged(look, view.leases.iter().cloned()),
+        behind,
+        position,
+        waiting: present.len(),
+        shortage: None,
+        revision: Revision::default(),
+    }
+}

@@ -1,0 +1,154 @@
+//! Tickets: taking one, keeping it, giving it up, and waking the waiter that can go on.
+
+use crate::claim::Claim;
+use crate::decide::{self, ClaimTicket, View};
+use crate::holder::Holder;
+use crate::key::Key;
+use crate::queue::{Presence, Rank, Ticket, Waiter};
+
+use super::look::{is_alive, queue};
+use super::Step;
+
+/// Wakes the first of these waiters that can hear it.
+pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
+    let next = queue
+        .iter()
+        .find(|waiter| waiter.presence == Presence::Here && is_alive(step, &waiter.holder));
+    if let Some(next) = next {
+        step.wake(&next.holder);
+    }
+}
+
+/// Removes the ticket of a claim, if it has one.
+pub fn drop_ticket<S: Step>(
+    step: &mut S,
+    key: &Key,
+    ticket: ClaimTicket,
+) -> Result<(), S::Error> {
+    match ticket.ticket() {
+        Some(ticket) => step.remove_ticket(key, ticket),
+        None => Ok(()),
+    }
+}
+
+/// Gives up a ticket.
+pub fn leave<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
+    withdraw(step, key, ticket, |step, waiter| {
+        step.remove_ticket(key, waiter.ticket)
+    })
+}
+
+/// Passes the turn of a ticket on, and keeps the ticket for a grace time.
+pub fn park<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
+    withdraw(step, key, ticket, |step, waiter| {
+        let parked = Waiter {
+            seen: step.now().ticks,
+            presence: Presence::Away,
+            ..waiter.clone()
+        };
+        step.update_ticket(key, &parked)
+    })
+}
+
+/// Does `act` to a ticket, and wakes the waiter behind it: it has to look again whom to watch, or
+/// may be the first now.
+fn withdraw<S: Step>(
+    step: &mut S,
+    key: &Key,
+    ticket: Ticket,
+    act: impl FnOnce(&mut S, &Waiter) -> Result<(), S::Error>,
+) -> Result<(), S::Error> {
+    let queue = queue(step, key, None)?;
+    let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) else {
+        return Ok(());
+    };
+    if let Some(waiter) = queue.get(index) {
+        act(step, waiter)?;
+    }
+    wake_next(step, queue.get(index + 1..).unwrap_or_default());
+    Ok(())
+}
+
+/// Writes or renews the ticket of a claim that has to wait.
+pub fn take_ticket<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+    view: &View,
+    ticket: ClaimTicket,
+) -> Result<(Ticket, Rank), S::Error> {
+    let rank = decide::rank(step.now(), view, claim, ticket);
+    let there = ticket
+        .ticket()
+        .and_then(|ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket));
+    let waiting = Holder {
+        binding: claim.asker.clone(),
+        ..claim.holder.clone()
+    };
+    let seen = step.now().ticks;
+    let taken = match (ticket, there) {
+        (ClaimTicket::Own(ticket), Some(own)) => {
+            let due = own.presence == Presence::Away || seen.saturating_sub(own.seen) >= step.ticket_heartbeat();
+            if due {
+                let renewed = Waiter {
+                    seen,
+                    presence: Presence::Here,
+                    ..own.clone()
+                };
+                step.update_ticket(&claim.key, &renewed)?;
+            }
+            ticket
+        }
+        (ClaimTicket::Resumed(ticket), Some(left_behind)) => {
+            let resumed = Waiter {
+                holder: waiting,
+                priority: claim.priority,
+                seen,
+                presence: Presence::Here,
+                within: claim.within.clone(),
+                ..left_behind.clone()
+            };
+            step.update_ticket(&claim.key, &resumed)?;
+            ticket
+        }
+        _ => {
+            drop_forgotten(step, &claim.key, &view.queue)?;
+            let new = Waiter {
+                ticket: Ticket(0),
+                holder: waiting,
+                named: claim.named,
+                priority: claim.priority,
+                arrived: (step.rules().arrival)(step.now(), &view.queue),
+                seen,
+                epoch: step.now().epoch.clone(),
+                presence: Presence::Here,
+                within: claim.within.clone(),
+            };
+            step.add_ticket(&claim.key, &new)?
+        }
+    };
+    // The waiter behind a ticket that was not present until now has to look again whom to watch.
+    if there.is_none_or(|waiter| waiter.presence == Presence::Away) {
+        let first_behind = view.queue.partition_point(|waiter| waiter.rank() <= rank);
+        wake_next(step, view.queue.get(first_behind..).unwrap_or_default());
+    }
+    Ok((taken, rank))
+}
+
+/// Drops tickets that were kept long enough, and those that nobody can come back to: of dead waiters
+/// without a chosen name.
+pub(super) fn drop_forgotten<S: Step>(
+    step: &mut S,
+    key: &Key,
+    queue: &[Waiter],
+) -> Result<(), S::Error> {
+    let grace = step.grace();
+    for waiter in queue {
+        let never_again = waiter.presence == Presence::Away
+            && !waiter.named
+            && !is_alive(step, &waiter.holder);
+        if never_again || waiter.forgotten(step.now(), grace) {
+            step.remove_ticket(key, waiter.ticket)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! A process's presence at a store of this machine: [`LocalPresence`].
+//!
+//! Every local store has one: the liveness lock that proves its holders and waiters, the doorbell that
+//! wakes them, and the processes whose end they watch. The lock is taken when a lease or a ticket
+//! first needs it, so a command that only looks makes no file.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tenure_core::{Binding, Holder, Liveness, LivenessId, Store};
+
+use crate::bell::{self, Bell};
+use crate::liveness_lock::{LivenessFolder, LivenessLock};
+use crate::watch::Watches;
+use crate::{identity, liveness};
+
+/// A store of this machine.
+pub trait LocalStore: Store {
+    /// What a command must inherit so that a lease lasts until the command has exited too; `None`
+    /// before the first lease or ticket.
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A process's liveness lock, doorbell and watches at one store.
+#[derive(Debug)]
+pub struct LocalPresence {
+    folder: LivenessFolder,
+    lock: OnceLock<LivenessLock>,
+    /// Only one thread takes the lock.
+    taking: Mutex<()>,
+    watches: Watches,
+    bell: Bell,
+}
+
+impl LocalPresence {
+    /// The presence at a store that keeps its liveness locks in this folder. Nothing is written yet.
+    pub fn new(folder: LivenessFolder) -> Self {
+        Self {
+            folder,
+            lock: OnceLock::new(),
+            taking: Mutex::new(()),
+            watches: Watches::default(),
+            bell: Bell::default(),
+        }
+    }
+
+    /// The folder of the liveness locks.
+    pub fn folder(&self) -> &LivenessFolder {
+        &self.folder
+    }
+
+    /// The liveness lock of this process, taken now if need be.
+    pub fn lock(&self) -> io::Result<&LivenessLock> {
+        if let Some(lock) = self.lock.get() {
+            return Ok(lock);
+        }
+        let _one_at_a_time = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = self.lock.get() {
+            return Ok(lock);
+        }
+        let lock = LivenessLock::begin(&self.folder)?;
+        Ok(self.lock.get_or_init(|| lock))
+    }
+
+    /// What ties a lease or a ticket to this process.
+    pub fn binding(&self) -> io::Result<Binding> {
+        Ok(Binding::LivenessLock {
+            lock: self.lock()?.id().clone(),
+            process: identity::this_process(),
+        })
+    }
+
+    /// What a command must inherit; see [`LocalStore::inherited_fd`].
+    pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.lock.get().map(LivenessLock::as_fd)
+    }
+
+    /// Whether this process is the holder.
+    pub fn is_us(&self, holder: &Holder) -> bool {
+        let us = self.lock.get().map(LivenessLock::id);
+        us.is_some() && holder.liveness_lock() == us
+    }
+
+    /// What is known of the process of a holder or waiter. This process itself needs no probing.
+    pub fn probe(&self, holder: &Holder) -> Liveness {
+        if self.is_us(holder) {
+            Liveness::Running
+        } else {
+            liveness::probe(&self.folder, &holder.binding)
+        }
+    }
+
+    /// Wakes these processes.
+    pub fn ring(&self, locks: impl IntoIterator<Item = LivenessId>) {
+        for lock in locks {
+            bell::ring(&self.folder, &lock);
+        }
+    }
+
+    /// A function that wakes this process, from any thread.
+    pub fn ringer(&self) -> io::Result<impl Fn() + Clone + Send + Sync + 'static> {
+        let (folder, lock) = (self.folder.clone(), self.lock()?.id().clone());
+        Ok(move || bell::ring(&folder, &lock))
+    }
+
+    /// Changes with every wake-up that was heard.
+    pub fn generation(&self) -> u32 {
+        self.bell.generation()
+    }
+
+    /// Wakes this process when one of these holders ends.
+    pub fn watch<'a>(&self, holders: impl IntoIterator<Item = &'a Holder>) -> io::Result<()> {
+        for holder in holders {
+            self.watches
+                .add(&self.folder, &holder.binding, self.ringer()?);
+        }
+        Ok(())
+    }
+
+    /// Waits for a wake-up after `generation`; `false` if none came in time.
+    pub fn wait(&self, generation: u32, timeout: Duration) -> io::Result<bool> {
+        self.bell.wait(self.lock()?.as_fd(), generation, timeout)
+    }
+
+    /// Makes every wait of this object return.
+    pub fn wake(&self) {
+        self.bell.stir();
+        if let Some(lock) = self.lock.get() {
+            lock.ring();
+        }
+    }
+
+    /// Removes the liveness locks of processes that have exited, except those that `needed` names.
+    /// A lock that is not needed now never will be: its name is told only while it is held.
+    pub fn sweep(&self, needed: impl Fn(&LivenessId) -> bool) {
+        // Best effort: the next sweep comes.
+        let _ = self.folder.sweep(|lock| needed(lock));
+    }
+}
