@@ -77,7 +77,10 @@ mod parked {
 
     use super::Presence;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this signature")]
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde asks for this signature"
+    )]
     pub(super) fn serialize<S: Serializer>(
         presence: &Presence,
         serializer: S,

@@ -9,9 +9,7 @@ use proptest::prelude::*;
 use tenure_core::task::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, key_of, may_change,
 };
-use tenure_core::{
-    Binding, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict,
-};
+use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict};
 
 fn name(number: u8) -> HolderId {
     HolderId::parse(format!("runner {number}")).unwrap()

@@ -120,8 +120,8 @@ impl SqliteStore {
     ) -> Result<bool, StoreError> {
         let hear = |timeout| {
             self.presence.wait(generation, timeout).map_err(|error| {
-                    StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error)
-                })
+                StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error)
+            })
         };
         let Some(mut lookout) = lookout else {
             return hear(timeout);

@@ -13,9 +13,9 @@ use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, Foreign};
 use crate::history::Keep;
 use crate::lock_tables::LockTables;
+use crate::patience::{self, Patience};
 use crate::schema;
 use crate::view::Reader;
-use crate::patience::{self, Patience};
 use crate::write::{Failure, Room, Write};
 
 /// How a store is set up.
@@ -204,10 +204,9 @@ impl SqliteStore {
     ) -> Result<(T, Revision), TaskError> {
         let _patience = Patience::until(by);
         match self.attempt(Room::AsItIs, by, &mut verb) {
-            Err(Failure::NoRoom) => {
-                self.begin_boot(by)
-                    .and_then(|()| self.attempt(Room::Made, by, &mut verb))
-            }
+            Err(Failure::NoRoom) => self
+                .begin_boot(by)
+                .and_then(|()| self.attempt(Room::Made, by, &mut verb)),
             other => other,
         }
         .map_err(|failure| self.explain(failure))

@@ -69,7 +69,9 @@ impl Store for SqliteStore {
 
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {
         self.admit(key)?;
-        Ok(self.read(by, |mut reader| engine::fence(&mut reader, key, token))?.0)
+        Ok(self
+            .read(by, |mut reader| engine::fence(&mut reader, key, token))?
+            .0)
     }
 
     fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError> {

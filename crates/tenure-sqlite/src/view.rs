@@ -62,7 +62,10 @@ impl Reader<'_> {
             .optional()?;
         let Some((table, id)) = Table::of(key) else {
             return Ok(KeyLeases {
-                leases: ours.map(|lease| self.judge(lease, None)).into_iter().collect(),
+                leases: ours
+                    .map(|lease| self.judge(lease, None))
+                    .into_iter()
+                    .collect(),
                 overruled: None,
             });
         };

@@ -163,8 +163,7 @@ impl Step for Write<'_> {
                 history::released(db, wall, lease, self.keep)?;
             }
             Ended::Proven(evidence) => {
-                if let (Evidence::Forced { .. }, KeyKind::Task(id)) = (evidence, lease.key.kind())
-                {
+                if let (Evidence::Forced { .. }, KeyKind::Task(id)) = (evidence, lease.key.kind()) {
                     tasks::superseded(self.reader.db, id, &lease.holder.id)?;
                 }
                 self.record_end(lease, evidence)?;

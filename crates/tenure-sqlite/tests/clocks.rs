@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tenure_core::{Acquired, Fenced, Key, Reason, Store, Token, Verdict};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::{Ask, FakeClock};
+use tenure_testkit::soon;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -69,7 +70,7 @@ fn token(store: &SqliteStore) -> Token {
 /// did not really end with it.
 fn token_of(name: &str, store: &SqliteStore) -> Token {
     let lease = Ask::new(&key(name), "holder").granted(store);
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     lease.token
 }
 
@@ -97,9 +98,9 @@ fn a_jump_of_the_wall_clock_ends_no_lease() {
             let stands = || {
                 let asked = Ask::new(&key, "other").once(&other);
                 assert!(matches!(asked, Acquired::Busy(_)), "{key}: {asked:?}");
-                let fenced = other.fence(&key, lease.token).unwrap();
+                let fenced = other.fence(&key, lease.token, soon()).unwrap();
                 assert!(matches!(fenced, Fenced::Current(_)), "{key}: {fenced:?}");
-                assert_eq!(other.reap(tenure_core::Reap::Free).unwrap().len(), 0);
+                assert_eq!(other.reap(tenure_core::Reap::Free, soon()).unwrap().len(), 0);
             };
             machine.clock.jump_forward(DAY);
             stands();
@@ -109,7 +110,7 @@ fn a_jump_of_the_wall_clock_ends_no_lease() {
             machine.clock.pass(MINUTE);
             let (next, reason) = Ask::new(&key, "other").granted_for(&other);
             assert_eq!(reason, Reason::ClaimedExpired);
-            let _ = other.release(&next.grant()).unwrap();
+            let _ = other.release(&next.grant(), soon()).unwrap();
         }
     }
 }
@@ -143,7 +144,7 @@ fn a_ticket_of_an_earlier_boot_holds_nobody_up() {
     let queued = Ask::new(&key, "waiting").waiting().once(&waiting);
     assert!(matches!(queued, Acquired::Busy(_)));
     machine.clock.reboot("second boot");
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     let (_, reason) = Ask::new(&key, "newcomer").granted_for(&machine.open());
     assert_eq!(reason, Reason::AcquiredNew);
 }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tenure_core::{ErrorKind, HistoryQuery, Key, Released, Renewed, Store};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::Ask;
+use tenure_testkit::soon;
 
 fn new() -> (TempDir, PathBuf, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
@@ -39,7 +40,7 @@ fn a_program_that_writes_for_a_second_only_delays_us() {
     let lease = Ask::new(&key, "holder").granted(&store);
     writer.join().unwrap();
     let (_stop, writer) = self::writer(&path, Duration::from_secs(1));
-    let renewed = store.renew(&lease.grant(), lease.ttl).unwrap();
+    let renewed = store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     writer.join().unwrap();
 }
@@ -53,7 +54,7 @@ fn a_program_that_reads_for_long_delays_nobody() {
     let key = Key::parse("build").unwrap();
     for _ in 0..500 {
         let lease = Ask::new(&key, "holder").granted(&store);
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
     }
     db.execute_batch("COMMIT").unwrap();
 }
@@ -63,7 +64,7 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
     let (_dir, path, store) = new();
     let (build, docs) = (Key::parse("build").unwrap(), Key::parse("docs").unwrap());
     let lease = Ask::new(&build, "holder").granted(&store);
-    let before = store.history(&HistoryQuery::default()).unwrap();
+    let before = store.history(&HistoryQuery::default(), soon()).unwrap();
     let (stop, writer) = writer(&path, Duration::from_secs(60));
     // All at once: each of them has the same patience.
     std::thread::scope(|scope| {
@@ -72,7 +73,7 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
             move || {
                 let store = SqliteStore::open(&path, Options::default()).unwrap();
                 store
-                    .acquire(&Ask::new(&key, "other").waiting().claim(&store))
+                    .acquire(&Ask::new(&key, "other").waiting().claim(&store), soon())
                     .unwrap_err()
             }
         };
@@ -80,7 +81,7 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
             scope.spawn(other(build.clone())),
             scope.spawn(other(docs.clone())),
         ];
-        let released = store.release(&lease.grant()).unwrap_err();
+        let released = store.release(&lease.grant(), soon()).unwrap_err();
         assert_eq!(released.kind, ErrorKind::Contended, "{released}");
         for asked in asked {
             let error = asked.join().unwrap();
@@ -88,17 +89,17 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
         }
     });
     // Reading goes on meanwhile.
-    let (found, _) = store.inspect(&build).unwrap().lease.unwrap();
+    let (found, _) = store.inspect(&build, soon()).unwrap().lease.unwrap();
     assert_eq!(found.grant(), lease.grant());
     stop.send(()).unwrap();
     writer.join().unwrap();
-    assert_eq!(store.history(&HistoryQuery::default()).unwrap(), before);
-    let known = store.list().unwrap();
+    assert_eq!(store.history(&HistoryQuery::default(), soon()).unwrap(), before);
+    let known = store.list(soon()).unwrap();
     assert_eq!(known.len(), 1, "{known:?}");
     assert!(
         known.iter().all(|known| known.queue.is_empty()),
         "{known:?}"
     );
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
 }

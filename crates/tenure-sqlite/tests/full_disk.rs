@@ -16,6 +16,7 @@ use rusqlite::Connection;
 use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Lease, Store, StoreError};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::{Ask, Process, history, process};
+use tenure_testkit::soon;
 
 /// Not a test: what runs where there is little space.
 #[test]
@@ -50,23 +51,23 @@ fn worker() {
         };
         assert!(is_full(&error), "round {round}: {error}");
         // It may be busy: what failed may have been a release.
-        match newcomer.acquire(&Ask::new(&key, "newcomer").claim(&newcomer)) {
+        match newcomer.acquire(&Ask::new(&key, "newcomer").claim(&newcomer), soon()) {
             Ok(Acquired::Granted { lease, .. }) => {
-                let _ = newcomer.release(&lease.grant());
+                let _ = newcomer.release(&lease.grant(), soon());
             }
             Ok(_) => {}
             Err(error) => assert!(is_full(&error), "round {round}: {error}"),
         }
         fs::remove_file(place.join("ballast")).unwrap();
         // Whatever the last verb was, all of it or nothing of it happened.
-        let known = store.inspect(&key).unwrap().lease;
+        let known = store.inspect(&key, soon()).unwrap().lease;
         if let Some((lease, _)) = known {
-            let _ = store.release(&lease.grant()).unwrap();
+            let _ = store.release(&lease.grant(), soon()).unwrap();
         }
         let lease = acquire_and_release(&newcomer, &key).unwrap();
         assert!(Some(lease.token) > last);
     }
-    let events = store.history(&HistoryQuery::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
     let flaws = history::flaws(&events);
     assert!(flaws.is_empty(), "{flaws:?}");
     let words: String = Connection::open(&path)
@@ -78,9 +79,9 @@ fn worker() {
 
 fn acquire_and_release(store: &SqliteStore, key: &Key) -> Result<Lease, StoreError> {
     let claim = Ask::new(key, "holder").claim(store);
-    match store.acquire(&claim)? {
+    match store.acquire(&claim, soon())? {
         Acquired::Granted { lease, .. } => {
-            let _ = store.release(&lease.grant())?;
+            let _ = store.release(&lease.grant(), soon())?;
             Ok(lease)
         }
         other => panic!("{other:?}"),

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tenure_core::{Event, EventKind, HistoryQuery, Key, Renewed, Store};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::{Ask, FakeClock, history};
+use tenure_testkit::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -31,13 +32,13 @@ fn key(name: &str) -> Key {
 }
 
 fn events(store: &SqliteStore) -> Vec<Event> {
-    store.history(&HistoryQuery::default()).unwrap()
+    store.history(&HistoryQuery::default(), soon()).unwrap()
 }
 
 /// Two events: a grant and a release.
 fn use_once(store: &SqliteStore, key: &Key) {
     let lease = Ask::new(key, "holder").granted(store);
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
 }
 
 #[test]
@@ -46,17 +47,17 @@ fn renewals_are_counted_in_one_event() {
     let (build, docs) = (key("build"), key("docs"));
     let lease = Ask::new(&build, "holder").granted(&store);
     for _ in 0..10 {
-        let renewed = store.renew(&lease.grant(), HOUR).unwrap();
+        let renewed = store.renew(&lease.grant(), HOUR, soon()).unwrap();
         assert!(matches!(renewed, Renewed::Extended(_)));
         // What happens to other keys meanwhile begins no new count.
         use_once(&store, &docs);
     }
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     let told = store
         .history(&HistoryQuery {
             key: Some(build),
             ..HistoryQuery::default()
-        })
+        }, soon())
         .unwrap();
     let kinds: Vec<_> = told.iter().map(|event| (event.kind, event.times)).collect();
     assert_eq!(
@@ -81,7 +82,7 @@ fn a_history_is_told_by_key_by_time_and_by_number_oldest_first() {
     let all = events(&store);
     assert_eq!(all.len(), 6);
     assert!(all.is_sorted_by_key(|event| event.id));
-    let ask = |query: HistoryQuery| store.history(&query).unwrap();
+    let ask = |query: HistoryQuery| store.history(&query, soon()).unwrap();
     let of_build = ask(HistoryQuery {
         key: Some(key("build")),
         ..HistoryQuery::default()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tenure_core::{Acquired, Key, Store, Waited};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::Ask;
+use tenure_testkit::soon;
 
 #[test]
 fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
@@ -28,7 +29,7 @@ fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
         let wait = scope.spawn(|| waiter.wait(&busy.watch(&key), Duration::from_secs(5)));
         // Until it sleeps: before that, it would notice by itself.
         std::thread::sleep(Duration::from_millis(300));
-        let _ = by_link.release(&lease.grant()).unwrap();
+        let _ = by_link.release(&lease.grant(), soon()).unwrap();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
 }

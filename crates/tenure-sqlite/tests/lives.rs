@@ -12,6 +12,7 @@ use std::time::Duration;
 use tenure_core::{Acquired, Busy, Key, Store, Verdict, Waited};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::{Ask, Process, process};
+use tenure_testkit::soon;
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).unwrap()
@@ -50,11 +51,11 @@ fn a_removed_life_file_neither_proves_a_death_nor_hides_one() {
     let mut holder = Process::start("worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
     remove_lives(&path);
-    let (_, verdict) = store.inspect(&key()).unwrap().lease.unwrap();
+    let (_, verdict) = store.inspect(&key(), soon()).unwrap().lease.unwrap();
     assert_eq!(verdict, Verdict::Alive);
     assert!(queued(&store).lease.is_some());
     holder.kill();
-    let (_, verdict) = store.inspect(&key()).unwrap().lease.unwrap();
+    let (_, verdict) = store.inspect(&key(), soon()).unwrap().lease.unwrap();
     assert!(matches!(verdict, Verdict::Dead(_)), "{verdict:?}");
     Ask::new(&key(), "waiter").granted(&store);
 }

@@ -16,6 +16,7 @@ use tenure_core::{
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::limit::LIMIT;
 use tenure_testkit::{Ask, history, waiting};
+use tenure_testkit::soon;
 
 /// A project with one section and two tasks in it, and another program's connection.
 struct Project {
@@ -70,7 +71,7 @@ impl Project {
     }
 
     fn is_free(&self, key: &Key) -> bool {
-        self.store.inspect(key).unwrap().lease.is_none()
+        self.store.inspect(key, soon()).unwrap().lease.is_none()
     }
 }
 
@@ -142,14 +143,14 @@ fn a_lease_is_exactly_one_row_while_it_lasts() {
         );
         assert_eq!(project.ask::<i32>(&good), 1, "the seed's own comparison");
         std::thread::sleep(Duration::from_millis(5));
-        let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+        let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
         let Renewed::Extended(later) = renewed else {
             panic!("{renewed:?}");
         };
         assert!(later.expires.wall > lease.expires.wall);
         assert_eq!(shown(later.acquired_at), shown(lease.acquired_at));
         assert_eq!(project.rows(table), [wanted(table, &later)]);
-        let _ = project.store.release(&lease.grant()).unwrap();
+        let _ = project.store.release(&lease.grant(), soon()).unwrap();
         assert_eq!(project.rows(table), Vec::<String>::new());
     }
 }
@@ -163,17 +164,17 @@ fn what_does_not_exist_can_not_be_held() {
         for ask in [Ask::new(&key, "runner-1"), Ask::new(&key, "r").waiting()] {
             let error = project
                 .store
-                .acquire(&ask.claim(&project.store))
+                .acquire(&ask.claim(&project.store), soon())
                 .unwrap_err();
             assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
             assert!(error.to_string().contains("nowhere"), "{error}");
         }
         assert!(project.is_free(&key));
     }
-    assert_eq!(project.store.list().unwrap().len(), 1);
-    let events = project.store.history(&HistoryQuery::default()).unwrap();
+    assert_eq!(project.store.list(soon()).unwrap().len(), 1);
+    let events = project.store.history(&HistoryQuery::default(), soon()).unwrap();
     assert_eq!(events.len(), 1, "only the first grant: {events:?}");
-    let _ = project.store.release(&first.grant()).unwrap();
+    let _ = project.store.release(&first.grant(), soon()).unwrap();
     let next = Ask::new(&task(), "runner-1").granted(&project.store);
     assert_eq!(next.token, first.token.next(), "no number was used up");
 }
@@ -200,7 +201,7 @@ fn a_row_of_another_program_is_honoured_until_it_expires() {
             assert_eq!(lease.holder.id.as_str(), "foreign");
             assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
         }
-        assert!(project.store.reap(Reap::Free).unwrap().is_empty());
+        assert!(project.store.reap(Reap::Free, soon()).unwrap().is_empty());
         project.sql(&format!(
             "UPDATE task_locks SET expires_at = {before}; UPDATE section_locks SET expires_at = {before};"
         ));
@@ -234,11 +235,11 @@ fn a_row_that_another_program_deletes_frees_the_key() {
         let lease = Ask::new(&key, "runner-1").granted(&project.store);
         project.sql(delete);
         assert!(project.is_free(&key));
-        let fenced = project.store.fence(&key, lease.token).unwrap();
+        let fenced = project.store.fence(&key, lease.token, soon()).unwrap();
         assert!(matches!(fenced, Fenced::Stale(None)), "{fenced:?}");
-        let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+        let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
         assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");
-        let released = project.store.release(&lease.grant()).unwrap();
+        let released = project.store.release(&lease.grant(), soon()).unwrap();
         assert!(
             matches!(released, Released::AlreadyGone(None)),
             "{released:?}"
@@ -246,7 +247,7 @@ fn a_row_that_another_program_deletes_frees_the_key() {
         let next = Ask::new(&key, "runner-2").granted(&project.other());
         assert!(next.token > lease.token);
     }
-    let events = project.store.history(&HistoryQuery::default()).unwrap();
+    let events = project.store.history(&HistoryQuery::default(), soon()).unwrap();
     assert_eq!(
         history::flaws(&events),
         [],
@@ -276,7 +277,7 @@ fn whoever_notices_that_a_row_was_deleted_wakes_the_next() {
         // Until it sleeps: before that, it would notice by itself.
         std::thread::sleep(Duration::from_millis(300));
         project.sql("DELETE FROM task_locks");
-        let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+        let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
         assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });
@@ -290,18 +291,18 @@ fn a_row_that_another_program_takes_over_is_lost() {
         "UPDATE task_locks SET runner_id = 'foreign', acquired_at = datetime('now'),
          expires_at = datetime('now', '+1 hour'), heartbeat_at = datetime('now') WHERE task_id = 't1'",
     );
-    let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+    let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
     let Renewed::Lost(Some(now)) = renewed else {
         panic!("{renewed:?}");
     };
     assert_eq!(now.holder.id.as_str(), "foreign");
-    let released = project.store.release(&lease.grant()).unwrap();
+    let released = project.store.release(&lease.grant(), soon()).unwrap();
     assert!(
         matches!(released, Released::AlreadyGone(Some(_))),
         "{released:?}"
     );
     assert_eq!(project.rows("task_locks").len(), 1, "it was left alone");
-    let fenced = project.store.fence(&task(), lease.token).unwrap();
+    let fenced = project.store.fence(&task(), lease.token, soon()).unwrap();
     assert!(matches!(fenced, Fenced::Stale(Some(_))), "{fenced:?}");
 }
 
@@ -310,14 +311,14 @@ fn the_same_runner_may_move_its_end_with_its_own_tool() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     project.sql("UPDATE task_locks SET expires_at = '2099-01-01T00:00:00.000Z'");
-    let (found, verdict) = project.store.inspect(&task()).unwrap().lease.unwrap();
+    let (found, verdict) = project.store.inspect(&task(), soon()).unwrap().lease.unwrap();
     assert_eq!(found.grant(), lease.grant(), "it is the same lease");
     assert_eq!(shown(found.expires.wall), "2099-01-01T00:00:00.000Z");
     assert_eq!(verdict, Verdict::Alive);
     project.sql("UPDATE task_locks SET expires_at = datetime('now', '-1 minute')");
     let (_, reason) = Ask::new(&task(), "runner-2").granted_for(&project.other());
     assert_eq!(reason, Reason::ClaimedExpired);
-    let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+    let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Lost(Some(_))), "{renewed:?}");
 }
 
@@ -337,12 +338,12 @@ fn a_row_whose_end_can_not_be_read_is_never_taken_over() {
         assert_eq!(lease.holder.id.as_str(), "foreign");
         assert_eq!(*verdict, Verdict::Malformed, "{end:?}");
         assert!(
-            project.store.reap(Reap::Free).unwrap().is_empty(),
+            project.store.reap(Reap::Free, soon()).unwrap().is_empty(),
             "{end:?}"
         );
         assert_eq!(project.rows("task_locks").len(), 1);
         let admin = HolderId::parse("admin").unwrap();
-        let _ = project.store.force(&task(), &admin, None).unwrap();
+        let _ = project.store.force(&task(), &admin, None, soon()).unwrap();
         assert!(project.is_free(&task()), "{end:?}: force is the way out");
     }
 }
@@ -354,8 +355,8 @@ fn a_row_of_ours_whose_end_is_spoiled_is_never_taken_over() {
     project.sql("UPDATE task_locks SET expires_at = 'soon'");
     let asked = Ask::new(&task(), "runner-2").once(&project.other());
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    assert!(project.store.reap(Reap::Free).unwrap().is_empty());
-    let fenced = project.store.fence(&task(), lease.token.next()).unwrap();
+    assert!(project.store.reap(Reap::Free, soon()).unwrap().is_empty());
+    let fenced = project.store.fence(&task(), lease.token.next(), soon()).unwrap();
     assert!(matches!(fenced, Fenced::Stale(_)), "{fenced:?}");
     assert_eq!(project.rows("task_locks").len(), 1);
 }
@@ -365,10 +366,10 @@ fn a_row_of_ours_whose_end_is_spoiled_is_put_right_by_its_holder() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     project.sql("UPDATE task_locks SET expires_at = 'soon'");
-    let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
+    let renewed = project.store.renew(&lease.grant(), lease.ttl, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     project.sql("UPDATE task_locks SET expires_at = 'soon'");
-    let released = project.store.release(&lease.grant()).unwrap();
+    let released = project.store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(project.is_free(&task()));
 }
@@ -377,12 +378,12 @@ fn a_row_of_ours_whose_end_is_spoiled_is_put_right_by_its_holder() {
 fn a_row_of_another_program_has_no_token_that_anybody_could_use() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
-    let _ = project.store.release(&lease.grant()).unwrap();
+    let _ = project.store.release(&lease.grant(), soon()).unwrap();
     project.sql(
         "INSERT INTO task_locks (task_id, runner_id, expires_at)
          VALUES ('t1', 'foreign', datetime('now', '+1 hour'))",
     );
-    let fenced = project.store.fence(&task(), Token(0)).unwrap();
+    let fenced = project.store.fence(&task(), Token(0), soon()).unwrap();
     assert!(
         matches!(fenced, Fenced::Stale(_)),
         "0 is older than the newest grant: {fenced:?}"
@@ -392,7 +393,7 @@ fn a_row_of_another_program_has_no_token_that_anybody_could_use() {
         holder: HolderId::parse("foreign").unwrap(),
         token: Token(0),
     };
-    let released = project.store.release(&guessed).unwrap();
+    let released = project.store.release(&guessed, soon()).unwrap();
     assert!(
         matches!(released, Released::AlreadyGone(Some(_))),
         "that was never granted: {released:?}"
@@ -411,6 +412,6 @@ fn a_row_of_another_program_in_our_name_gets_a_token_when_we_ask_for_it() {
     let (lease, reason) = ask.granted_for(&project.store);
     assert_eq!(reason, Reason::AlreadyOwned);
     assert_ne!(lease.token, Token::NONE);
-    let released = project.store.release(&lease.grant()).unwrap();
+    let released = project.store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
 }

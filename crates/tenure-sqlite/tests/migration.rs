@@ -13,6 +13,7 @@ use rusqlite::Connection;
 use tenure_core::{Key, Store};
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
 use tenure_testkit::{Ask, Chance, Process, limit, process};
+use tenure_testkit::soon;
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).unwrap()
@@ -22,7 +23,7 @@ fn works(path: &Path) {
     let store = open(path);
     let key = Key::parse("build").unwrap();
     let lease = Ask::new(&key, "holder").granted(&store);
-    assert!(store.release(&lease.grant()).is_ok());
+    assert!(store.release(&lease.grant(), soon()).is_ok());
     let db = Connection::open(path).unwrap();
     let number = |pragma: &str| -> i32 { db.query_row(pragma, [], |row| row.get(0)).unwrap() };
     assert_eq!(number("PRAGMA user_version"), SCHEMA_VERSION);
@@ -57,7 +58,7 @@ fn a_database_that_is_there_is_used_and_not_made_anew() {
     let key = Key::parse("build").unwrap();
     let store = open(&path);
     let first = Ask::new(&key, "holder").granted(&store);
-    assert!(store.release(&first.grant()).is_ok());
+    assert!(store.release(&first.grant(), soon()).is_ok());
     drop(store);
     let second = Ask::new(&key, "next").granted(&open(&path));
     assert!(second.token > first.token);

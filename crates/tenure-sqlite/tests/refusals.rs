@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tenure_core::{ErrorKind, Key, Store, StoreError};
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
 use tenure_testkit::{Ask, Process, process};
+use tenure_testkit::soon;
 
 fn key() -> Key {
     Key::parse("build").unwrap()
@@ -23,7 +24,7 @@ fn key() -> Key {
 fn open_and_acquire(path: &Path) -> Result<(), StoreError> {
     let store = SqliteStore::open(path, Options::default())?;
     let claim = Ask::new(&key(), "holder").claim(&store);
-    store.acquire(&claim).map(|_| ())
+    store.acquire(&claim, soon()).map(|_| ())
 }
 
 fn refused(path: &Path) -> StoreError {
@@ -40,7 +41,7 @@ fn used() -> (TempDir, PathBuf) {
     let store = SqliteStore::open(&path, Options::default()).unwrap();
     for _ in 0..20 {
         let lease = Ask::new(&key(), "holder").granted(&store);
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
     }
     drop(store);
     fold(&path);
@@ -176,11 +177,11 @@ fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let store = SqliteStore::open(&path, Options::default()).unwrap();
     let claim = Ask::new(&key(), "holder").claim(&store);
     fs::remove_file(&path).unwrap();
-    let error = store.acquire(&claim).unwrap_err();
+    let error = store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     let (_other_dir, other) = used();
     fs::rename(&other, &path).unwrap();
-    let error = store.acquire(&claim).unwrap_err();
+    let error = store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
 }
 

@@ -20,6 +20,7 @@ use tenure_testkit::Ask;
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::limit::{LIMIT, within_limit};
 use tool::{Both, Tool, is_busy, task};
+use tenure_testkit::soon;
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -83,24 +84,24 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
             assert!(is_busy(
                 &Ask::new(&key, "other").waiting().once(&both.store)
             ));
-            let _ = store.renew(&lease.grant(), HOUR).unwrap();
+            let _ = store.renew(&lease.grant(), HOUR, soon()).unwrap();
             match round % 3 {
-                0 => drop(store.release(&lease.grant()).unwrap()),
+                0 => drop(store.release(&lease.grant(), soon()).unwrap()),
                 1 => {
                     let by = HolderId::parse("boss").unwrap();
-                    let _ = store.force(&key, &by, None).unwrap();
+                    let _ = store.force(&key, &by, None, soon()).unwrap();
                 }
                 _ => {
-                    let _ = store.renew(&lease.grant(), Duration::ZERO).unwrap();
-                    assert_eq!(store.reap(Reap::Free).unwrap().len(), 1);
+                    let _ = store.renew(&lease.grant(), Duration::ZERO, soon()).unwrap();
+                    assert_eq!(store.reap(Reap::Free, soon()).unwrap().len(), 1);
                 }
             }
-            let place = both.store.inspect(&key).unwrap().queue;
+            let place = both.store.inspect(&key, soon()).unwrap().queue;
             both.store
-                .leave(&key, place.first().unwrap().ticket)
+                .leave(&key, place.first().unwrap().ticket, soon())
                 .unwrap();
         }
-        let _ = store.acquire(&Ask::new(&tool::key("task:nowhere"), "r").claim(&store));
+        let _ = store.acquire(&Ask::new(&tool::key("task:nowhere"), "r").claim(&store), soon());
     }
     drop(both.store);
     let after = Connection::open(&both.path).unwrap();
@@ -115,7 +116,7 @@ fn a_database_without_a_log_is_used_as_it_is() {
     let mut both = Both::with_journal("DELETE");
     let lease = Ask::new(&task(), "runner").granted(&both.store);
     assert!(!both.tool.acquire("t1", HOUR));
-    let _ = both.store.release(&lease.grant()).unwrap();
+    let _ = both.store.release(&lease.grant(), soon()).unwrap();
     assert!(both.tool.acquire("t1", HOUR));
     assert!(is_busy(&Ask::new(&task(), "runner").once(&both.store)));
     drop(both.store);
@@ -139,7 +140,7 @@ fn what_tenure_holds_the_tool_does_not_get_until_it_is_given_back() {
         assert_eq!(time.len(), "2026-11-15T18:49:40.407Z".len(), "{time}");
         assert!(time.contains('T') && time.ends_with('Z'), "{time}");
     }
-    let _ = both.store.release(&lease.grant()).unwrap();
+    let _ = both.store.release(&lease.grant(), soon()).unwrap();
     assert!(both.tool.acquire("t1", HOUR));
 }
 
@@ -162,7 +163,7 @@ fn what_the_tool_holds_tenure_does_not_get_until_it_is_given_back() {
     both.tool
         .sql("UPDATE task_locks SET expires_at = datetime('now', '+1 hour')");
     assert!(is_busy(&Ask::new(&task(), "runner").once(&both.store)));
-    assert!(both.store.reap(Reap::Free).unwrap().is_empty());
+    assert!(both.store.reap(Reap::Free, soon()).unwrap().is_empty());
     assert!(both.tool.release("t1"));
     let (_, reason) = Ask::new(&task(), "runner").granted_for(&both.store);
     assert_eq!(reason, Reason::AcquiredNew);
@@ -173,12 +174,12 @@ fn the_tool_takes_over_what_has_expired_and_the_late_holder_learns_of_it() {
     let mut both = Both::new();
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
     within_limit("the tool to take it over", || both.tool.acquire("t1", HOUR));
-    let renewed = both.store.renew(&lease.grant(), HOUR).unwrap();
+    let renewed = both.store.renew(&lease.grant(), HOUR, soon()).unwrap();
     let Renewed::Lost(Some(now)) = renewed else {
         panic!("{renewed:?}");
     };
     assert_eq!(now.holder.id.as_str(), "coder");
-    let released = both.store.release(&lease.grant()).unwrap();
+    let released = both.store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::AlreadyGone(Some(_))));
     assert_eq!(both.tool.holder("t1").unwrap(), "coder");
     let last = both.events().pop().unwrap();
@@ -190,7 +191,7 @@ fn the_tool_cleans_up_what_has_expired() {
     let both = Both::new();
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
     within_limit("the lease to expire", || both.tool.cleanup() == 1);
-    let renewed = both.store.renew(&lease.grant(), HOUR).unwrap();
+    let renewed = both.store.renew(&lease.grant(), HOUR, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");
     let (_, reason) = Ask::new(&task(), "next").granted_for(&both.store);
     assert_eq!(reason, Reason::AcquiredNew);
@@ -207,13 +208,13 @@ fn tenure_takes_over_what_the_tool_let_expire_in_either_form_of_time() {
         both.tool.sql(&format!(
             "INSERT INTO task_locks (task_id, runner_id, expires_at) VALUES ('t1', 'coder', {end})"
         ));
-        assert_eq!(both.store.reap(Reap::DryRun).unwrap().len(), 1, "{end}");
+        assert_eq!(both.store.reap(Reap::DryRun, soon()).unwrap().len(), 1, "{end}");
         let (lease, reason) = Ask::new(&task(), "runner").granted_for(&both.store);
         assert_eq!(reason, Reason::ClaimedExpired, "{end}");
         assert_eq!(both.tool.holder("t1").unwrap(), "runner", "{end}");
         let kinds: Vec<_> = both.events().into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, [EventKind::Expired, EventKind::Granted], "{end}");
-        let _ = both.store.release(&lease.grant()).unwrap();
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
     }
 }
 
@@ -223,7 +224,7 @@ fn a_refused_claim_is_a_refusal_however_much_the_connection_has_changed_before()
     let mut both = Both::new();
     for _ in 0..5 {
         let lease = Ask::new(&tool::key("task:t2"), "runner").granted(&both.store);
-        let _ = both.store.release(&lease.grant()).unwrap();
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
     }
     assert!(both.tool.acquire("t1", HOUR));
     assert!(is_busy(&Ask::new(&task(), "runner").once(&both.store)));
@@ -235,7 +236,7 @@ fn a_heartbeat_moves_the_end_that_the_tool_sees() {
     // Trap (d).
     let mut both = Both::new();
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
-    let _ = both.store.renew(&lease.grant(), HOUR).unwrap();
+    let _ = both.store.renew(&lease.grant(), HOUR, soon()).unwrap();
     std::thread::sleep(SHORT * 2);
     assert!(!both.tool.acquire("t1", HOUR));
     let later = "SELECT count(*) FROM task_locks WHERE expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+50 minutes')";
@@ -268,7 +269,7 @@ fn a_lock_that_the_tool_took_in_our_name_is_ours_and_can_be_given_back() {
     );
     let (again, _) = ask.granted_for(&both.store);
     assert_eq!(again.token, lease.token);
-    let released = both.store.release(&lease.grant()).unwrap();
+    let released = both.store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert_eq!(both.rows(), 0);
 }
@@ -318,12 +319,12 @@ fn nobody_sees_one_half_of_a_commit() {
             let store = tool::tenure(&both.path);
             while !stop.load(Ordering::Relaxed) {
                 let lease = Ask::new(&task(), "runner").granted(&store);
-                let _ = store.release(&lease.grant()).unwrap();
+                let _ = store.release(&lease.grant(), soon()).unwrap();
             }
         });
         let mut held = 0;
         let strange = 'look: loop {
-            for snapshot in both.store.list().unwrap() {
+            for snapshot in both.store.list(soon()).unwrap() {
                 held += usize::from(snapshot.lease.is_some());
                 if let Some((lease, _)) = snapshot.lease.filter(|(it, _)| it.token == Token::NONE) {
                     break 'look Some(lease);
@@ -365,18 +366,18 @@ fn only_tasks_and_sections_that_exist_can_be_held() {
     for name in ["build", "node:1.2", "tasks:t1"] {
         let key = tool::key(name);
         let claim = Ask::new(&key, "runner").waiting().claim(&both.store);
-        let error = both.store.acquire(&claim).unwrap_err();
+        let error = both.store.acquire(&claim, soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains(name), "{error}");
-        let error = both.store.inspect(&key).unwrap_err();
+        let error = both.store.inspect(&key, soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
     }
     for name in ["task:nowhere", "section:nowhere", "task:s1", "section:t1"] {
         let claim = Ask::new(&tool::key(name), "runner").claim(&both.store);
-        let error = both.store.acquire(&claim).unwrap_err();
+        let error = both.store.acquire(&claim, soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
     }
-    assert!(both.store.list().unwrap().is_empty());
+    assert!(both.store.list(soon()).unwrap().is_empty());
     assert!(both.events().is_empty());
 }
 
@@ -385,7 +386,7 @@ fn force_is_recorded_and_frees_what_the_tool_holds() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
     let by = HolderId::parse("boss").unwrap();
-    let forced = both.store.force(&task(), &by, Some("it hangs")).unwrap();
+    let forced = both.store.force(&task(), &by, Some("it hangs"), soon()).unwrap();
     assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
     assert!(!both.tool.heartbeat("t1", HOUR), "it is gone");
     let last = both.events().pop().unwrap();

@@ -21,6 +21,7 @@ use tenure_core::{Event, EventKind, HistoryQuery, Released, Renewed, Store, Toke
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::{Ask, Chance, Process, Witness, process, waiting, witness};
 use tool::Tool;
+use tenure_testkit::soon;
 
 const TASKS: [&str; 3] = ["t1", "t2", "t3"];
 
@@ -121,11 +122,11 @@ fn work_as_tenure(
     });
     let kept = if chance.one_in(4) {
         matches!(
-            store.renew(&lease.grant(), REST).unwrap(),
+            store.renew(&lease.grant(), REST, soon()).unwrap(),
             Renewed::Extended(_)
         )
     } else {
-        matches!(store.release(&lease.grant()).unwrap(), Released::Freed(_))
+        matches!(store.release(&lease.grant(), soon()).unwrap(), Released::Freed(_))
     };
     if !kept {
         witness.complain(lease.token, "the lease was gone when its holder was done");
@@ -226,7 +227,7 @@ fn the_tool_and_tenure_never_hold_one_task_together() {
     }
     assert_eq!(crew.violations(), Vec::<String>::new(), "seed {seed}");
     let store = tool::tenure(&tool::database(crew.dir.path()));
-    let events = store.history(&HistoryQuery::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
     tells_of_one_holder_at_a_time(&events);
     let (tool, tenure) = crew.inside();
     println!("{tool} times the tool, {tenure} times tenure, {kills} kills");

@@ -16,6 +16,7 @@ use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 use tool::{Both, Tool, is_busy, task};
+use tenure_testkit::soon;
 
 /// Not a test: a process that holds the task in a name until it is killed, or that takes it and
 /// gives it back again and again.
@@ -34,7 +35,7 @@ fn worker() {
     process::report("ready");
     loop {
         let lease = ask.granted(&store);
-        let released = store.release(&lease.grant()).unwrap();
+        let released = store.release(&lease.grant(), soon()).unwrap();
         assert!(matches!(released, Released::Freed(_)), "{released:?}");
     }
 }
@@ -69,7 +70,7 @@ fn a_release_that_was_killed_between_its_two_commits_is_a_release() {
         ask.detached = detached;
         let lease = ask.granted(&both.store);
         with_the_tools_rows_as_before(&both, || {
-            let _ = both.store.release(&lease.grant()).unwrap();
+            let _ = both.store.release(&lease.grant(), soon()).unwrap();
         });
         assert_eq!(both.rows(), 1, "the tool still sees it");
         let leaving = "SELECT count(*) FROM leaving";
@@ -79,14 +80,14 @@ fn a_release_that_was_killed_between_its_two_commits_is_a_release() {
         };
         assert_eq!(count().unwrap(), 1);
         // Looking does not count it.
-        assert!(both.store.inspect(&task()).unwrap().lease.is_none());
-        assert!(both.store.list().unwrap().is_empty());
-        assert!(both.store.reap(Reap::DryRun).unwrap().is_empty());
+        assert!(both.store.inspect(&task(), soon()).unwrap().lease.is_none());
+        assert!(both.store.list(soon()).unwrap().is_empty());
+        assert!(both.store.reap(Reap::DryRun, soon()).unwrap().is_empty());
         // The next that writes, whatever it writes, removes it for the tool as well...
         let other = Ask::new(&tool::key("task:t2"), "other").granted(&both.store);
         assert_eq!(both.tool.holder("t1"), None);
         assert_eq!(count().unwrap(), 1, "...but must not forget it yet");
-        let _ = both.store.renew(&other.grant(), HOUR).unwrap();
+        let _ = both.store.renew(&other.grant(), HOUR, soon()).unwrap();
         assert_eq!(count().unwrap(), 0, "it is gone for certain");
         let (_, reason) = Ask::new(&task(), "next").granted_for(&both.store);
         assert_eq!(reason, Reason::AcquiredNew);
@@ -98,7 +99,7 @@ fn the_next_holder_is_not_held_up_by_the_row_of_a_release_that_was_killed() {
     let mut both = Both::new();
     let lease = Ask::new(&task(), "runner").granted(&both.store);
     with_the_tools_rows_as_before(&both, || {
-        let _ = both.store.release(&lease.grant()).unwrap();
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
     });
     // Killed again, in the same place.
     with_the_tools_rows_as_before(&both, || {
@@ -107,7 +108,7 @@ fn the_next_holder_is_not_held_up_by_the_row_of_a_release_that_was_killed() {
     let (next, reason) = Ask::new(&task(), "next").granted_for(&both.store);
     assert_eq!(reason, Reason::AcquiredNew);
     assert!(!both.tool.acquire("t1", HOUR));
-    let (found, verdict) = both.store.inspect(&task()).unwrap().lease.unwrap();
+    let (found, verdict) = both.store.inspect(&task(), soon()).unwrap().lease.unwrap();
     assert_eq!((found.grant(), verdict), (next.grant(), Verdict::Alive));
 }
 
@@ -128,12 +129,12 @@ fn a_lease_that_looks_like_the_row_of_a_killed_release_is_a_lease() {
     let ask = Ask::new(&task(), "runner").detached();
     let lease = ask.granted(&both.store);
     with_the_tools_rows_as_before(&both, || {
-        let _ = both.store.release(&lease.grant()).unwrap();
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
     });
     // The same runner, the same end, to the letter: time stands still.
     let again = ask.granted(&both.store);
     assert_eq!(again.expires, lease.expires);
-    let (found, _) = both.store.inspect(&task()).unwrap().lease.unwrap();
+    let (found, _) = both.store.inspect(&task(), soon()).unwrap().lease.unwrap();
     assert_eq!(found.grant(), again.grant());
     assert_eq!(both.rows(), 1);
 }
@@ -142,7 +143,7 @@ fn a_lease_that_looks_like_the_row_of_a_killed_release_is_a_lease() {
 fn a_grant_that_was_killed_between_its_two_commits_is_no_grant() {
     let both = Both::new();
     with_the_tools_rows_as_before(&both, || hold_and_die(&both, "runner"));
-    assert!(both.store.inspect(&task()).unwrap().lease.is_none());
+    assert!(both.store.inspect(&task(), soon()).unwrap().lease.is_none());
     let (_, reason) = Ask::new(&task(), "next").granted_for(&both.store);
     assert_eq!(reason, Reason::AcquiredNew);
     let events = both.events();
@@ -162,7 +163,7 @@ fn a_takeover_that_was_killed_between_its_two_commits_leaves_the_key_free() {
     assert_eq!(both.tool.holder("t1").unwrap(), "first");
     let (third, _) = Ask::new(&task(), "third").granted_for(&both.store);
     assert_eq!(both.tool.holder("t1").unwrap(), "third");
-    let _ = both.store.release(&third.grant()).unwrap();
+    let _ = both.store.release(&third.grant(), soon()).unwrap();
     assert_eq!(both.rows(), 0);
 }
 
@@ -171,9 +172,9 @@ fn a_renewal_that_was_killed_between_its_two_commits_changes_nothing() {
     let both = Both::new();
     let lease = Ask::new(&task(), "runner").detached().granted(&both.store);
     with_the_tools_rows_as_before(&both, || {
-        let _ = both.store.renew(&lease.grant(), HOUR * 5).unwrap();
+        let _ = both.store.renew(&lease.grant(), HOUR * 5, soon()).unwrap();
     });
-    let (found, _) = both.store.inspect(&task()).unwrap().lease.unwrap();
+    let (found, _) = both.store.inspect(&task(), soon()).unwrap().lease.unwrap();
     assert_eq!(found.grant(), lease.grant());
     assert!(found.expires.wall < lease.acquired_at + HOUR * 2);
 }
@@ -183,7 +184,7 @@ fn a_row_that_the_tool_moved_since_is_the_tools() {
     let both = Both::new();
     let lease = Ask::new(&task(), "coder").granted(&both.store);
     with_the_tools_rows_as_before(&both, || {
-        let _ = both.store.release(&lease.grant()).unwrap();
+        let _ = both.store.release(&lease.grant(), soon()).unwrap();
     });
     // The same runner works with the tool: it saw its lock standing, and keeps it.
     assert!(both.tool.heartbeat("t1", HOUR * 2));
@@ -225,7 +226,7 @@ fn whoever_comes_after_a_kill_gets_the_key_at_once() {
         let store = tool::tenure(&both.path);
         let lease = Ask::new(&task(), "next").granted(&store);
         assert_eq!(both.tool.holder("t1").unwrap(), "next");
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
         assert_eq!(both.rows(), 0);
     }
     let flaws = history::flaws(&both.events());

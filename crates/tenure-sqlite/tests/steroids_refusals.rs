@@ -20,6 +20,7 @@ use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::{Ask, Process, process};
 use tool::{Both, Tool, is_busy, task};
+use tenure_testkit::soon;
 
 fn refused(path: &Path) -> StoreError {
     match SqliteStore::open_foreign(path, Options::default()) {
@@ -143,10 +144,10 @@ fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let both = Both::new();
     let claim = Ask::new(&task(), "runner").claim(&both.store);
     fs::rename(&both.path, both.dir.path().join("old.db")).unwrap();
-    let error = both.store.acquire(&claim).unwrap_err();
+    let error = both.store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert_eq!(tool::database(both.dir.path()), both.path);
-    let error = both.store.acquire(&claim).unwrap_err();
+    let error = both.store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("steroids.db was"), "{error}");
 }
@@ -156,7 +157,7 @@ fn our_own_half_that_is_removed_while_it_is_in_use_is_noticed() {
     let both = Both::new();
     let claim = Ask::new(&task(), "runner").claim(&both.store);
     fs::remove_file(both.dir.path().join("steroids.db-tenure")).unwrap();
-    let error = both.store.acquire(&claim).unwrap_err();
+    let error = both.store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("steroids.db-tenure"), "{error}");
     // Whoever begins anew honours what the tool's table still says.
@@ -173,7 +174,7 @@ fn those_who_come_by_a_link_meet_the_others() {
     std::os::unix::fs::symlink(&both.path, &link).unwrap();
     let by_link = tool::tenure(&link);
     let lease = Ask::new(&task(), "runner").granted(&by_link);
-    let (found, _) = both.store.inspect(&task()).unwrap().lease.unwrap();
+    let (found, _) = both.store.inspect(&task(), soon()).unwrap().lease.unwrap();
     assert_eq!(found.grant(), lease.grant());
     assert_eq!(files(elsewhere.path()), ["link.db"]);
 }

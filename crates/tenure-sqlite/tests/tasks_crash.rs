@@ -25,6 +25,7 @@ use tenure_sqlite::{Options, Places, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::witness::violations;
 use tenure_testkit::{Chance, Process, Witness, history, process};
+use tenure_testkit::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TASKS: usize = 120;
@@ -97,7 +98,7 @@ impl Place {
             .map(|task| (task.id, task.section.map(|section| section.id)))
             .collect();
         let held: BTreeMap<String, Option<LivenessId>> = store
-            .list()
+            .list(soon())
             .unwrap()
             .into_iter()
             .filter_map(|known| known.lease)
@@ -280,7 +281,7 @@ fn runners_that_are_killed_at_any_moment_leave_all_to_the_others() {
             let seen = violations(&place.dir.path().join("witness").join(format!("t{task}")));
             assert_eq!(seen, Vec::<String>::new(), "task {task}");
         }
-        let events = store.history(&HistoryQuery::default()).unwrap();
+        let events = store.history(&HistoryQuery::default(), soon()).unwrap();
         assert_eq!(history::flaws(&events), []);
         let dead = |event: &&Event| event.kind == EventKind::Dead;
         taken_over += events.iter().filter(dead).count();

@@ -15,6 +15,7 @@ use tenure_core::task::{BadLine, Change, NewTask, Proof};
 use tenure_core::{HolderId, Key, Priority, Status, Store, TaskError};
 use tenure_sqlite::{Imported, Options, SqliteStore};
 use tenure_testkit::{Ask, Chance};
+use tenure_testkit::soon;
 
 struct World {
     dir: TempDir,
@@ -390,7 +391,7 @@ fn a_task_that_somebody_works_on_is_not_changed_by_an_import() {
     assert_eq!(number, 1);
     assert!(what.contains("locked"), "{what}");
     own_export_changes_nothing(&world);
-    let _ = world.store.release(&lease.grant()).unwrap();
+    let _ = world.store.release(&lease.grant(), soon()).unwrap();
     assert_eq!(world.store.import(&line).unwrap().changed, 1);
 }
 

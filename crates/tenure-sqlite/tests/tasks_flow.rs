@@ -15,6 +15,7 @@ use tenure_core::{
 use tenure_sqlite::Places;
 use tenure_testkit::{Ask, history};
 use world::*;
+use tenure_testkit::soon;
 
 #[test]
 fn a_start_takes_the_section_and_the_task_or_neither() {
@@ -371,12 +372,12 @@ fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_r
     let refused = first.start(&one, &a).unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
     // Now it waits for the section: at the task it must be in nobody's way.
-    let _ = world.store.release(&plain.grant()).unwrap();
+    let _ = world.store.release(&plain.grant(), soon()).unwrap();
     let asked = Ask::new(&task, "quick").once(&world.store);
     let Acquired::Granted { lease, .. } = asked else {
         panic!("{asked:?}");
     };
-    let _ = world.store.release(&lease.grant()).unwrap();
+    let _ = world.store.release(&lease.grant(), soon()).unwrap();
     world
         .store
         .change(&two, &name("b"), &Change::To(Status::Pending))
@@ -407,7 +408,7 @@ fn a_task_that_is_moved_leaves_no_ticket_at_the_section_it_was_in() {
     started(waiter.start(&two, &a).unwrap());
     let tickets: Vec<String> = world
         .store
-        .list()
+        .list(soon())
         .unwrap()
         .into_iter()
         .filter(|snapshot| !snapshot.queue.is_empty())
@@ -472,7 +473,7 @@ fn a_task_that_is_renewed_keeps_its_section_for_as_long() {
     let begun = begin(&world, &one, &detached("a"));
     for _ in 0..10 {
         world.clock.pass(HOUR / 2);
-        let renewed = world.store.renew(&begun.lease.grant(), HOUR).unwrap();
+        let renewed = world.store.renew(&begun.lease.grant(), HOUR, soon()).unwrap();
         assert!(matches!(renewed, tenure_core::Renewed::Extended(_)));
         assert_eq!(world.holds_section(&section).as_deref(), Some("a"));
     }
@@ -584,7 +585,7 @@ fn history_tells_how_each_lease_of_a_task_ended() {
     begin(&world, &two, &detached("slow"));
     world.clock.pass(2 * HOUR);
     finish(&world, &two, "admin");
-    let events = world.store.history(&HistoryQuery::default()).unwrap();
+    let events = world.store.history(&HistoryQuery::default(), soon()).unwrap();
     assert_eq!(history::flaws(&events), []);
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(

@@ -16,6 +16,7 @@ use tenure_core::{Acquired, HistoryQuery, Key, Priority, Reap, Status, Store, Ta
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::{Ask, Chance, history};
 use world::*;
+use tenure_testkit::soon;
 
 /// A lease in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -512,7 +513,7 @@ impl Story<'_> {
             }
             3 => {
                 self.tell("reap".into());
-                let _ = self.world.store.reap(Reap::Free).unwrap();
+                let _ = self.world.store.reap(Reap::Free, soon()).unwrap();
                 for task in 0..self.model.tasks.len() {
                     let over = self.model.tasks[task]
                         .lease
@@ -563,7 +564,7 @@ impl Story<'_> {
         let told = &self.told;
         let recount: i64 = self.world.ask(RECOUNT);
         assert_eq!(recount, 0, "blockers: {told:#?}");
-        let snapshots = self.world.store.list().unwrap();
+        let snapshots = self.world.store.list(soon()).unwrap();
         let holder = |key: String| {
             let found = snapshots.iter().find(|known| known.key.as_str() == key);
             let (lease, verdict) = found?.lease.as_ref()?;
@@ -643,7 +644,7 @@ fn random_stories_go_as_a_simple_model_says() {
             }
             story.compare();
         }
-        let events = world.store.history(&HistoryQuery::default()).unwrap();
+        let events = world.store.history(&HistoryQuery::default(), soon()).unwrap();
         assert_eq!(history::flaws(&events), [], "{:#?}", story.told);
     }
 }

@@ -23,6 +23,7 @@ use tenure_core::{
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, Places, SqliteStore};
 use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
+use tenure_testkit::soon;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -71,11 +72,11 @@ impl World {
     fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
-        let _ = self.store.force(&key, &admin, None).unwrap();
+        let _ = self.store.force(&key, &admin, None, soon()).unwrap();
     }
 
     fn is_held(&self, key: &str) -> bool {
-        let found = self.store.inspect(&Key::parse(key).unwrap()).unwrap();
+        let found = self.store.inspect(&Key::parse(key).unwrap(), soon()).unwrap();
         found
             .lease
             .is_some_and(|(_, verdict)| verdict.over().is_none())
@@ -684,12 +685,12 @@ fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
         }
         seeker.gets_it_by(how, &one, || match how {
             "release" => {
-                let _ = world.store.release(&lease.grant()).unwrap();
+                let _ = world.store.release(&lease.grant(), soon()).unwrap();
             }
             "force" => world.force(key.as_str()),
             _ => {
                 world.sql("UPDATE task_locks SET expires_at = '2020-01-01T00:00:00.000Z' WHERE runner_id = 'plain'");
-                let reaped = world.store.reap(Reap::Free).unwrap();
+                let reaped = world.store.reap(Reap::Free, soon()).unwrap();
                 assert_eq!(reaped.len(), 1, "{reaped:?}");
             }
         });
@@ -752,7 +753,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
                     mine.unwrap()
                 }
                 "release" => {
-                    let _ = world.store.release(&plain.unwrap().grant()).unwrap();
+                    let _ = world.store.release(&plain.unwrap().grant(), soon()).unwrap();
                     mine.unwrap()
                 }
                 "force" => {
@@ -1014,7 +1015,7 @@ fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
         store.this_process().unwrap();
         let watched = Watched {
             key: &key,
-            seen: store.inspect(&key).unwrap().revision,
+            seen: store.inspect(&key, soon()).unwrap().revision,
             ahead: vec![],
         };
         let waited = store.wait(&watched, Duration::from_millis(millis)).unwrap();

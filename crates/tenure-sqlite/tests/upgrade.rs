@@ -17,6 +17,7 @@ use tenure_core::{
 };
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
 use tenure_testkit::{Ask, Chance, Process, limit, process};
+use tenure_testkit::soon;
 
 const APPLICATION: i32 = 0x7465_6e72;
 
@@ -183,7 +184,7 @@ fn all_that_was_there_is_kept() {
     let task = store.find_task("One").unwrap();
     assert_eq!(task.status, Status::InProgress);
     assert_eq!(task.section.unwrap().name, "Backend");
-    let events = store.history(&HistoryQuery::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
     assert!(!events.is_empty());
     open(&old.path());
     assert_eq!(old.picture(), before);
@@ -204,11 +205,11 @@ fn whoever_held_something_holds_it_over_the_upgrade() {
         assert!(verdict.over().is_none(), "{verdict:?}");
         assert!(key.as_str() == "section:s1" || verdict == Verdict::Alive);
         let renewed = store
-            .renew(&lease.grant(), Duration::from_secs(60))
+            .renew(&lease.grant(), Duration::from_secs(60), soon())
             .unwrap();
         assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     }
-    let known = store.inspect(&Key::parse("build").unwrap()).unwrap();
+    let known = store.inspect(&Key::parse("build").unwrap(), soon()).unwrap();
     assert_eq!(known.queue.len(), 1, "and whoever waited waits");
     drop(old.holder);
 }
@@ -218,7 +219,7 @@ fn whoever_held_a_task_ends_it_after_the_upgrade_by_name_and_by_token() {
     for by_token in [false, true] {
         let old = Old::new(1);
         let store = open(&old.path());
-        let known = store.inspect(&Key::parse("task:t1").unwrap()).unwrap();
+        let known = store.inspect(&Key::parse("task:t1").unwrap(), soon()).unwrap();
         let (lease, _) = known.lease.unwrap();
         let stranger = Proof::Name(HolderId::parse("stranger").unwrap());
         let done = Change::To(Status::Completed);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::limit::soon;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Acquired, Binding, Claim, Holder, HolderId, Key, Lease, Patience, Priority, Reason, Store,
+    Acquired, Binding, Claim, Granted, Holder, HolderId, Key, Lease, Patience, Priority, Reason,
+    Store,
 };
 
 /// Longer than any test: whoever waits for this to pass waits for something else.
@@ -119,7 +121,7 @@ impl Ask {
 
     /// Asks once.
     pub fn once(&self, store: &dyn Store) -> Acquired {
-        store.acquire(&self.claim(store)).unwrap()
+        store.acquire(&self.claim(store), soon()).unwrap()
     }
 
     /// Asks once, and must get it.
@@ -130,7 +132,7 @@ impl Ask {
     /// Asks once, and must get it: with the reason.
     pub fn granted_for(&self, store: &dyn Store) -> (Lease, Reason) {
         match self.once(store) {
-            Acquired::Granted { lease, reason } => (lease, reason),
+            Acquired::Granted(Granted { lease, reason }) => (lease, reason),
             other => panic!(
                 "{} should be granted to {}: {other:?}",
                 self.key, self.holder

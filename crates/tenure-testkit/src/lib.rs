@@ -68,6 +68,7 @@ pub mod worker;
 pub use ask::Ask;
 pub use chance::Chance;
 pub use clock::FakeClock;
+pub use limit::soon;
 pub use process::Process;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;

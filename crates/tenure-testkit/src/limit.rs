@@ -2,7 +2,7 @@
 //!
 //! Nothing here is a claim about speed: the limit is far beyond what anything takes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::Clock;
 use tenure_host::HostClock;
@@ -42,4 +42,9 @@ pub fn within_limit(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(10));
     }
+}
+
+/// A deadline for one call of a store: no check waits longer for it.
+pub fn soon() -> Instant {
+    Instant::now() + LIMIT
 }

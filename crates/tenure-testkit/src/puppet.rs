@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Fenced, Grant, HolderId, Key, Lease, Place, Reason, Released, Renewed, Store, Ticket, Token,
+    Fenced, Grant, HolderId, Key, Lease, QueuePosition, Reason, Released, Renewed, Store, Ticket,
+    Token,
 };
 
 use crate::ask::Ask;
+use crate::limit::soon;
 use crate::process::{self, Process};
 use crate::waiting::{self, Outcome};
 
@@ -201,19 +203,19 @@ fn say(answer: &Answer) {
 }
 
 fn act(store: &dyn Store, order: Order) -> Answer {
-    let token = |lease: Option<Lease>| lease.map(|lease| lease.token);
+    let token = |leases: Vec<Lease>| leases.first().map(|lease| lease.token);
     match order {
         Order::Acquire(ask) => acquire(store, &ask, false),
         Order::Pass(ask) => acquire(store, &ask, true),
-        Order::Renew(grant, ttl) => match store.renew(&grant.into(), ttl).unwrap() {
+        Order::Renew(grant, ttl) => match store.renew(&grant.into(), ttl, soon()).unwrap() {
             Renewed::Extended(_) => Answer::Extended,
             Renewed::Lost(now) => Answer::Lost(token(now)),
         },
-        Order::Release(grant) => match store.release(&grant.into()).unwrap() {
+        Order::Release(grant) => match store.release(&grant.into(), soon()).unwrap() {
             Released::Freed(_) => Answer::Freed,
             Released::AlreadyGone(now) => Answer::AlreadyGone(token(now)),
         },
-        Order::Fence(key, token) => match store.fence(&key, token).unwrap() {
+        Order::Fence(key, token) => match store.fence(&key, token, soon()).unwrap() {
             Fenced::Current(_) => Answer::Current,
             Fenced::Stale(_) => Answer::Stale,
         },
@@ -221,10 +223,10 @@ fn act(store: &dyn Store, order: Order) -> Answer {
 }
 
 fn acquire(store: &dyn Store, ask: &Ask, pass: bool) -> Answer {
-    let queued = |place: &Place| {
+    let queued = |position: &QueuePosition| {
         say(&Answer::Queued {
-            ticket: place.ticket,
-            resumed: place.resumed,
+            ticket: position.ticket,
+            resumed: position.resumed,
         });
     };
     match waiting::acquire(store, ask, queued) {
@@ -234,7 +236,7 @@ fn acquire(store: &dyn Store, ask: &Ask, pass: bool) -> Answer {
             rounds,
         } => {
             if pass {
-                let released = store.release(&lease.grant()).unwrap();
+                let released = store.release(&lease.grant(), soon()).unwrap();
                 assert!(matches!(released, Released::Freed(_)), "{released:?}");
             }
             Answer::Granted {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tenure_core::{Capabilities, Event, HistoryQuery, Key, Snapshot, Store};
+use tenure_core::{Capabilities, ErrorKind, Event, HistoryQuery, Key, Snapshot, Store};
 
 use crate::chance::Chance;
 use crate::history;
-use crate::limit;
+use crate::limit::{self, soon};
 use crate::process::Process;
 use crate::puppet::Puppet;
 use crate::subject::Subject;
@@ -98,9 +98,17 @@ impl<'a> Run<'a> {
         Puppet::new(self.start(Task::Puppet))
     }
 
-    /// All that happened so far. Fails if it contradicts itself.
+    /// What happened so far, if the store keeps a history. Fails if it contradicts itself.
+    pub fn history_if_any(&self, store: &dyn Store) -> Option<Vec<Event>> {
+        match store.history(&HistoryQuery::default(), soon()) {
+            Err(error) if error.kind == ErrorKind::Unsupported => None,
+            _ => Some(self.history(store)),
+        }
+    }
+
+    /// What happened so far. Fails if it contradicts itself.
     pub fn history(&self, store: &dyn Store) -> Vec<Event> {
-        let events = store.history(&HistoryQuery::default()).unwrap();
+        let events = store.history(&HistoryQuery::default(), soon()).unwrap();
         let flaws = history::flaws(&events);
         assert!(
             flaws.is_empty(),
@@ -120,9 +128,7 @@ impl<'a> Run<'a> {
     /// Ends the check well: tells what it did, and looks at the history once more.
     pub fn finish(self, grants: u64) {
         let store = self.open();
-        if store.capabilities().history {
-            self.history(&*store);
-        }
+        self.history_if_any(&*store);
         if let Err(what) = self.subject.check_soundness(&self.store_place()) {
             panic!("{} (seed {}): {what}", self.name, self.seed);
         }
@@ -137,5 +143,5 @@ impl<'a> Run<'a> {
 
 /// Waits until what the store knows of a key is as wanted.
 pub fn until(store: &dyn Store, key: &Key, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
-    limit::within_limit(what, || wanted(&store.inspect(key).unwrap()));
+    limit::within_limit(what, || wanted(&store.inspect(key, soon()).unwrap()));
 }

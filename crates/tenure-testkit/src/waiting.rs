@@ -5,17 +5,14 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, Busy, Clock, Cycle, Lease, Place, Reason, Store, Wakeup};
+use tenure_core::{Acquired, Busy, Clock, Cycle, Granted, Lease, QueuePosition, Reason, Store};
 use tenure_host::HostClock;
 
 use crate::ask::Ask;
-use crate::limit::Stopwatch;
+use crate::limit::{Stopwatch, soon};
 
 /// How soon to look again after a lease should have run out.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
-
-/// How often to look where nobody is called.
-const POLL: Duration = Duration::from_millis(2);
 
 /// What came of waiting.
 #[derive(Debug)]
@@ -47,20 +44,16 @@ impl Outcome {
 }
 
 /// Asks, and waits if need be. `queued` is told of the place as soon as there is one.
-pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&Place)) -> Outcome {
+pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePosition)) -> Outcome {
     let clock = HostClock::new();
     let (watch, limit) = (Stopwatch::start(), ask.limit.unwrap_or_default());
-    let poll = match store.capabilities().wakeup {
-        Wakeup::Push => ask.poll,
-        Wakeup::Poll => ask.poll.min(POLL),
-    };
     let claim = ask.claim(store);
     let mut told = false;
     for rounds in 1.. {
         // Before the store looks at its own clock: a lease that it calls good ends after this.
         let asked = clock.now();
-        let busy = match store.acquire(&claim).unwrap() {
-            Acquired::Granted { lease, reason } => {
+        let busy = match store.acquire(&claim, soon()).unwrap() {
+            Acquired::Granted(Granted { lease, reason }) => {
                 return Outcome::Granted {
                     lease,
                     reason,
@@ -68,28 +61,27 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&Place)) -> 
                 };
             }
             Acquired::Deadlock(cycle) => return Outcome::Deadlock(cycle),
+            Acquired::Cancelled => unreachable!("a store cancels nothing"),
             Acquired::Busy(busy) => busy,
         };
-        if let Some(place) = busy.place.as_ref().filter(|_| !told) {
-            queued(place);
+        if let Some(position) = busy.position.as_ref().filter(|_| !told) {
+            queued(position);
             told = true;
         }
         let left = limit.saturating_sub(watch.elapsed());
         if left.is_zero() {
-            if let Some(place) = busy.place {
-                store.leave(&ask.key, place.ticket).unwrap();
+            if let Some(position) = busy.position {
+                store.leave(&ask.key, position.ticket, soon()).unwrap();
             }
             return Outcome::Busy(busy);
         }
         // Nobody calls when a lease runs out.
         let look_again = busy
-            .lease
+            .look_again
             .as_ref()
-            .and_then(|(lease, _)| lease.expires.remaining(&asked))
-            .map_or(poll, |left| (left + AFTER_EXPIRY).min(poll));
-        let _ = store
-            .wait(&busy.watch(&ask.key), look_again.min(left))
-            .unwrap();
+            .and_then(|end| end.remaining(&asked))
+            .map_or(ask.poll, |left| (left + AFTER_EXPIRY).min(ask.poll));
+        let _ = store.wait(&busy.watched(), look_again.min(left)).unwrap();
     }
     unreachable!("the rounds do not end by themselves")
 }

@@ -7,14 +7,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Acquired, Binding, Busy, Capabilities, Claim, Clock, ClockOwner, Event, Fenced, Forced, Grant,
-    HistoryQuery, HolderId, Key, Lease, Reap, Reaped, Reason, Released, Renewed, Revision,
-    Snapshot, Store, StoreError, Ticket, Token, Waited, Wakeup, Watched,
+    Acquired, Binding, Busy, Capabilities, Claim, Clock, ErrorKind, Event, Fenced, Forced, Grant,
+    Granted, HistoryQuery, HolderId, Key, Lease, Reap, Reaped, Reason, Released, Renewed, Revision,
+    Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
 };
 use tenure_host::{HostClock, identity};
 use tenure_testkit::checks::one_holder::{self, Found, Plan};
@@ -78,16 +77,7 @@ impl LockFile {
 
 impl Store for LockFile {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            any_key: false,
-            leases: false,
-            fencing: true,
-            queue: false,
-            history: false,
-            shared: false,
-            clock: ClockOwner::Host,
-            wakeup: Wakeup::Poll,
-        }
+        Capabilities::ALL.only_some_keys().without_expiry()
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
@@ -96,17 +86,17 @@ impl Store for LockFile {
         })
     }
 
-    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
+    fn acquire(&self, claim: &Claim, _: Instant) -> Result<Acquired, StoreError> {
         if !self.take() {
             return Ok(Acquired::Busy(Box::new(Busy {
-                lease: None,
+                key: claim.key.clone(),
+                leases: vec![],
                 behind: None,
-                place: None,
+                position: None,
                 waiting: 0,
+                shortage: None,
+                watch: vec![],
+                look_again: None,
                 revision: Revision(0),
             })));
         }
@@ -116,17 +106,17 @@ impl Store for LockFile {
             holder: claim.holder.clone(),
             token: self.token(),
             acquired_at: now.wall,
-            expires: now.deadline(claim.ttl),
+            expires: None,
             heartbeat_at: now.wall,
             ttl: claim.ttl,
         };
-        Ok(Acquired::Granted {
+        Ok(Acquired::Granted(Granted {
             lease,
             reason: Reason::AcquiredNew,
-        })
+        }))
     }
 
-    fn release(&self, grant: &Grant) -> Result<Released, StoreError> {
+    fn release(&self, grant: &Grant, _: Instant) -> Result<Released, StoreError> {
         let _ = fs::remove_file(self.lock());
         let holder = tenure_core::Holder {
             id: grant.holder.clone(),
@@ -140,7 +130,7 @@ impl Store for LockFile {
             holder,
             token: grant.token,
             acquired_at: now.wall,
-            expires: now.deadline(Duration::ZERO),
+            expires: None,
             heartbeat_at: now.wall,
             ttl: Duration::ZERO,
         }))
@@ -153,41 +143,51 @@ impl Store for LockFile {
 
     fn wake(&self) {}
 
-    fn inspect(&self, key: &Key) -> Result<Snapshot, StoreError> {
+    fn inspect(&self, key: &Key, _: Instant) -> Result<Snapshot, StoreError> {
         Ok(Snapshot {
             key: key.clone(),
-            lease: None,
+            leases: vec![],
             queue: vec![],
             revision: Revision(0),
         })
     }
 
-    fn renew(&self, _: &Grant, _: Duration) -> Result<Renewed, StoreError> {
+    fn renew(&self, _: &Grant, _: Duration, _: Instant) -> Result<Renewed, StoreError> {
         unreachable!("the contest renews nothing")
     }
 
-    fn leave(&self, _: &Key, _: Ticket) -> Result<(), StoreError> {
+    fn leave(&self, _: &Key, _: Ticket, _: Instant) -> Result<(), StoreError> {
         unreachable!("there is no queue to leave")
     }
 
-    fn force(&self, _: &Key, _: &HolderId, _: Option<&str>) -> Result<Forced, StoreError> {
+    fn park(&self, _: &Key, _: Ticket, _: Instant) -> Result<(), StoreError> {
+        unreachable!("there is no queue to step back in")
+    }
+
+    fn force(
+        &self,
+        _: &Key,
+        _: &HolderId,
+        _: Option<&str>,
+        _: Instant,
+    ) -> Result<Forced, StoreError> {
         unreachable!("the contest forces nothing")
     }
 
-    fn fence(&self, _: &Key, _: Token) -> Result<Fenced, StoreError> {
+    fn fence(&self, _: &Key, _: Token, _: Instant) -> Result<Fenced, StoreError> {
         unreachable!("the contest writes nothing")
     }
 
-    fn list(&self) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, _: Instant) -> Result<Vec<Snapshot>, StoreError> {
         unreachable!("the contest lists nothing")
     }
 
-    fn reap(&self, _: Reap) -> Result<Vec<Reaped>, StoreError> {
+    fn reap(&self, _: Reap, _: Instant) -> Result<Vec<Reaped>, StoreError> {
         unreachable!("the contest reaps nothing")
     }
 
-    fn history(&self, _: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        unreachable!("the store keeps none")
+    fn history(&self, _: &HistoryQuery, _: Instant) -> Result<Vec<Event>, StoreError> {
+        Err(StoreError::new(ErrorKind::Unsupported, "there is none"))
     }
 }
 

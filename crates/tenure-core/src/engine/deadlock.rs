@@ -5,8 +5,8 @@ use crate::cycle::{self, Cycle, Holding};
 use crate::decide::View;
 use crate::queue::Presence;
 
-use super::look::{is_alive, standing, view as view_of};
 use super::Step;
+use super::look::{is_alive, standing, view as view_of};
 
 /// The cycle that this wait would close, if it would. A lease that has ended is in nobody's way.
 pub fn cycle_of<S: Step>(
@@ -15,9 +15,8 @@ pub fn cycle_of<S: Step>(
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
     let wanted = standing(step, view);
-    let ours = |held: &Holding| {
-        held.holder == claim.holder.id || claim.within.contains(&held.token)
-    };
+    let ours =
+        |held: &Holding| held.holder == claim.holder.id || claim.within.contains(&held.token);
     cycle::find(&claim.holder.id, &wanted, ours, |held| waits_of(step, held))
 }
 
@@ -35,7 +34,11 @@ fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Er
         });
         if waits_here {
             let standing = standing(step, &view);
-            waits.extend(standing.into_iter().filter(|wanted| wanted.holder != held.holder));
+            waits.extend(
+                standing
+                    .into_iter()
+                    .filter(|wanted| wanted.holder != held.holder),
+            );
         }
     }
     Ok(waits)

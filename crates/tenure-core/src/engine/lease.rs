@@ -99,7 +99,10 @@ pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
         wake_next(step, &view.queue);
     }
     drop_forgotten(step, key, &view.queue)?;
-    let waiting = view.queue.iter().filter_map(|waiter| waiter.holder.liveness_lock());
+    let waiting = view
+        .queue
+        .iter()
+        .filter_map(|waiter| waiter.holder.liveness_lock());
     outcome.needed.extend(waiting.cloned());
     Ok(outcome)
 }

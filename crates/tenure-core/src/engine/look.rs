@@ -13,10 +13,7 @@ use super::Look;
 
 /// Whether a waiter's process may be running.
 pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
-    !matches!(
-        look.probe(waiter),
-        Liveness::Gone(_) | Liveness::Orphaned
-    )
+    !matches!(look.probe(waiter), Liveness::Gone(_) | Liveness::Orphaned)
 }
 
 /// The queue of a key, in order, with who is present. Only as many waiters are probed as it takes to
@@ -46,11 +43,7 @@ fn settle<L: Look>(look: &mut L, queue: &mut [Waiter], asker: Option<&HolderId>)
 }
 
 /// What a claim meets: every lease that conflicts with it, and the queue.
-pub fn view<L: Look>(
-    look: &mut L,
-    key: &Key,
-    asker: Option<&HolderId>,
-) -> Result<View, L::Error> {
+pub fn view<L: Look>(look: &mut L, key: &Key, asker: Option<&HolderId>) -> Result<View, L::Error> {
     Ok(View {
         leases: look.leases(key)?,
         queue: queue(look, key, asker)?,

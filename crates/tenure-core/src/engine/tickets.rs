@@ -6,8 +6,8 @@ use crate::holder::Holder;
 use crate::key::Key;
 use crate::queue::{Presence, Rank, Ticket, Waiter};
 
-use super::look::{is_alive, queue};
 use super::Step;
+use super::look::{is_alive, queue};
 
 /// Wakes the first of these waiters that can hear it.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
@@ -20,11 +20,7 @@ pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
 }
 
 /// Removes the ticket of a claim, if it has one.
-pub fn drop_ticket<S: Step>(
-    step: &mut S,
-    key: &Key,
-    ticket: ClaimTicket,
-) -> Result<(), S::Error> {
+pub fn drop_ticket<S: Step>(step: &mut S, key: &Key, ticket: ClaimTicket) -> Result<(), S::Error> {
     match ticket.ticket() {
         Some(ticket) => step.remove_ticket(key, ticket),
         None => Ok(()),
@@ -87,7 +83,8 @@ pub fn take_ticket<S: Step>(
     let seen = step.now().ticks;
     let taken = match (ticket, there) {
         (ClaimTicket::Own(ticket), Some(own)) => {
-            let due = own.presence == Presence::Away || seen.saturating_sub(own.seen) >= step.ticket_heartbeat();
+            let due = own.presence == Presence::Away
+                || seen.saturating_sub(own.seen) >= step.ticket_heartbeat();
             if due {
                 let renewed = Waiter {
                     seen,
@@ -143,9 +140,8 @@ pub(super) fn drop_forgotten<S: Step>(
 ) -> Result<(), S::Error> {
     let grace = step.grace();
     for waiter in queue {
-        let never_again = waiter.presence == Presence::Away
-            && !waiter.named
-            && !is_alive(step, &waiter.holder);
+        let never_again =
+            waiter.presence == Presence::Away && !waiter.named && !is_alive(step, &waiter.holder);
         if never_again || waiter.forgotten(step.now(), grace) {
             step.remove_ticket(key, waiter.ticket)?;
         }

@@ -162,7 +162,7 @@ impl Tenancy {
                         && tied(*pid)
                         && self.dead(world)
                 }
-                                Evidence::ProcessGone { pid } => {
+                Evidence::ProcessGone { pid } => {
                     matches!(self.tie, Tie::Process(_))
                         && this_boot
                         && tied(*pid)

@@ -200,9 +200,7 @@ impl Story {
         }
         let us = self.world.liveness_lock(asked.by);
         let claim = claim(&self.world, &asked);
-        let answer = self
-            .machine
-            .acquire(&self.world, &claim, us.as_ref());
+        let answer = self.machine.acquire(&self.world, &claim, us.as_ref());
         self.oracle.acquired(&self.world, &asked, &answer)?;
         self.oracle.audit(&self.world, &self.machine)?;
         self.waits

@@ -133,7 +133,12 @@ impl Write<'_> {
     pub(super) fn may_move(&mut self, task: &Task) -> Result<(), Failure> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
         let view = self.view(&key)?;
-        match view.leases.into_iter().next().map(|lease| self.reader.verdict(lease)) {
+        match view
+            .leases
+            .into_iter()
+            .next()
+            .map(|lease| self.reader.verdict(lease))
+        {
             Some((lease, verdict)) if verdict.ended().is_none() => Err(TaskError::Locked {
                 task: Box::new(task.clone()),
                 lease: Box::new(lease),

@@ -6,8 +6,8 @@ use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::engine::{self, Ended, Look as _, Step as _, Then};
 use tenure_core::task::{self, Change, Changed, Permission, Proof, Runner, Standing, Started};
 use tenure_core::{
-    Acquired, Claim, ErrorKind, Granted, Key, KeyKind, Lease, Patience, Presence, Reason, Section, Status,
-    StoreError, Task, TaskError, Ticket,
+    Acquired, Claim, ErrorKind, Granted, Key, KeyKind, Lease, Patience, Presence, Reason, Section,
+    Status, StoreError, Task, TaskError, Ticket,
 };
 
 use super::rows::{lost, superseded};
@@ -176,9 +176,7 @@ impl Write<'_> {
         let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         match (decide::position(self.now(), &view, &claim), places) {
             ((ClaimTicket::Own(ticket), _), Places::Leave) => self.leave_queue(&claim.key, ticket),
-            ((ClaimTicket::Own(ticket), _), Places::Keep) => {
-                self.park_in_queue(&claim.key, ticket)
-            }
+            ((ClaimTicket::Own(ticket), _), Places::Keep) => self.park_in_queue(&claim.key, ticket),
             _ => Ok(()),
         }
     }

@@ -301,7 +301,11 @@ impl Write<'_> {
     fn is_worked_on(&mut self, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let view = self.view(&key)?;
-        let lease = view.leases.into_iter().next().map(|lease| self.reader.verdict(lease));
+        let lease = view
+            .leases
+            .into_iter()
+            .next()
+            .map(|lease| self.reader.verdict(lease));
         Ok(lease.is_some_and(|(_, verdict)| verdict.ended().is_none()))
     }
 }

@@ -91,9 +91,7 @@ impl Write<'_> {
     /// Whether the lease of a view has ended.
     pub(super) fn has_ended(&self, view: &View) -> bool {
         let lease = view.leases.first();
-        lease.is_some_and(|(lease, liveness)| {
-            decide::ended(self.now(), lease, liveness).is_some()
-        })
+        lease.is_some_and(|(lease, liveness)| decide::ended(self.now(), lease, liveness).is_some())
     }
 
     /// Whoever goes on with a task keeps its section for as long.

@@ -20,6 +20,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tempfile::TempDir;
 use tenure_core::{Acquired, Event, HistoryQuery, Key, Store};
 use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::soon;
 
 /// Tasks and a section that every copy has besides its own, all free.
 const CHANGED: &str = "
@@ -205,7 +206,7 @@ impl Both {
 
     /// What tenure tells of the past.
     pub fn events(&self) -> Vec<Event> {
-        self.store.history(&HistoryQuery::default()).unwrap()
+        self.store.history(&HistoryQuery::default(), soon()).unwrap()
     }
 
     /// How many tasks are locked, as the tool sees it.

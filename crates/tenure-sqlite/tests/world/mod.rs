@@ -19,6 +19,7 @@ use tenure_core::task::{Change, NewTask, Proof, Runner, Sought, Started, Startin
 use tenure_core::{Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::FakeClock;
+use tenure_testkit::soon;
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 
@@ -87,7 +88,7 @@ impl World {
 
     /// Who holds a key, if somebody does.
     pub fn holder(&self, key: &str) -> Option<String> {
-        let found = self.store.inspect(&Key::parse(key).unwrap()).unwrap();
+        let found = self.store.inspect(&Key::parse(key).unwrap(), soon()).unwrap();
         let (lease, verdict) = found.lease?;
         verdict
             .over()
@@ -106,7 +107,7 @@ impl World {
     pub fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
-        let _ = self.store.force(&key, &admin, None).unwrap();
+        let _ = self.store.force(&key, &admin, None, soon()).unwrap();
     }
 
     /// All that a refusal must leave as it is.

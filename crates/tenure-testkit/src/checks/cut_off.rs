@@ -3,12 +3,13 @@
 use tenure_core::{Acquired, Released, Store, Ticket};
 
 use crate::ask::Ask;
+use crate::limit::soon;
 use crate::run::Run;
 use crate::subject::Subject;
 
 fn give_back(store: &dyn Store, key: &tenure_core::Key) {
-    let (lease, _) = store.inspect(key).unwrap().lease.unwrap();
-    let released = store.release(&lease.grant()).unwrap();
+    let (lease, _) = store.inspect(key, soon()).unwrap().leases.remove(0);
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
 }
 
@@ -16,9 +17,6 @@ fn give_back(store: &dyn Store, key: &tenure_core::Key) {
 /// has its old place, before one that came after it.
 pub fn a_waiter_that_was_cut_off_keeps_its_place(subject: &Subject) {
     let run = Run::begin(subject, "a_waiter_that_was_cut_off_keeps_its_place");
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let rounds = run.times(3);
@@ -48,9 +46,6 @@ pub fn a_waiter_that_was_cut_off_in_the_middle_keeps_its_place(subject: &Subject
         subject,
         "a_waiter_that_was_cut_off_in_the_middle_keeps_its_place",
     );
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     Ask::new(key, "first").granted(&*store);
@@ -73,19 +68,16 @@ pub fn a_waiter_that_was_cut_off_in_the_middle_keeps_its_place(subject: &Subject
 /// process lives on.
 pub fn a_waiter_that_steps_aside_keeps_its_place(subject: &Subject) {
     let run = Run::begin(subject, "a_waiter_that_steps_aside_keeps_its_place");
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let (store, aside) = (run.open(), run.open());
     let key = subject.key();
     Ask::new(key, "first").granted(&*store);
     let Acquired::Busy(busy) = Ask::new(key, "unlucky").waiting().once(&*aside) else {
         run.fail("the second one need not wait");
     };
-    let place = busy.place.unwrap().ticket;
+    let place = busy.position.unwrap().ticket;
     let mut patient = run.puppet();
     let _ = patient.queued(&Ask::new(key, "patient"));
-    aside.park(key, place).unwrap();
+    aside.park(key, place, soon()).unwrap();
     give_back(&*store, key);
     let _ = patient.served();
 
@@ -101,9 +93,6 @@ pub fn a_waiter_that_steps_aside_keeps_its_place(subject: &Subject) {
 /// A name that was made up means nobody: whoever has it too does not get the place.
 pub fn a_made_up_name_does_not_get_its_place_back(subject: &Subject) {
     let run = Run::begin(subject, "a_made_up_name_does_not_get_its_place_back");
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let mut places: Vec<Ticket> = vec![];

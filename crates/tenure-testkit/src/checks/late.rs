@@ -6,6 +6,7 @@ use tenure_core::{EventKind, Fenced, Grant, HolderId, Key, Reason, Token, Verdic
 
 use crate::ask::{Ask, HOUR};
 use crate::limit::LIMIT;
+use crate::limit::soon;
 use crate::puppet::{Answer, Order, Puppet};
 use crate::run::{Run, until};
 use crate::subject::Subject;
@@ -39,7 +40,7 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
         subject,
         "a_stopped_holder_whose_time_ran_out_is_late_everywhere",
     );
-    if !run.needs("leases", run.capabilities().leases) {
+    if !run.needs("leases that expire", run.capabilities().expiry) {
         return;
     }
     let store = run.open();
@@ -53,7 +54,7 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
             run.fail(&format!("the next one got {outcome:?}"));
         };
         assert_eq!(reason, Reason::ClaimedExpired);
-        let untouched = store.inspect(key).unwrap().lease;
+        let untouched = store.inspect(key, soon()).unwrap().leases;
         sleeper.process().go_on();
         let now = Some(lease.token);
         let renew = Order::Renew(grant(key, old), HOUR);
@@ -62,17 +63,15 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
         assert_eq!(sleeper.does(&release), Answer::AlreadyGone(now));
         let fence = Order::Fence(key.clone(), old);
         assert_eq!(sleeper.does(&fence), Answer::Stale);
-        let fenced = store.fence(key, lease.token).unwrap();
+        let fenced = store.fence(key, lease.token, soon()).unwrap();
         assert!(matches!(fenced, Fenced::Current(_)), "{fenced:?}");
-        assert_eq!(store.inspect(key).unwrap().lease, untouched);
-        if store.capabilities().history {
-            let events = run.history(&*store);
-            let end = events.iter().find(|event| {
-                event.token == old && event.key == *key && event.kind != EventKind::Granted
-            });
-            assert_eq!(end.map(|event| event.kind), Some(EventKind::Expired));
-        }
-        let _ = store.release(&lease.grant()).unwrap();
+        assert_eq!(store.inspect(key, soon()).unwrap().leases, untouched);
+        let events = run.history(&*store);
+        let end = events.iter().find(|event| {
+            event.token == old && event.key == *key && event.kind != EventKind::Granted
+        });
+        assert_eq!(end.map(|event| event.kind), Some(EventKind::Expired));
+        let _ = store.release(&lease.grant(), soon()).unwrap();
     }
     run.finish(2 * rounds);
 }
@@ -80,16 +79,16 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
 /// A holder whose time ran out while it slept goes on if nobody took the key meanwhile.
 pub fn a_late_holder_goes_on_if_nobody_took_the_key(subject: &Subject) {
     let run = Run::begin(subject, "a_late_holder_goes_on_if_nobody_took_the_key");
-    if !run.needs("leases", run.capabilities().leases) {
+    if !run.needs("leases that expire", run.capabilities().expiry) {
         return;
     }
     let store = run.open();
     let key = subject.key();
     let (mut sleeper, token) = sleeper(&run, key);
     until(&*store, key, "the time to run out", |known| {
-        matches!(&known.lease, Some((_, Verdict::Expired(_))))
+        matches!(known.lease(), Some((_, Verdict::Expired(_))))
     });
-    let stale = store.fence(key, token).unwrap();
+    let stale = store.fence(key, token, soon()).unwrap();
     assert!(
         matches!(stale, Fenced::Stale(_)),
         "nobody may write on a lease that ran out: {stale:?}"

@@ -15,7 +15,7 @@ use tenure_core::{EventKind, Key, Released, Store, Token};
 use crate::ask::Ask;
 use crate::chance::Chance;
 use crate::history;
-use crate::limit::{LIMIT, Stopwatch};
+use crate::limit::{LIMIT, Stopwatch, soon};
 use crate::process::Process;
 use crate::run::Run;
 use crate::subject::Subject;
@@ -61,10 +61,10 @@ impl Contest {
             log.write_all(format!("{}\n", lease.token).as_bytes())
                 .unwrap();
             witness.observe(lease.token, || work(&mut chance));
-            match store.release(&lease.grant()).unwrap() {
+            match store.release(&lease.grant(), soon()).unwrap() {
                 Released::Freed(_) => {}
                 Released::AlreadyGone(now) => {
-                    let now = now.map(|lease| lease.token);
+                    let now: Vec<Token> = now.iter().map(|lease| lease.token).collect();
                     witness.complain(lease.token, &format!("its lease was gone, now {now:?}"));
                 }
             }
@@ -128,9 +128,7 @@ pub fn eight_processes_never_hold_one_key_together(subject: &Subject) {
     if !found.violations.is_empty() {
         run.fail(&found.violations.join("\n"));
     }
-    if let Some((before, after)) = found.out_of_order
-        && run.capabilities().fencing
-    {
+    if let Some((before, after)) = found.out_of_order {
         run.fail(&format!("token {after} was given after {before}"));
     }
     println!("{} kills, {} stops", found.kills, found.stops);
@@ -167,10 +165,10 @@ pub fn contest(run: &mut Run<'_>, plan: Plan) -> Found {
 
 fn compare_with_history(run: &Run<'_>, reported: &[Token]) {
     let store = run.open();
-    if !store.capabilities().history {
+    let Some(events) = run.history_if_any(&*store) else {
         return;
-    }
-    let told = history::tokens(&run.history(&*store), run.subject.key(), EventKind::Granted);
+    };
+    let told = history::tokens(&events, run.subject.key(), EventKind::Granted);
     let missing: BTreeSet<_> = reported
         .iter()
         .filter(|token| !told.contains(token))
@@ -293,7 +291,7 @@ impl Crew {
 
     fn standstill(&self, run: &Run<'_>) -> String {
         let done: Vec<u64> = self.slots.iter().map(Slot::done).collect();
-        let known = run.open().inspect(run.subject.key()).unwrap();
+        let known = run.open().inspect(run.subject.key(), soon()).unwrap();
         format!("nobody got on for {LIMIT:?}; grants so far: {done:?}; the store says: {known:?}")
     }
 }

@@ -3,6 +3,7 @@
 use tenure_core::{HolderId, Key, Store, Token};
 
 use crate::ask::Ask;
+use crate::limit::soon;
 use crate::puppet::Puppet;
 use crate::run::Run;
 use crate::subject::Subject;
@@ -19,7 +20,7 @@ fn enqueue(run: &Run<'_>, store: &dyn Store, ask: &Ask) -> Puppet {
     let mut waiter = run.puppet();
     let (ticket, resumed) = waiter.queued_to_pass(ask);
     assert!(!resumed);
-    let known = store.inspect(&ask.key).unwrap();
+    let known = store.inspect(&ask.key, soon()).unwrap();
     assert!(
         known.queue.iter().any(|waiter| waiter.ticket == ticket),
         "{ticket:?} is not in the queue: {:?}",
@@ -36,9 +37,9 @@ fn served(
     first: Token,
     waiters: Vec<(String, Puppet)>,
 ) -> Vec<String> {
-    let holder = store.inspect(key).unwrap().lease.unwrap().0;
+    let holder = store.inspect(key, soon()).unwrap().leases.remove(0).0;
     assert_eq!(holder.token, first);
-    let _ = store.release(&holder.grant()).unwrap();
+    let _ = store.release(&holder.grant(), soon()).unwrap();
     let mut tokens: Vec<(Token, String)> = waiters
         .into_iter()
         .map(|(name, waiter)| (waiter.served(), name))
@@ -50,9 +51,6 @@ fn served(
 /// Processes that came one after the other are served one after the other.
 pub fn first_come_first_served_among_equals(subject: &Subject) {
     let mut run = Run::begin(subject, "first_come_first_served_among_equals");
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let rounds = run.times(4);
@@ -77,9 +75,6 @@ pub fn first_come_first_served_among_equals(subject: &Subject) {
 /// How far that goes is for the rules to tell: `tenure_core::queue` has the bound and its tests.
 pub fn priority_overtakes_only_within_the_bound(subject: &Subject) {
     let run = Run::begin(subject, "priority_overtakes_only_within_the_bound");
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let first = Ask::new(key, "first").granted(&*store).token;
@@ -97,7 +92,7 @@ pub fn priority_overtakes_only_within_the_bound(subject: &Subject) {
     })
     .collect();
     let wanted = ["urgent", "urgent too", "early", "late", "idle"];
-    let queue = names(&store.inspect(key).unwrap().queue);
+    let queue = names(&store.inspect(key, soon()).unwrap().queue);
     let shown: Vec<&str> = queue.iter().map(HolderId::as_str).collect();
     assert_eq!(shown, wanted, "what is shown is the order to come");
     assert_eq!(served(&*store, key, first, waiters), wanted);

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Acquired, Clock, EventKind, Lease, Moment, Reap, Reason, Released, Renewed, Store, Token,
+    Acquired, Clock, EventKind, Granted, Lease, Moment, Reap, Reason, Released, Renewed, Store,
+    Token,
 };
 use tenure_host::HostClock;
 
 use crate::ask::Ask;
 use crate::history;
+use crate::limit::soon;
 use crate::process::{self, Process};
 use crate::run::Run;
 use crate::subject::Subject;
@@ -32,7 +34,7 @@ impl Reaping {
         process::report("ready");
         let mut tokens: Vec<Token> = vec![];
         while !self.until.exists() {
-            let reaped = store.reap(Reap::Free).unwrap();
+            let reaped = store.reap(Reap::Free, soon()).unwrap();
             tokens.extend(reaped.iter().map(|reaped| reaped.lease.token));
         }
         process::report(&serde_json::to_string(&tokens).unwrap());
@@ -104,7 +106,11 @@ impl<'a> Renewer<'a> {
     /// anew.
     fn renew(&mut self, run: &Run<'_>) {
         let asked = self.clock.now();
-        match self.store.renew(&self.lease.grant(), self.ask.ttl).unwrap() {
+        match self
+            .store
+            .renew(&self.lease.grant(), self.ask.ttl, soon())
+            .unwrap()
+        {
             Renewed::Extended(_) => self.asked = asked,
             Renewed::Lost(by) => {
                 let now = self.clock.now().ticks;
@@ -124,10 +130,10 @@ impl<'a> Renewer<'a> {
     fn acquire(&mut self, run: &Run<'_>) {
         self.asked = self.clock.now();
         match self.ask.once(self.store) {
-            Acquired::Granted {
+            Acquired::Granted(Granted {
                 lease,
                 reason: Reason::AcquiredNew,
-            } => self.lease = lease,
+            }) => self.lease = lease,
             other => run.fail(&format!("after a reaper there was {other:?}")),
         }
         self.granted += 1;
@@ -135,7 +141,7 @@ impl<'a> Renewer<'a> {
 }
 
 fn can_run(run: &Run<'_>) -> bool {
-    run.needs("leases", run.capabilities().leases)
+    run.needs("leases that expire", run.capabilities().expiry)
 }
 
 /// While several processes reap without pause, a lease that is renewed in time stands.
@@ -176,14 +182,14 @@ pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
         if run.chance.one_in(10) {
             // A release and a reaper meet: one of them ends the lease.
             let token = holder.lease.token;
-            match store.release(&holder.lease.grant()).unwrap() {
+            match store.release(&holder.lease.grant(), soon()).unwrap() {
                 Released::Freed(_) => {}
                 Released::AlreadyGone(_) => assert!(holder.lost.insert(token)),
             }
             holder.acquire(&run);
         }
     }
-    let _ = store.release(&holder.lease.grant()).unwrap();
+    let _ = store.release(&holder.lease.grant(), soon()).unwrap();
     let (grants, mut lost) = (holder.granted, std::mem::take(&mut holder.lost));
     let freed: Vec<Token> = reapers.stop().into_iter().flatten().collect();
     let once: BTreeSet<Token> = freed.iter().copied().collect();
@@ -195,17 +201,15 @@ pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
             .then_some(holder.lease.token),
     );
     assert_eq!(once, lost);
-    if store.capabilities().history {
-        let events = run.history(&*store);
-        let recorded = events
-            .iter()
-            .filter(|event| event.kind == EventKind::Expired)
-            .count();
-        assert_eq!(recorded, once.len());
-        assert_eq!(
-            history::tokens(&events, subject.key(), EventKind::Expired),
-            once
-        );
-    }
+    let events = run.history(&*store);
+    let recorded = events
+        .iter()
+        .filter(|event| event.kind == EventKind::Expired)
+        .count();
+    assert_eq!(recorded, once.len());
+    assert_eq!(
+        history::tokens(&events, subject.key(), EventKind::Expired),
+        once
+    );
     run.finish(grants);
 }

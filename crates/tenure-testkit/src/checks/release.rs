@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::{Acquired, Fenced, Grant, HistoryQuery, HolderId, Released, Renewed, Token};
 
 use crate::ask::Ask;
+use crate::limit::soon;
 use crate::run::Run;
 use crate::subject::Subject;
 
@@ -12,45 +13,50 @@ use crate::subject::Subject;
 /// them changes anything, in any process.
 pub fn only_the_holder_releases(subject: &Subject) {
     let run = Run::begin(subject, "only_the_holder_releases");
-    let capabilities = run.capabilities();
     let (store, elsewhere) = (run.open(), run.open());
     let key = subject.key();
     let old = Ask::new(key, "holder").granted(&*store);
-    let _ = store.release(&old.grant()).unwrap();
+    let _ = store.release(&old.grant(), soon()).unwrap();
     let lease = Ask::new(key, "holder").granted(&*store);
     let grant = |holder: &str, token: Token| Grant {
         key: key.clone(),
         holder: HolderId::parse(holder).unwrap(),
         token,
     };
-    let mut wrong = vec![("stranger", lease.token), ("stranger", old.token)];
-    if capabilities.fencing {
-        wrong.extend([
-            ("holder", old.token),
-            ("holder", lease.token.next()),
-            ("holder", Token(0)),
-        ]);
-    }
-    let events = || store.history(&HistoryQuery::default()).unwrap().len();
-    let (before, untouched) = (events(), store.inspect(key).unwrap().lease);
+    let wrong = [
+        ("stranger", lease.token),
+        ("stranger", old.token),
+        ("holder", old.token),
+        ("holder", lease.token.next()),
+        ("holder", Token(0)),
+    ];
+    let events = || {
+        store
+            .history(&HistoryQuery::default(), soon())
+            .unwrap()
+            .len()
+    };
+    let (before, untouched) = (events(), store.inspect(key, soon()).unwrap().leases);
     for (holder, token) in wrong {
         let grant = grant(holder, token);
         for store in [&store, &elsewhere] {
-            let released = store.release(&grant).unwrap();
+            let released = store.release(&grant, soon()).unwrap();
             assert!(
-                matches!(&released, Released::AlreadyGone(Some(now)) if now.token == lease.token),
+                matches!(&released, Released::AlreadyGone(now) if now[0].token == lease.token),
                 "{grant:?}: {released:?}"
             );
-            let renewed = store.renew(&grant, Duration::from_millis(1)).unwrap();
+            let renewed = store
+                .renew(&grant, Duration::from_millis(1), soon())
+                .unwrap();
             assert!(
-                matches!(&renewed, Renewed::Lost(Some(now)) if now.token == lease.token),
+                matches!(&renewed, Renewed::Lost(now) if now[0].token == lease.token),
                 "{grant:?}: {renewed:?}"
             );
         }
     }
-    assert_eq!(elsewhere.inspect(key).unwrap().lease, untouched);
+    assert_eq!(elsewhere.inspect(key, soon()).unwrap().leases, untouched);
     assert_eq!(events(), before, "and nothing was recorded");
-    let released = elsewhere.release(&lease.grant()).unwrap();
+    let released = elsewhere.release(&lease.grant(), soon()).unwrap();
     assert!(
         matches!(released, Released::Freed(_)),
         "whoever can prove the grant may give it back, from anywhere: {released:?}"
@@ -73,9 +79,9 @@ pub fn another_name_in_the_same_process_is_another_holder(subject: &Subject) {
         matches!(asked, Acquired::Busy(_)),
         "agent-1 has it: {asked:?}"
     );
-    let fenced = store.fence(key, lease.token).unwrap();
+    let fenced = store.fence(key, lease.token, soon()).unwrap();
     assert!(matches!(fenced, Fenced::Current(_)), "{fenced:?}");
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     run.finish(1);
 }

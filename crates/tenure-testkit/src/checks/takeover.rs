@@ -18,7 +18,6 @@ pub fn a_killed_holder_is_followed_by_exactly_one_of_many_waiters(subject: &Subj
         "a_killed_holder_is_followed_by_exactly_one_of_many_waiters",
     );
     let store = run.open();
-    let capabilities = store.capabilities();
     let key = subject.key();
     let mut names = (0..).map(|number| format!("runner-{number}"));
     let mut holder = run.puppet();
@@ -29,18 +28,12 @@ pub fn a_killed_holder_is_followed_by_exactly_one_of_many_waiters(subject: &Subj
         while waiters.len() < WAITERS {
             let mut waiter = run.puppet();
             let ask = Ask::new(key, &names.next().unwrap());
-            if capabilities.queue {
-                let _ = waiter.queued(&ask);
-            } else {
-                waiter.order(&crate::puppet::Order::Acquire(ask.waiting()));
-            }
+            let _ = waiter.queued(&ask);
             waiters.push(waiter);
         }
-        if capabilities.queue {
-            until(&*store, key, "everybody to wait", |known| {
-                known.queue.len() >= WAITERS
-            });
-        }
+        until(&*store, key, "every process to wait", |known| {
+            known.queue.len() >= WAITERS
+        });
         holder.kill();
         let (winner, answer) = first_answer(&run, &waiters);
         let Answer::Granted {
@@ -52,23 +45,19 @@ pub fn a_killed_holder_is_followed_by_exactly_one_of_many_waiters(subject: &Subj
             run.fail(&format!("a waiter was answered {answer:?}"));
         };
         assert_eq!(reason, Reason::ClaimedDead);
-        if capabilities.fencing {
-            assert!(next > token, "{next} after {token}");
-        }
-        if capabilities.history {
-            let events = run.history(&*store);
-            let last: Vec<_> = events[events.len() - 2..]
-                .iter()
-                .map(|event| (event.kind, event.token, event.evidence.is_some()))
-                .collect();
-            assert_eq!(
-                last,
-                [
-                    (EventKind::Dead, token, true),
-                    (EventKind::Granted, next, false)
-                ]
-            );
-        }
+        assert!(next > token, "{next} after {token}");
+        let events = run.history(&*store);
+        let last: Vec<_> = events[events.len() - 2..]
+            .iter()
+            .map(|event| (event.kind, event.token, event.evidence.is_some()))
+            .collect();
+        assert_eq!(
+            last,
+            [
+                (EventKind::Dead, token, true),
+                (EventKind::Granted, next, false)
+            ]
+        );
         (holder, token) = (waiters.swap_remove(winner), next);
         if let Some(answer) = waiters.iter().find_map(Puppet::try_answer) {
             run.fail(&format!("a second waiter was answered {answer:?}"));

@@ -6,6 +6,7 @@ use tenure_core::{Forced, HolderId, Released, Token};
 
 use crate::ask::Ask;
 use crate::limit::LIMIT;
+use crate::limit::soon;
 use crate::puppet::Puppet;
 use crate::run::Run;
 use crate::subject::Subject;
@@ -16,9 +17,6 @@ use crate::waiting;
 pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
     let mut run = Run::begin(subject, "tokens_grow_over_restarts_release_and_force");
     let capabilities = run.capabilities();
-    if !run.needs("fencing", capabilities.fencing) {
-        return;
-    }
     let key = subject.key();
     let admin = HolderId::parse("admin").unwrap();
     let mut last = Token(0);
@@ -34,7 +32,7 @@ pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
             holder.process().kill();
             killed = Some(holder);
             token
-        } else if capabilities.leases && run.chance.one_in(3) {
+        } else if capabilities.expiry && run.chance.one_in(3) {
             let brief = ask.ttl(Duration::from_millis(1)).detached();
             waiting::acquire(&*store, &brief.waiting_at_most(LIMIT), |_| ())
                 .lease()
@@ -42,10 +40,10 @@ pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
         } else {
             let lease = waiting::acquire(&*store, &ask.waiting_at_most(LIMIT), |_| ()).lease();
             if run.chance.one_in(2) {
-                let released = store.release(&lease.grant()).unwrap();
+                let released = store.release(&lease.grant(), soon()).unwrap();
                 assert!(matches!(released, Released::Freed(_)), "{released:?}");
             } else {
-                let forced = store.force(key, &admin, Some("to see")).unwrap();
+                let forced = store.force(key, &admin, Some("to see"), soon()).unwrap();
                 assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
             }
             lease.token

@@ -4,20 +4,17 @@
 
 use std::time::Duration;
 
-use tenure_core::{HolderId, Key, Store, Wakeup};
+use tenure_core::{HolderId, Key, Store};
 
 use crate::ask::Ask;
+use crate::limit::soon;
 use crate::puppet::{Answer, Order, Puppet};
 use crate::run::{Run, until};
 use crate::subject::Subject;
 
 fn waiter(run: &Run<'_>, ask: &Ask) -> Puppet {
     let mut waiter = run.puppet();
-    if run.capabilities().queue {
-        let _ = waiter.queued(ask);
-    } else {
-        waiter.order(&Order::Acquire(ask.clone().waiting()));
-    }
+    let _ = waiter.queued(ask);
     waiter
 }
 
@@ -28,8 +25,8 @@ fn holder(run: &Run<'_>, key: &Key) -> Puppet {
 }
 
 fn give_back(store: &dyn Store, key: &Key) {
-    let (lease, _) = store.inspect(key).unwrap().lease.unwrap();
-    let _ = store.release(&lease.grant()).unwrap();
+    let (lease, _) = store.inspect(key, soon()).unwrap().leases.remove(0);
+    let _ = store.release(&lease.grant(), soon()).unwrap();
 }
 
 /// A wait ends when the holder gives back, dies or is overruled, and when the one before leaves
@@ -54,13 +51,11 @@ pub fn waiters_are_woken_by_release_death_and_leaving(subject: &Subject) {
         // By force.
         let last = waiter(&run, &Ask::new(key, "last"));
         let admin = HolderId::parse("admin").unwrap();
-        let _ = store.force(key, &admin, None).unwrap();
+        let _ = store.force(key, &admin, None, soon()).unwrap();
         let _ = last.served();
         last.kill();
-        if store.capabilities().queue {
-            the_one_before_leaves(&run, &*store, key);
-            the_one_before_dies(&run, &*store, key);
-        }
+        the_one_before_leaves(&run, &*store, key);
+        the_one_before_dies(&run, &*store, key);
     }
     run.finish(rounds * 8);
 }
@@ -105,9 +100,6 @@ pub fn a_waiter_is_woken_by_the_death_of_one_that_overtook_it(subject: &Subject)
         subject,
         "a_waiter_is_woken_by_the_death_of_one_that_overtook_it",
     );
-    if !run.needs("queue", run.capabilities().queue) {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let holder = holder(&run, key);
@@ -125,12 +117,6 @@ pub fn a_waiter_is_woken_by_the_death_of_one_that_overtook_it(subject: &Subject)
 /// Looking again and again would be polling.
 pub fn a_waiter_behind_a_dead_one_sleeps(subject: &Subject) {
     let run = Run::begin(subject, "a_waiter_behind_a_dead_one_sleeps");
-    let capabilities = run.capabilities();
-    if !run.needs("queue", capabilities.queue)
-        || !run.needs("calls", capabilities.wakeup == Wakeup::Push)
-    {
-        return;
-    }
     let store = run.open();
     let key = subject.key();
     let holder = holder(&run, key);
