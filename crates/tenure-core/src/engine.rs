@@ -12,6 +12,7 @@
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
+//! | `store` | [`EngineStore`]: how a store runs them, which makes it a [`Store`](crate::Store) |
 //!
 //! # How a store runs a verb
 //!
@@ -34,12 +35,14 @@ mod acquire;
 mod deadlock;
 mod lease;
 mod look;
+mod store;
 mod tickets;
 
 pub use acquire::{acquire, grant, refuse};
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
+pub use store::EngineStore;
 pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
 
 use std::time::Duration;

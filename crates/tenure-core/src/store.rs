@@ -308,6 +308,21 @@ pub struct HistoryQuery {
     pub limit: Option<usize>,
 }
 
+impl HistoryQuery {
+    /// The newest of these events, which come oldest first, that match.
+    pub fn select(&self, events: impl IntoIterator<Item = Event>) -> Vec<Event> {
+        let matches = |event: &Event| {
+            self.key.as_ref().is_none_or(|key| event.key == *key)
+                && self.since.is_none_or(|since| event.at >= since)
+        };
+        let mut events: Vec<Event> = events.into_iter().filter(matches).collect();
+        let too_many = events
+            .len()
+            .saturating_sub(self.limit.unwrap_or(usize::MAX));
+        events.split_off(too_many)
+    }
+}
+
 /// Where leases live.
 ///
 /// # What every implementation must do

@@ -76,7 +76,7 @@ impl SqliteStore {
     }
 
     /// Refuses a key that the other program has no table for.
-    pub(crate) fn admit(&self, key: &Key) -> Result<(), StoreError> {
+    pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
         if self.foreign.is_none() || Table::of(key).is_some() {
             return Ok(());
         }

@@ -182,7 +182,7 @@ impl SqliteStore {
         by: Instant,
         verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), StoreError> {
-        self.step(by, verb).map_err(|error| match error {
+        self.run(by, verb).map_err(|error| match error {
             TaskError::Store(error) => error,
             other => StoreError::new(ErrorKind::Io, other.to_string()),
         })
@@ -193,11 +193,11 @@ impl SqliteStore {
         &self,
         verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
     ) -> Result<(T, Revision), TaskError> {
-        self.step(Instant::now() + patience::USUAL, verb)
+        self.run(Instant::now() + patience::USUAL, verb)
     }
 
     /// One write transaction. The first that needs a token of a new epoch makes room and runs again.
-    fn step<T>(
+    fn run<T>(
         &self,
         by: Instant,
         mut verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,

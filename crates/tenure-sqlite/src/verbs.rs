@@ -1,22 +1,28 @@
-//! The verbs of the store: each is one transaction in which the engine runs. Hops three and five of an
-//! acquisition.
+//! The store on the engine: each verb is one transaction. Hops three and five of an acquisition.
 
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use tenure_core::engine::{self, EngineStore};
 use tenure_core::{
-    Acquired, Binding, Capabilities, Claim, ErrorKind, Event, Fenced, Forced, Grant, HistoryQuery,
-    HolderId, Key, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token,
-    Waited, Watched, engine,
+    Binding, Capabilities, ErrorKind, Event, HistoryQuery, Key, Reaped, Revision, Snapshot,
+    StoreError, Waited, Watched,
 };
 use tenure_host::LocalStore;
 
 use crate::history;
 use crate::store::SqliteStore;
+use crate::view::Reader;
+use crate::write::{Failure, Write};
 
-impl Store for SqliteStore {
-    fn capabilities(&self) -> Capabilities {
+impl EngineStore for SqliteStore {
+    type LookError = rusqlite::Error;
+    type StepError = Failure;
+    type Looking<'a> = Reader<'a>;
+    type Stepping<'a> = Write<'a>;
+
+    fn features(&self) -> Capabilities {
         if self.foreign.is_some() {
             Capabilities::ALL.only_some_keys()
         } else {
@@ -24,65 +30,35 @@ impl Store for SqliteStore {
         }
     }
 
-    fn this_process(&self) -> Result<Binding, StoreError> {
+    fn binding(&self) -> Result<Binding, StoreError> {
         self.presence
             .binding()
             .map_err(|error| self.no_liveness_lock(error))
     }
 
-    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
-        self.admit(&claim.key)?;
-        let (answer, revision) = self.write(by, |write| engine::acquire(write, claim))?;
-        Ok(answer.seen_at(revision))
+    fn admit(&self, key: &Key) -> Result<(), StoreError> {
+        self.check_key(key)
     }
 
-    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
-        self.admit(&grant.key)?;
-        Ok(self.write(by, |write| engine::renew(write, grant, ttl))?.0)
-    }
-
-    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
-        self.admit(&grant.key)?;
-        Ok(self.write(by, |write| engine::release(write, grant))?.0)
-    }
-
-    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        Ok(self.write(by, |write| write.leave_queue(key, ticket))?.0)
-    }
-
-    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
-        Ok(self.write(by, |write| write.park_in_queue(key, ticket))?.0)
-    }
-
-    fn force(
+    fn look<T>(
         &self,
-        key: &Key,
-        forced_by: &HolderId,
-        reason: Option<&str>,
+        _key: &Key,
         by: Instant,
-    ) -> Result<Forced, StoreError> {
-        self.admit(key)?;
-        Ok(self
-            .write(by, |write| engine::force(write, key, forced_by, reason))?
-            .0)
+        mut verb: impl FnMut(&mut Reader<'_>) -> rusqlite::Result<T>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.read(by, |mut reader| verb(&mut reader))
     }
 
-    fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {
-        self.admit(key)?;
-        Ok(self
-            .read(by, |mut reader| engine::fence(&mut reader, key, token))?
-            .0)
+    fn step<T>(
+        &self,
+        _key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.write(by, verb)
     }
 
-    fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError> {
-        self.admit(key)?;
-        let (mut snapshot, revision) =
-            self.read(by, |mut reader| engine::inspect(&mut reader, key))?;
-        snapshot.revision = revision;
-        Ok(snapshot)
-    }
-
-    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         let (mut snapshots, revision) = self.read(by, |reader| reader.all())?;
         for snapshot in &mut snapshots {
             snapshot.revision = revision;
@@ -90,11 +66,8 @@ impl Store for SqliteStore {
         Ok(snapshots)
     }
 
-    fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
-        if reap == Reap::DryRun {
-            let snapshots = self.list(by)?;
-            return Ok(snapshots.iter().flat_map(Snapshot::ended).collect());
-        }
+    /// All keys in one transaction.
+    fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         let ((reaped, needed), _) = self.write(by, |write| {
             write.settle_overruled()?;
             let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
@@ -109,11 +82,11 @@ impl Store for SqliteStore {
         Ok(reaped)
     }
 
-    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
         Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
     }
 
-    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
         let lookout = self.lookout(watched.key)?;
@@ -130,7 +103,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn wake(&self) {
+    fn interrupt(&self) {
         self.presence.wake();
     }
 }

@@ -14,7 +14,7 @@ use crate::rows::{self, select_lease, select_ticket};
 
 /// A transaction that reads.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) presence: &'a LocalPresence,
     pub(crate) now: &'a Moment,

@@ -22,9 +22,13 @@ use crate::view::{KeyLeases, Reader};
 const JUMP: i64 = 1 << 20;
 
 /// Why a transaction was given up.
-pub(crate) enum Failure {
+#[derive(Debug)]
+pub enum Failure {
+    /// SQLite failed.
     Sql(rusqlite::Error),
+    /// The store can't do this.
     Store(StoreError),
+    /// A rule for tasks refuses it.
     Task(Box<TaskError>),
     /// A token was needed, and there is no room for the tokens of this epoch yet.
     NoRoom,
@@ -58,7 +62,7 @@ pub(crate) enum Room {
 }
 
 /// A write transaction under way.
-pub(crate) struct Write<'a> {
+pub struct Write<'a> {
     pub(crate) reader: Reader<'a>,
     pub(crate) keep: Keep,
     pub(crate) grace: Duration,
@@ -194,7 +198,7 @@ impl Step for Write<'_> {
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
 
-    fn update_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), Failure> {
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Failure> {
         self.reader
             .db
             .prepare_cached(
@@ -211,15 +215,18 @@ impl Step for Write<'_> {
                 waiter.presence == Presence::Away,
                 rows::number(waiter.ticket.0)
             ])?;
+        if waiter.presence == Presence::Away {
+            self.wake_seekers_of(key)?;
+        }
         Ok(())
     }
 
-    fn remove_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), Failure> {
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Failure> {
         self.reader
             .db
             .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
             .execute([rows::number(ticket.0)])?;
-        Ok(())
+        self.wake_seekers_of(key)
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Failure> {
@@ -273,18 +280,6 @@ impl Write<'_> {
             .prepare_cached("DELETE FROM leases WHERE key = ?1")?
             .execute([key.as_str()])?;
         Ok(())
-    }
-
-    /// Gives up a ticket, or only its turn, and wakes the runners that look for any task.
-    pub(crate) fn leave_queue(&mut self, key: &Key, ticket: Ticket) -> Result<(), Failure> {
-        engine::leave(self, key, ticket)?;
-        self.wake_seekers_of(key)
-    }
-
-    /// Passes the turn of a ticket on, and wakes the runners that look for any task.
-    pub(crate) fn park_in_queue(&mut self, key: &Key, ticket: Ticket) -> Result<(), Failure> {
-        engine::park(self, key, ticket)?;
-        self.wake_seekers_of(key)
     }
 
     /// Wakes the first runner that looks for any task, and those of them that have a section: the

@@ -96,7 +96,7 @@ impl Write<'_> {
                     decide::position(self.now(), &other.view, &other.claim)
                     && present(ticket)
                 {
-                    self.park_in_queue(&other.claim.key, ticket)?;
+                    engine::park(self, &other.claim.key, ticket)?;
                 }
             }
         }
@@ -175,8 +175,10 @@ impl Write<'_> {
         let claim = runner.claim(key);
         let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         match (decide::position(self.now(), &view, &claim), places) {
-            ((ClaimTicket::Own(ticket), _), Places::Leave) => self.leave_queue(&claim.key, ticket),
-            ((ClaimTicket::Own(ticket), _), Places::Keep) => self.park_in_queue(&claim.key, ticket),
+            ((ClaimTicket::Own(ticket), _), Places::Leave) => {
+                engine::leave(self, &claim.key, ticket)
+            }
+            ((ClaimTicket::Own(ticket), _), Places::Keep) => engine::park(self, &claim.key, ticket),
             _ => Ok(()),
         }
     }

@@ -1,0 +1,179 @@
+//! A store that runs the engine: [`EngineStore`], and with it every verb of [`Store`].
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use crate::claim::Claim;
+use crate::error::StoreError;
+use crate::event::Event;
+use crate::holder::{Binding, HolderId, LivenessId};
+use crate::key::Key;
+use crate::lease::{Grant, Token};
+use crate::queue::Ticket;
+use crate::store::{
+    Acquired, Capabilities, Fenced, Forced, HistoryQuery, Reap, Reaped, Released, Renewed,
+    Revision, Snapshot, Store, Waited, Watched,
+};
+
+use super::{Look, Step, acquire, fence, force, inspect, leave, park, reap, release, renew};
+
+/// What a store says of itself: how a step begins, commits and is retried, and how to wait. Every verb
+/// of [`Store`] follows from this.
+pub trait EngineStore: Send + Sync {
+    /// Why looking fails.
+    type LookError;
+    /// Why a step fails.
+    type StepError;
+    /// A consistent picture of one key.
+    type Looking<'a>: Look<Error = Self::LookError>
+    where
+        Self: 'a;
+    /// A step under way.
+    type Stepping<'a>: Step<Error = Self::StepError>
+    where
+        Self: 'a;
+
+    /// What [`Store::capabilities`] answers.
+    fn features(&self) -> Capabilities;
+
+    /// What [`Store::this_process`] answers.
+    fn binding(&self) -> Result<Binding, StoreError>;
+
+    /// Refuses a key that this store does not hold.
+    fn admit(&self, _key: &Key) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Runs a verb that only looks at this key, on a consistent picture.
+    fn look<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut Self::Looking<'_>) -> Result<T, Self::LookError>,
+    ) -> Result<(T, Revision), StoreError>;
+
+    /// Runs a verb about this key as one atomic step, again if another program was faster, and
+    /// delivers its wake-ups after the commit.
+    fn step<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
+    ) -> Result<(T, Revision), StoreError>;
+
+    /// Every key that is held or waited for, by name.
+    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
+
+    /// What [`Store::history`] answers.
+    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
+
+    /// What [`Store::wait`] does.
+    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
+
+    /// What [`Store::wake`] does.
+    fn interrupt(&self);
+
+    /// Ends expired leases and those of dead holders, key by key.
+    fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
+        for Snapshot { key, .. } in self.snapshots(by)? {
+            let (one, _) = self.step(&key, by, |step| reap(step, &key))?;
+            reaped.extend(one.reaped);
+            needed.extend(one.needed);
+        }
+        self.sweep(&needed);
+        Ok(reaped)
+    }
+
+    /// Removes the liveness locks of processes that have exited, except those that are needed.
+    fn sweep(&self, _needed: &HashSet<LivenessId>) {}
+}
+
+impl<S: EngineStore> Store for S {
+    fn capabilities(&self) -> Capabilities {
+        self.features()
+    }
+
+    fn this_process(&self) -> Result<Binding, StoreError> {
+        self.binding()
+    }
+
+    fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
+        self.admit(&claim.key)?;
+        let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
+        Ok(answer.seen_at(revision))
+    }
+
+    fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
+        self.admit(&grant.key)?;
+        Ok(self.step(&grant.key, by, |step| renew(step, grant, ttl))?.0)
+    }
+
+    fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
+        self.admit(&grant.key)?;
+        Ok(self.step(&grant.key, by, |step| release(step, grant))?.0)
+    }
+
+    fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        self.admit(key)?;
+        Ok(self.step(key, by, |step| leave(step, key, ticket))?.0)
+    }
+
+    fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        self.admit(key)?;
+        Ok(self.step(key, by, |step| park(step, key, ticket))?.0)
+    }
+
+    fn force(
+        &self,
+        key: &Key,
+        forced_by: &HolderId,
+        reason: Option<&str>,
+        by: Instant,
+    ) -> Result<Forced, StoreError> {
+        self.admit(key)?;
+        let (forced, _) = self.step(key, by, |step| force(step, key, forced_by, reason))?;
+        Ok(forced)
+    }
+
+    fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {
+        self.admit(key)?;
+        Ok(self.look(key, by, |look| fence(look, key, token))?.0)
+    }
+
+    fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError> {
+        self.admit(key)?;
+        let (snapshot, revision) = self.look(key, by, |look| inspect(look, key))?;
+        Ok(Snapshot {
+            revision,
+            ..snapshot
+        })
+    }
+
+    fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.snapshots(by)
+    }
+
+    fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        match reap {
+            Reap::Free => self.reap_ended(by),
+            Reap::DryRun => Ok(self
+                .snapshots(by)?
+                .iter()
+                .flat_map(Snapshot::ended)
+                .collect()),
+        }
+    }
+
+    fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.events(query, by)
+    }
+
+    fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.block(watched, timeout)
+    }
+
+    fn wake(&self) {
+        self.interrupt();
+    }
+}

@@ -1,0 +1,330 @@
+//! A store in memory, for tests and for programs that need locks among their own threads only:
+//! [`MemoryStore`], `memory:`.
+//!
+//! It has the same contract as every other store: the engine runs on a map behind a mutex. Each handle
+//! is a session; when the handle is dropped, its session ends, and with it its leases and tickets.
+//! Nothing survives the process, and no other process sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenure_core::engine::{self, Ended, EngineStore, Look, Put, Step, Then};
+use tenure_core::{
+    Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
+    Lease, Liveness, Moment, Reason, Revision, SessionId, Snapshot, StoreError, Ticket, Token,
+    Waited, Waiter, Watched,
+};
+use tenure_host::{HostClock, LivenessFolder, liveness};
+
+/// How long the ticket of a waiter that was interrupted is kept.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// How many events are kept.
+const EVENTS: usize = 10_000;
+
+/// A handle of a store in memory.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tenure::MemoryStore;
+/// use tenure_core::{Key, Store};
+///
+/// let store = MemoryStore::default();
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// assert!(store.inspect(&Key::parse("build").unwrap(), soon).unwrap().is_idle());
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    shared: Arc<Mutex<State>>,
+    session: SessionId,
+    bell: Arc<Doorbell>,
+    clock: HostClock,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    revision: u64,
+    keys: BTreeMap<Key, (Option<Lease>, Vec<Waiter>)>,
+    newest_token: u64,
+    newest_ticket: u64,
+    newest_session: u64,
+    sessions: BTreeMap<SessionId, Arc<Doorbell>>,
+    events: Vec<Event>,
+}
+
+/// Wakes the waits of one handle.
+#[derive(Debug, Default)]
+struct Doorbell {
+    rings: Mutex<u64>,
+    rung: Condvar,
+}
+
+impl Doorbell {
+    fn ring(&self) {
+        *lock(&self.rings) += 1;
+        self.rung.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::handle_of(Arc::default())
+    }
+}
+
+impl MemoryStore {
+    /// Another handle of the same store, with a session of its own.
+    #[must_use]
+    pub fn another_handle(&self) -> Self {
+        Self::handle_of(Arc::clone(&self.shared))
+    }
+
+    fn handle_of(shared: Arc<Mutex<State>>) -> Self {
+        let (bell, clock) = (Arc::new(Doorbell::default()), HostClock::new());
+        let mut state = lock(&shared);
+        state.newest_session += 1;
+        let session = SessionId(format!("memory-{}", state.newest_session));
+        state.sessions.insert(session.clone(), Arc::clone(&bell));
+        drop(state);
+        Self {
+            shared,
+            session,
+            bell,
+            clock,
+        }
+    }
+
+    fn revision(&self) -> Revision {
+        let changes = lock(&self.shared).revision;
+        Revision(changes << 24 | *lock(&self.bell.rings) & 0xff_ffff)
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared);
+        state.sessions.remove(&self.session);
+        state.revision += 1;
+        // The end of a session can let any waiter go on.
+        state.sessions.values().for_each(|bell| bell.ring());
+    }
+}
+
+/// One step: the mutex is held.
+#[derive(Debug)]
+pub struct MemoryStep<'a> {
+    state: MutexGuard<'a, State>,
+    now: Moment,
+    woken: BTreeSet<SessionId>,
+}
+
+impl MemoryStep<'_> {
+    fn entry(&mut self, key: &Key) -> &mut (Option<Lease>, Vec<Waiter>) {
+        self.state.revision += 1;
+        self.state.keys.entry(key.clone()).or_default()
+    }
+
+    fn record(
+        &mut self,
+        lease: &Lease,
+        kind: EventKind,
+        reason: Option<Reason>,
+        evidence: Option<&Evidence>,
+    ) {
+        let event = Event {
+            id: self.state.events.last().map_or(1, |last| last.id + 1),
+            at: self.now.wall,
+            key: lease.key.clone(),
+            kind,
+            token: lease.token,
+            holder: lease.holder.id.clone(),
+            times: 1,
+            reason: reason.map(|reason| reason.word().to_owned()),
+            evidence: evidence.cloned(),
+        };
+        self.state.events.push(event);
+        let too_many = self.state.events.len().saturating_sub(EVENTS);
+        self.state.events.drain(..too_many);
+    }
+}
+
+impl Look for MemoryStep<'_> {
+    type Error = Infallible;
+
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+        let lease = self.state.keys.get(key).and_then(|(lease, _)| lease.clone());
+        Ok(lease
+            .map(|lease| (lease.clone(), self.probe(&lease.holder)))
+            .into_iter()
+            .collect())
+    }
+
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
+        let queue = self.state.keys.get(key).map(|(_, queue)| queue.clone());
+        Ok(queue.unwrap_or_default())
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        match &waiter.binding {
+            Binding::Session { session } if self.state.sessions.contains_key(session) => {
+                Liveness::Running
+            }
+            Binding::Session { session } => Liveness::Gone(Evidence::SessionEnded {
+                session: session.clone(),
+            }),
+            other => liveness::probe(&LivenessFolder::new(""), other),
+        }
+    }
+}
+
+impl Step for MemoryStep<'_> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, Infallible> {
+        self.state.newest_token += 1;
+        Ok(Token(self.state.newest_token))
+    }
+
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
+        match put {
+            Put::Granted(reason) => self.record(lease, EventKind::Granted, Some(reason), None),
+            Put::Extended | Put::Renewed => self.record(lease, EventKind::Renewed, None, None),
+        }
+        self.entry(&lease.key).0 = Some(lease.clone());
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
+        match how {
+            Ended::Released => self.record(lease, EventKind::Released, None, None),
+            Ended::Proven(proof) => self.record(lease, EventKind::of(proof), None, Some(proof)),
+        }
+        self.entry(&lease.key).0 = None;
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Infallible> {
+        self.state.newest_ticket += 1;
+        let ticket = Ticket(self.state.newest_ticket);
+        let waiter = waiter.clone();
+        self.entry(key).1.push(Waiter { ticket, ..waiter });
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+        self.remove_ticket(key, waiter.ticket)?;
+        self.entry(key).1.push(waiter.clone());
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+        let queue = &mut self.entry(key).1;
+        queue.retain(|waiter| waiter.ticket != ticket);
+        Ok(())
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Infallible> {
+        let waits = |waiter: &Waiter| waiter.holder.id == *holder || waiter.within.contains(&token);
+        let keys = self.state.keys.iter();
+        let waited = keys.filter(|(_, (_, queue))| queue.iter().any(waits));
+        Ok(waited.map(|(key, _)| key.clone()).collect())
+    }
+
+    fn wake(&mut self, holder: &Holder) {
+        if let Binding::Session { session } = &holder.binding {
+            self.woken.insert(session.clone());
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+}
+
+impl EngineStore for MemoryStore {
+    type LookError = Infallible;
+    type StepError = Infallible;
+    type Looking<'a> = MemoryStep<'a>;
+    type Stepping<'a> = MemoryStep<'a>;
+
+    fn features(&self) -> Capabilities {
+        Capabilities::ALL.one_process()
+    }
+
+    fn binding(&self) -> Result<Binding, StoreError> {
+        Ok(Binding::Session {
+            session: self.session.clone(),
+        })
+    }
+
+    fn look<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.step(key, by, verb)
+    }
+
+    fn step<T>(
+        &self,
+        _key: &Key,
+        _by: Instant,
+        mut verb: impl FnMut(&mut MemoryStep<'_>) -> Result<T, Infallible>,
+    ) -> Result<(T, Revision), StoreError> {
+        let mut step = MemoryStep {
+            now: self.clock.now(),
+            state: lock(&self.shared),
+            woken: BTreeSet::new(),
+        };
+        let Ok(answer) = verb(&mut step);
+        let sessions = step.woken.iter().map(|session| step.state.sessions.get(session));
+        sessions.flatten().for_each(|bell| bell.ring());
+        drop(step);
+        Ok((answer, self.revision()))
+    }
+
+    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let keys: Vec<Key> = lock(&self.shared).keys.keys().cloned().collect();
+        let mut snapshots = Vec::new();
+        for key in &keys {
+            let (snapshot, revision) = self.look(key, by, |step| engine::inspect(step, key))?;
+            snapshots.push(Snapshot { revision, ..snapshot });
+        }
+        snapshots.retain(|snapshot| !snapshot.is_idle());
+        Ok(snapshots)
+    }
+
+    fn events(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
+        Ok(query.select(lock(&self.shared).events.iter().cloned()))
+    }
+
+    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        let before = *lock(&self.bell.rings);
+        if self.revision() != watched.seen {
+            return Ok(Waited::Changed);
+        }
+        let (rings, _) = self
+            .bell
+            .rung
+            .wait_timeout_while(lock(&self.bell.rings), timeout, |rings| *rings == before)
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(if *rings == before {
+            Waited::TimedOut
+        } else {
+            Waited::Changed
+        })
+    }
+
+    fn interrupt(&self) {
+        self.bell.ring();
+    }
+}
