@@ -3,52 +3,77 @@
 //! # How a wait goes
 //!
 //! Each round asks the store once. Busy leaves a ticket and names what to watch; then the store
-//! blocks until something happens that could let us go on: the holder ends or releases, the one
-//! before us leaves, somebody rings. A lease that runs out wakes nobody, so the round ends at the
-//! latest when it does, and after the poll interval in any case (the safety net).
+//! blocks until something happens that could let the waiter go on: the holder exits or releases, the
+//! waiter before it leaves, another process wakes it. A lease that expires wakes nobody, so the round
+//! ends at the latest when it does, and after the poll interval in any case (the safety net).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tenure_core::queue::TURN_LAPSE;
-use tenure_core::task::Shortage;
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, Clock, Cycle, Holder, Key, Lease, Moment, Reason, Store,
-    StoreError, Ticket, Waited, Watched,
+    Acquired, Binding, Busy, Claim, Clock, Granted, Moment, Store, StoreError, Ticket, Waited,
 };
 use tenure_host::identity;
 
 use crate::Error;
 
-/// How soon to look again after a lease should have run out: a hair after, not before.
+/// How long one call of a store may take, where its caller has no deadline of its own.
+pub const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// How soon to look again after a lease should have expired: a hair after, not before.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
-/// A request to stop waiting, made from another thread. Call [`Store::wake`] after it.
-#[derive(Debug, Default)]
-pub struct Cancel(AtomicU8);
+/// The deadline of one call of a store.
+pub(crate) fn call_deadline() -> Instant {
+    Instant::now() + CALL_LIMIT
+}
+
+/// A request to stop waiting, made from another thread.
+#[derive(Default)]
+pub struct Cancel {
+    requested: AtomicU8,
+    waiting: Mutex<Vec<Weak<dyn Store>>>,
+}
 
 const LEAVE: u8 = 1;
-const CUT_OFF: u8 = 2;
+const INTERRUPT: u8 = 2;
 
 impl Cancel {
-    /// Stop and give the place up.
+    /// Stops the wait and gives the ticket up.
     pub fn leave(&self) {
-        self.0.fetch_max(LEAVE, Ordering::SeqCst);
+        self.request(LEAVE);
     }
 
-    /// Stop, but keep the place if the holder may come back.
-    pub fn cut_off(&self) {
-        self.0.fetch_max(CUT_OFF, Ordering::SeqCst);
+    /// Stops the wait, but keeps the ticket if the holder may come back.
+    pub fn interrupt(&self) {
+        self.request(INTERRUPT);
     }
 
     /// Whether either was asked for.
     pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        self.requested.load(Ordering::SeqCst) > 0
+    }
+
+    fn request(&self, what: u8) {
+        self.requested.fetch_max(what, Ordering::SeqCst);
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for store in waiting.iter().filter_map(Weak::upgrade) {
+            store.wake();
+        }
+    }
+
+    /// Has this store woken when a stop is requested.
+    fn register(&self, store: &Arc<dyn Store>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|there| there.strong_count() > 0);
+        waiting.push(Arc::downgrade(store));
     }
 }
 
-/// What becomes of the place when the wait ends without the key.
+/// What becomes of the ticket when the wait ends without the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTimeout {
     /// It is given up.
@@ -64,126 +89,69 @@ pub struct Waiting {
     pub limit: Duration,
     /// Look again at least this often.
     pub poll: Duration,
-    /// Tell the observer at least this often.
+    /// Call the observer at least this often.
     pub tick: Duration,
     /// And then.
     pub on_timeout: OnTimeout,
 }
 
-/// What a wait looks like to somebody who watches it.
+/// What an observer sees of a wait.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// What is waited for.
-    pub key: &'a Key,
-    /// Who stands in the way.
+    /// What is in the way.
     pub busy: &'a Busy,
-    /// Why there is no task, for somebody who looks for any.
-    pub shortage: Option<Shortage>,
-    /// How long it has lasted.
+    /// How long the wait has lasted.
     pub elapsed: Duration,
     /// How long it may last.
     pub limit: Duration,
 }
 
-/// Something that is asked for, again and again until it is had.
+/// A request that is retried until it is granted.
 pub(crate) trait Request {
-    /// What is had then.
-    type Got;
+    /// What is granted.
+    type Granted;
 
     /// Asks once.
-    fn ask(&self) -> Result<Attempt<Self::Got>, Error>;
+    fn ask(&self) -> Result<Acquired<Self::Granted>, Error>;
 
-    /// Gives up, or keeps for a while, every place that asking took.
+    /// Gives up, or keeps for a while, every ticket that asking took.
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error>;
 
     /// What a lease is to be tied to.
     fn binding(&self) -> &Binding;
-}
 
-/// What came of asking once.
-pub(crate) enum Attempt<T> {
-    Got(T),
-    Missed(Obstacle),
-    Deadlock(Cycle),
-}
-
-/// What stands in the way, and what to wait for.
-#[derive(Debug)]
-pub struct Obstacle {
-    /// The key that is not to be had.
-    pub key: Key,
-    /// Who stands in the way.
-    pub busy: Box<Busy>,
-    /// Why there is no task, for somebody who looks for any.
-    pub shortage: Option<Shortage>,
-    /// Whose end is worth waking up for.
-    pub(crate) watch: Vec<Holder>,
-    /// When something is due that wakes nobody.
-    pub(crate) until: Option<Duration>,
-    /// Whether waiting is no use.
-    pub(crate) hopeless: bool,
-}
-
-impl Obstacle {
-    /// One key that is busy. `asked` is from before the answer: a lease may have run out since.
-    pub(crate) fn key(key: Key, busy: Box<Busy>, asked: &Moment) -> Self {
-        let watch = busy.watch(&key).ahead.into_iter().cloned().collect();
-        let lease = busy.lease.as_ref();
-        let until = lease.and_then(|(lease, _)| lease.expires.remaining(asked));
-        Self {
-            key,
-            busy,
-            shortage: None,
-            watch,
-            until,
-            hopeless: false,
-        }
+    /// How much longer it is worth waiting after this answer.
+    fn patience(&self, _busy: &Busy) -> Duration {
+        Duration::MAX
     }
-}
-
-/// What came of asking.
-#[derive(Debug)]
-pub(crate) enum Answer<T> {
-    Got {
-        got: T,
-        /// When the attempt that succeeded began: trust in a lease counts from here.
-        asked: Moment,
-    },
-    Missed(Obstacle),
-    Deadlock(Cycle),
-    Cancelled,
-    /// The process that the lease was to be tied to ended before it was granted.
-    TiedProcessEnded(u32),
 }
 
 /// One key.
 pub(crate) struct OneKey<'a> {
     pub(crate) store: &'a dyn Store,
-    pub(crate) clock: &'a dyn Clock,
     pub(crate) claim: &'a Claim,
     pub(crate) ticket: Cell<Option<Ticket>>,
 }
 
 impl Request for OneKey<'_> {
-    type Got = (Lease, Reason);
+    type Granted = Granted;
 
-    fn ask(&self) -> Result<Attempt<Self::Got>, Error> {
-        let asked = self.clock.now();
-        Ok(match self.store.acquire(self.claim)? {
-            Acquired::Granted { lease, reason } => Attempt::Got((lease, reason)),
-            Acquired::Deadlock(cycle) => Attempt::Deadlock(cycle),
-            Acquired::Busy(busy) => {
-                self.ticket.set(busy.place.map(|place| place.ticket));
-                Attempt::Missed(Obstacle::key(self.claim.key.clone(), busy, &asked))
-            }
-        })
+    fn ask(&self) -> Result<Acquired, Error> {
+        let answer = self.store.acquire(self.claim, call_deadline())?;
+        if let Acquired::Busy(busy) = &answer {
+            self.ticket.set(busy.position.map(|position| position.ticket));
+        }
+        Ok(answer)
     }
 
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
+        let key = &self.claim.key;
         match (self.ticket.get(), then) {
             (None, _) => {}
-            (Some(ticket), OnTimeout::Leave) => self.store.leave(&self.claim.key, ticket)?,
-            (Some(ticket), OnTimeout::KeepPlace) => self.store.park(&self.claim.key, ticket)?,
+            (Some(ticket), OnTimeout::Leave) => self.store.leave(key, ticket, call_deadline())?,
+            (Some(ticket), OnTimeout::KeepPlace) => {
+                self.store.park(key, ticket, call_deadline())?;
+            }
         }
         Ok(())
     }
@@ -193,75 +161,81 @@ impl Request for OneKey<'_> {
     }
 }
 
-/// Where a wait takes place, and who looks on.
+/// Where a wait takes place, and who observes it.
 pub(crate) struct WaitContext<'a> {
-    pub(crate) store: &'a dyn Store,
+    pub(crate) store: &'a Arc<dyn Store>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) cancel: &'a Cancel,
     pub(crate) observer: &'a mut dyn FnMut(Progress<'_>),
 }
 
-/// Asks, and waits if `waiting` says so.
-pub(crate) fn acquire<Q: Request>(
-    request: &Q,
-    around: &mut WaitContext<'_>,
-) -> Result<Answer<Q::Got>, Error> {
-    let began = around.clock.now();
+/// Asks, and waits if `waiting` says so. What was granted comes with the moment at which the attempt
+/// that got it began: trust in a lease counts from there.
+pub(crate) fn acquire<R: Request>(
+    request: &R,
+    context: &mut WaitContext<'_>,
+) -> Result<Acquired<(R::Granted, Moment)>, Error> {
+    let began = context.clock.now();
     let mut resumed = false;
     let mut waited = false;
+    if context.waiting.is_some() {
+        context.cancel.register(context.store);
+    }
     loop {
         if let Some(pid) = tied_process_ended(request.binding()) {
             request.withdraw(OnTimeout::Leave)?;
-            return Ok(Answer::TiedProcessEnded(pid));
+            return Err(Error::NoProcess(pid));
         }
-        let asked = around.clock.now();
-        let attempt = match request.ask() {
-            Ok(attempt) => attempt,
+        let asked = context.clock.now();
+        let answer = match request.ask() {
+            Ok(answer) => answer,
             Err(error) => {
-                // The place would hold up the others for a while: give it up, if that still works.
+                // The ticket would hold up the others for a while: give it up, if that still works.
                 if waited {
                     let _ = request.withdraw(OnTimeout::Leave);
                 }
                 return Err(error);
             }
         };
-        let mut obstacle = match attempt {
-            Attempt::Got(got) => return Ok(Answer::Got { got, asked }),
-            Attempt::Deadlock(cycle) => {
-                request.withdraw(OnTimeout::Leave)?;
-                return Ok(Answer::Deadlock(cycle));
+        let mut busy = match answer {
+            Acquired::Busy(busy) => busy,
+            other => {
+                if matches!(other, Acquired::Deadlock(_)) {
+                    request.withdraw(OnTimeout::Leave)?;
+                }
+                return Ok(other.map(|granted| (granted, asked)));
             }
-            Attempt::Missed(obstacle) => obstacle,
         };
-        let Some(waiting) = around.waiting else {
-            return Ok(Answer::Missed(obstacle));
+        let Some(waiting) = context.waiting else {
+            return Ok(Acquired::Busy(busy));
         };
         waited = true;
-        if let Some(place) = &mut obstacle.busy.place {
-            // Only the first answer knows that the place is an old one; the observer should too.
-            resumed |= place.resumed;
-            place.resumed = resumed;
+        if let Some(position) = &mut busy.position {
+            // Only the first answer knows that the ticket is an old one; the observer should too.
+            resumed |= position.resumed;
+            position.resumed = resumed;
         }
-        if obstacle.hopeless {
+        let patience = request.patience(&busy);
+        if patience.is_zero() {
             request.withdraw(OnTimeout::Leave)?;
-            return Ok(Answer::Missed(obstacle));
+            return Ok(Acquired::Busy(busy));
         }
-        match round(around, waiting, &obstacle, &asked, &began) {
+        match round(context, waiting, &busy, patience, &asked, &began) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
                 request.withdraw(waiting.on_timeout)?;
-                return Ok(Answer::Missed(obstacle));
+                return Ok(Acquired::Busy(busy));
             }
             Ok(Round::Cancelled) => {
-                let cut_off = around.cancel.0.load(Ordering::SeqCst) == CUT_OFF;
-                let then = if cut_off {
+                let interrupted = context.cancel.requested.load(Ordering::SeqCst) == INTERRUPT;
+                let then = if interrupted {
                     waiting.on_timeout
                 } else {
                     OnTimeout::Leave
                 };
                 request.withdraw(then)?;
-                return Ok(Answer::Cancelled);
+                return Ok(Acquired::Cancelled);
             }
             Err(error) => {
                 let _ = request.withdraw(OnTimeout::Leave);
@@ -271,8 +245,8 @@ pub(crate) fn acquire<Q: Request>(
     }
 }
 
-/// The process that the lease is to be tied to, if it has ended: a lease that is over when it
-/// begins is of no use to anybody.
+/// The process that the lease is to be tied to, if it has exited: a lease that has ended when it
+/// begins is of no use.
 fn tied_process_ended(binding: &Binding) -> Option<u32> {
     match binding {
         Binding::Process { process } if identity::has_ended(process) => Some(process.pid),
@@ -288,26 +262,23 @@ enum Round {
 
 /// Blocks until it is worth asking again.
 fn round(
-    around: &mut WaitContext<'_>,
+    context: &mut WaitContext<'_>,
     waiting: Waiting,
-    obstacle: &Obstacle,
+    busy: &Busy,
+    patience: Duration,
     asked: &Moment,
     began: &Moment,
 ) -> Result<Round, StoreError> {
-    // However rarely we are to look, the others must hear of us before our turn lapses.
-    let poll = waiting.poll.min(TURN_LAPSE / 3);
-    let due = obstacle.until;
-    let look_again = due.map_or(poll, |left| left.saturating_add(AFTER_EXPIRY).min(poll));
+    // However rarely it is to look, the others must hear of this waiter before its turn lapses.
+    let poll = waiting.poll.min(TURN_LAPSE / 3).min(patience);
     loop {
-        if around.cancel.is_requested() {
+        if context.cancel.is_requested() {
             return Ok(Round::Cancelled);
         }
-        let now = around.clock.now();
+        let now = context.clock.now();
         let elapsed = now.ticks.saturating_sub(began.ticks);
-        (around.observer)(Progress {
-            key: &obstacle.key,
-            busy: &obstacle.busy,
-            shortage: obstacle.shortage,
+        (context.observer)(Progress {
+            busy,
             elapsed,
             limit: waiting.limit,
         });
@@ -315,18 +286,19 @@ fn round(
         if left.is_zero() {
             return Ok(Round::TimeUp);
         }
-        let due = look_again.saturating_sub(now.ticks.saturating_sub(asked.ticks));
-        if due.is_zero() {
+        let poll_due = poll.saturating_sub(now.ticks.saturating_sub(asked.ticks));
+        let ends_in = busy.look_again.as_ref().map(|end| {
+            let left = end.remaining(&now).unwrap_or_default();
+            left.saturating_add(AFTER_EXPIRY)
+        });
+        let overdue = busy.look_again.as_ref().is_some_and(|end| end.passed(&now));
+        if poll_due.is_zero() || overdue {
             return Ok(Round::LookAgain);
         }
-        let watched = Watched {
-            key: &obstacle.key,
-            seen: obstacle.busy.revision,
-            ahead: obstacle.watch.iter().collect(),
-        };
+        let due = ends_in.map_or(poll_due, |ends_in| ends_in.min(poll_due));
         let timeout = due.min(left).min(waiting.tick);
-        match around.store.wait(&watched, timeout)? {
-            Waited::Changed if around.cancel.is_requested() => return Ok(Round::Cancelled),
+        match context.store.wait(&busy.watched(), timeout)? {
+            Waited::Changed if context.cancel.is_requested() => return Ok(Round::Cancelled),
             Waited::Changed => return Ok(Round::LookAgain),
             Waited::TimedOut => {}
         }

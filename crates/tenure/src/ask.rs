@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    Binding, Busy, Claim, Cycle, Holder, HolderId, Key, KeyKind, Patience, Priority, Token,
+    Acquired, Binding, Claim, Holder, HolderId, Key, KeyKind, Patience, Priority, Token,
 };
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Answer, Cancel, OnTimeout, OneKey, Progress, WaitContext, Waiting};
+use crate::acquire::{self, Cancel, OnTimeout, OneKey, Progress, WaitContext, Waiting};
 use crate::duration;
-use crate::held::Held;
+use crate::guard::Guard;
 use crate::open::Tenure;
 
 /// The shortest time to live: renewals come every third of it, and a busy machine needs some air.
@@ -49,19 +49,6 @@ pub struct Ask<'a, W = Key> {
     pub(crate) on_timeout: OnTimeout,
     pub(crate) tick: Duration,
     pub(crate) within: Vec<Token>,
-}
-
-/// What came of asking.
-#[must_use]
-pub enum Outcome {
-    /// The key is ours for as long as this is kept.
-    Granted(Held),
-    /// Somebody else has it, or comes first.
-    Busy(Box<Busy>),
-    /// Waiting would never have ended.
-    Deadlock(Cycle),
-    /// The wait was cancelled.
-    Cancelled,
 }
 
 impl<'a, W> Ask<'a, W> {
@@ -159,6 +146,21 @@ impl<'a, W> Ask<'a, W> {
         })
     }
 
+    /// Where the wait takes place, and who observes it.
+    pub(crate) fn context<'c>(
+        &'c self,
+        cancel: &'c Cancel,
+        observer: &'c mut dyn FnMut(Progress<'_>),
+    ) -> WaitContext<'c> {
+        WaitContext {
+            store: &self.tenure.store,
+            clock: &*self.tenure.clock,
+            waiting: self.waiting(),
+            cancel,
+            observer,
+        }
+    }
+
     pub(crate) fn patience(&self) -> Patience {
         if self.wait.is_some() {
             Patience::Queue
@@ -180,7 +182,8 @@ impl<'a, W> Ask<'a, W> {
         };
         // Only a wait needs somebody who can be woken.
         let asker = match (&binding, self.wait) {
-            (Binding::LivenessLock { .. }, _) | (_, None) => binding.clone(),
+            (kept, _) if kept.is_kept() => binding.clone(),
+            (_, None) => binding.clone(),
             (_, Some(_)) => self.tenure.store.this_process()?,
         };
         // The same however often it asks.
@@ -209,8 +212,8 @@ impl<'a, W> Ask<'a, W> {
 }
 
 impl Ask<'_, Key> {
-    /// Asks.
-    pub fn acquire(self) -> Result<Outcome, Error> {
+    /// Asks. The guard renews its lease by itself from here on.
+    pub fn acquire(self) -> Result<Acquired<Guard>, Error> {
         self.acquire_watched(&Cancel::default(), &mut |_| {})
     }
 
@@ -219,36 +222,15 @@ impl Ask<'_, Key> {
         self,
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Acquired<Guard>, Error> {
         let claim = self.claim()?;
-        let tenure = self.tenure;
-        let waiting = self.waiting();
         let request = OneKey {
-            store: &*tenure.store,
-            clock: &*tenure.clock,
+            store: &*self.tenure.store,
             claim: &claim,
             ticket: Cell::new(None),
         };
-        let answer = acquire::acquire(
-            &request,
-            &mut WaitContext {
-                store: &*tenure.store,
-                clock: &*tenure.clock,
-                waiting,
-                cancel,
-                observer,
-            },
-        )?;
-        Ok(match answer {
-            Answer::Got {
-                got: (lease, reason),
-                asked,
-            } => Outcome::Granted(Held::new(tenure, lease, reason, &asked, self.tie)),
-            Answer::Missed(obstacle) => Outcome::Busy(obstacle.busy),
-            Answer::Deadlock(cycle) => Outcome::Deadlock(cycle),
-            Answer::Cancelled => Outcome::Cancelled,
-            Answer::TiedProcessEnded(pid) => return Err(Error::NoProcess(pid)),
-        })
+        let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
+        Ok(answer.map(|(granted, asked)| Guard::new(self.tenure, granted, &asked, self.tie)))
     }
 
     fn claim(&self) -> Result<Claim, Error> {

@@ -1,24 +1,26 @@
 //! Decide who may work on what, right now, and prove it afterwards.
 //!
 //! This is the library behind the `tenure` command: open a store, ask for a key, wait for it,
-//! keep it alive, give it back.
+//! have it renewed, give it back.
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenure::{Config, Outcome, StoreUrl, Tenure};
+//! use tenure::{Acquired, Config, StoreUrl, Tenure};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
 //! let tenure = Tenure::open(&StoreUrl::parse(&url)?, Config::default())?;
 //! match tenure.ask("build")?.named("agent-1")?.wait(Duration::from_secs(60)).acquire()? {
-//!     Outcome::Granted(held) => {
-//!         println!("building, with token {}", held.token());
-//!         assert!(held.is_trusted());
-//!         held.release()?;
+//!     Acquired::Granted(guard) => {
+//!         // The guard renews its lease by itself, and gives the key back when it is dropped.
+//!         guard.on_lost(|| eprintln!("the lease is lost: stop writing"));
+//!         println!("building, with token {}", guard.token());
+//!         assert!(guard.is_trusted());
+//!         guard.release()?;
 //!     }
-//!     Outcome::Busy(busy) => println!("busy: {:?}", busy.lease),
-//!     Outcome::Deadlock(cycle) => println!("would never end: {cycle}"),
-//!     Outcome::Cancelled => {}
+//!     Acquired::Busy(busy) => println!("busy: {:?}", busy.leases),
+//!     Acquired::Deadlock(cycle) => println!("would never end: {cycle}"),
+//!     Acquired::Cancelled => {}
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -29,7 +31,8 @@
 //! |---|---|
 //! | [`ask`] | [`Ask`]: what is wanted, in the caller's words |
 //! | [`acquire`] | try, queue, wait, deadline |
-//! | [`held`] | [`Held`]: a lease that is kept alive until it is dropped |
+//! | [`guard`] | [`Guard`]: a lease that is renewed until it is dropped |
+//! | [`memory`] | [`MemoryStore`]: a store for the threads of one process |
 //! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`TaskGuard`] |
 //! | [`open`] | [`StoreUrl`] and [`Tenure`] |
 //! | [`project`] | finding and making the `.tenure` folder |
@@ -40,27 +43,30 @@
 //!
 //! # Limitations
 //!
-//! A lease is a promise among those who ask. What it protects must either be reached only through
-//! holders, or check the fencing token itself (see [`Held::check`]).
+//! A lease is a promise among programs that ask. What it protects must either be reached only through
+//! holders, or check the fencing token itself (see [`Guard::check`]).
 
 pub mod acquire;
 pub mod ask;
 pub mod config;
 pub mod duration;
-pub mod held;
+pub mod guard;
+pub mod memory;
 pub mod open;
 pub mod plural;
 pub mod project;
 pub mod tasks;
 pub mod wire;
 
-pub use acquire::{Cancel, Obstacle, Progress};
-pub use ask::{Ask, Outcome, Tie};
+pub use acquire::{Cancel, Progress};
+pub use ask::{Ask, Tie};
 pub use config::{Config, ConfigError};
-pub use held::{Held, Loss};
+pub use guard::{Guard, Loss};
+pub use memory::MemoryStore;
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
-pub use tasks::{AnyTask, TaskGuard, TaskOutcome};
+pub use tasks::{AnyTask, TaskGuard};
+pub use tenure_core::Acquired;
 pub use tenure_core as core;
 pub use tenure_file as file;
 pub use tenure_host as host;

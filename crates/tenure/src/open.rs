@@ -1,20 +1,24 @@
 //! Opening a store by its address: [`StoreUrl`], [`Tenure`].
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
 use tenure_file::{ExclusiveStore, MkdirStore};
-use tenure_host::HostClock;
+use tenure_host::{HostClock, LocalStore};
 use tenure_host::files::LockProtocol as _;
 use tenure_ledger::{Ledger, LedgerStore};
 use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
+use crate::acquire;
 use crate::ask::Ask;
 use crate::config::Config;
+use crate::memory::MemoryStore;
 use crate::tasks::AnyTask;
 
 /// Where a store is.
@@ -40,6 +44,8 @@ pub enum StoreUrl {
     Mkdir(PathBuf),
     /// Claims on the nodes of an event ledger: the folder that holds `ledger/`.
     Ledger(PathBuf),
+    /// A store of this process alone, gone with it.
+    Memory,
 }
 
 /// Why a text is no address of a store.
@@ -70,6 +76,7 @@ impl StoreUrl {
     /// Takes a text as the address of a store, if it is one.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
         match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
             Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
             Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
@@ -90,6 +97,7 @@ impl fmt::Display for StoreUrl {
             Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
             Self::Mkdir(dir) => write!(f, "mkdir:{}", dir.display()),
             Self::Ledger(dir) => write!(f, "ledger:{}", dir.display()),
+            Self::Memory => f.write_str("memory:"),
         }
     }
 }
@@ -98,6 +106,8 @@ impl fmt::Display for StoreUrl {
 #[derive(Clone)]
 pub struct Tenure {
     pub(crate) store: Arc<dyn Store>,
+    /// The same, if it is a store of this machine.
+    local: Option<Arc<dyn LocalStore>>,
     /// The same, if it holds tasks too.
     pub(crate) tasks: Option<Arc<SqliteStore>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -118,6 +128,36 @@ impl Tenure {
             StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
             StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
             StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
+            StoreUrl::Memory => Ok(Self::in_memory(MemoryStore::default(), config)),
+        }
+    }
+
+    fn local(
+        store: Arc<dyn LocalStore>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        identity: String,
+    ) -> Self {
+        Self {
+            store: Arc::<dyn LocalStore>::clone(&store),
+            local: Some(store),
+            tasks: None,
+            clock,
+            config,
+            identity,
+        }
+    }
+
+    /// A new store in memory, for the threads of this process. Each clone of it shares one session;
+    /// [`MemoryStore::another_handle`] makes another.
+    pub fn in_memory(store: MemoryStore, config: Config) -> Self {
+        Self {
+            store: Arc::new(store),
+            local: None,
+            tasks: None,
+            clock: Arc::new(HostClock::new()),
+            config,
+            identity: "memory".into(),
         }
     }
 
@@ -134,12 +174,10 @@ impl Tenure {
             queue_grace: config.locking.queue_grace,
         };
         let store = Arc::new(open(path, options)?);
+        let local = Arc::<SqliteStore>::clone(&store);
         Ok(Self {
-            store: Arc::<SqliteStore>::clone(&store),
             tasks: Some(store),
-            clock,
-            config,
-            identity: identity(path),
+            ..Self::local(local, clock, config, identity(path))
         })
     }
 
@@ -155,13 +193,8 @@ impl Tenure {
             version: version.map(str::to_owned),
             ..file_options(&clock, &config)
         };
-        Ok(Self {
-            store: Arc::new(ExclusiveStore::open(dir, options)?),
-            tasks: None,
-            clock,
-            config,
-            identity: identity(dir),
-        })
+        let store = Arc::new(ExclusiveStore::open(dir, options)?);
+        Ok(Self::local(store, clock, config, identity(dir)))
     }
 
     fn open_mkdir(place: &Path, config: Config) -> Result<Self, StoreError> {
@@ -170,13 +203,7 @@ impl Tenure {
         // The lock is there only while it is held: what stays the same is its path.
         let path = store.protocol().path().as_os_str().as_encoded_bytes();
         let identity = format!("{:x}", tenure_host::files::digest(path));
-        Ok(Self {
-            store: Arc::new(store),
-            tasks: None,
-            clock,
-            config,
-            identity,
-        })
+        Ok(Self::local(Arc::new(store), clock, config, identity))
     }
 
     /// Opens the claims of the ledger in a folder, which must be there. `agent` is who writes, as the
@@ -196,13 +223,18 @@ impl Tenure {
         let timeout = ledger.claim_timeout()?;
         config.locking.task_timeout = timeout;
         config.locking.run_timeout = timeout;
-        Ok(Self {
-            store: Arc::new(LedgerStore::of(ledger)),
-            tasks: None,
-            clock,
-            config,
-            identity: identity(dir),
-        })
+        let store = Arc::new(LedgerStore::of(ledger));
+        Ok(Self::local(store, clock, config, identity(dir)))
+    }
+
+    /// What a command must inherit so that a lease lasts until the command has exited too.
+    pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.local.as_ref()?.inherited_fd()
+    }
+
+    /// The deadline for one call of the store, where the caller has none of its own.
+    pub fn call_deadline(&self) -> Instant {
+        acquire::call_deadline()
     }
 
     /// The store itself, for every verb that is not about asking.

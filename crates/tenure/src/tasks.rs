@@ -3,7 +3,7 @@
 //! ```
 //! use tenure::core::task::{Change, NewTask};
 //! use tenure::core::{Priority, Status};
-//! use tenure::{Config, StoreUrl, TaskOutcome, Tenure};
+//! use tenure::{Acquired, Config, StoreUrl, Tenure};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
@@ -16,12 +16,12 @@
 //!     depends_on: vec![],
 //! })?;
 //! match tenure.ask_for_task()?.named("agent-1")?.next()? {
-//!     TaskOutcome::Started(task_guard) => {
-//!         assert_eq!(task_guard.task().title, "Fix bug");
-//!         task_guard.finish(&Change::To(Status::Completed))?;
+//!     Acquired::Granted(guard) => {
+//!         assert_eq!(guard.task().title, "Fix bug");
+//!         guard.finish(&Change::To(Status::Completed))?;
 //!     }
-//!     TaskOutcome::Missed(obstacle) => println!("none to be had: {:?}", obstacle.shortage),
-//!     TaskOutcome::Deadlock(_) | TaskOutcome::Cancelled => {}
+//!     Acquired::Busy(busy) => println!("no task is ready: {:?}", busy.shortage),
+//!     Acquired::Deadlock(_) | Acquired::Cancelled => {}
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -30,16 +30,16 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::task::{Change, Changed, Proof, Runner, Shortage, Sought, Started, Starting};
-use tenure_core::{Binding, Clock, Cycle, Lease, Reason, Status, Task, Token};
+use tenure_core::task::{Change, Changed, Proof, Runner, Shortage, Started};
+use tenure_core::{
+    Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token,
+};
 use tenure_sqlite::{Places, SqliteStore};
 
 use crate::Error;
-use crate::acquire::{
-    self, Answer, Attempt, Cancel, Obstacle, OnTimeout, Progress, Request, WaitContext,
-};
+use crate::acquire::{self, Cancel, OnTimeout, Progress, Request};
 use crate::ask::{Ask, Tie};
-use crate::held::{Held, Loss};
+use crate::guard::{Guard, Loss};
 
 /// What is wanted by somebody who works on tasks.
 pub struct AnyTask {
@@ -59,19 +59,6 @@ impl AnyTask {
     }
 }
 
-/// What came of asking for a task.
-#[must_use]
-pub enum TaskOutcome {
-    /// It is ours for as long as this is kept.
-    Started(Box<TaskGuard>),
-    /// There is none to be had.
-    Missed(Obstacle),
-    /// Waiting would never have ended.
-    Deadlock(Cycle),
-    /// The wait was cancelled.
-    Cancelled,
-}
-
 impl Ask<'_, AnyTask> {
     /// Stops waiting when, for so long, nothing has been left that could become ready by what
     /// others do now.
@@ -87,7 +74,7 @@ impl Ask<'_, AnyTask> {
     }
 
     /// Begins the task with this id: takes its section's and its own lease, or neither.
-    pub fn start(&self, id: &str) -> Result<TaskOutcome, Error> {
+    pub fn start(&self, id: &str) -> Result<Acquired<TaskGuard>, Error> {
         self.start_watched(id, &Cancel::default(), &mut |_| {})
     }
 
@@ -97,10 +84,9 @@ impl Ask<'_, AnyTask> {
         id: &str,
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<TaskOutcome, Error> {
+    ) -> Result<Acquired<TaskGuard>, Error> {
         let request = OneTask {
             tasks: &self.wanted.tasks,
-            clock: &*self.tenure.clock,
             runner: self.runner()?,
             id,
         };
@@ -108,7 +94,7 @@ impl Ask<'_, AnyTask> {
     }
 
     /// Begins the best task that is ready.
-    pub fn next(&self) -> Result<TaskOutcome, Error> {
+    pub fn next(&self) -> Result<Acquired<TaskGuard>, Error> {
         self.next_watched(&Cancel::default(), &mut |_| {})
     }
 
@@ -117,7 +103,7 @@ impl Ask<'_, AnyTask> {
         &self,
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<TaskOutcome, Error> {
+    ) -> Result<Acquired<TaskGuard>, Error> {
         let request = NextTask {
             tasks: &self.wanted.tasks,
             clock: &*self.tenure.clock,
@@ -128,42 +114,32 @@ impl Ask<'_, AnyTask> {
         self.go(&request, cancel, observer)
     }
 
-    fn go<Q: Request<Got = Started>>(
+    fn go(
         &self,
-        request: &Q,
+        request: &impl Request<Granted = Started>,
         cancel: &Cancel,
         observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<TaskOutcome, Error> {
-        let answer = acquire::acquire(
-            request,
-            &mut WaitContext {
-                store: &*self.tenure.store,
-                clock: &*self.tenure.clock,
-                waiting: self.waiting(),
-                cancel,
-                observer,
-            },
-        )?;
-        Ok(match answer {
-            Answer::Got { got, asked } => {
-                let hold = |lease, reason| Held::new(self.tenure, lease, reason, &asked, self.tie);
-                TaskOutcome::Started(Box::new(TaskGuard {
-                    tasks: Arc::clone(&self.wanted.tasks),
-                    task: got.task,
-                    was: got.was,
-                    lease: got.lease.clone(),
-                    leases: Some(Leases {
-                        held: hold(got.lease, got.reason),
-                        section: got.section.map(|lease| hold(lease, Reason::AlreadyOwned)),
-                        tie: self.tie,
-                    }),
-                }))
+    ) -> Result<Acquired<TaskGuard>, Error> {
+        let answer = acquire::acquire(request, &mut self.context(cancel, observer))?;
+        Ok(answer.map(|(started, asked)| {
+            let guard = |lease, reason| {
+                let granted = Granted { lease, reason };
+                Guard::new(self.tenure, granted, &asked, self.tie)
+            };
+            TaskGuard {
+                tasks: Arc::clone(&self.wanted.tasks),
+                task: started.task,
+                was: started.was,
+                lease: started.lease.clone(),
+                guards: Some(Guards {
+                    task: guard(started.lease, started.reason),
+                    section: started
+                        .section
+                        .map(|lease| guard(lease, Reason::AlreadyOwned)),
+                    tie: self.tie,
+                }),
             }
-            Answer::Missed(obstacle) => TaskOutcome::Missed(obstacle),
-            Answer::Deadlock(cycle) => TaskOutcome::Deadlock(cycle),
-            Answer::Cancelled => TaskOutcome::Cancelled,
-            Answer::TiedProcessEnded(pid) => return Err(Error::NoProcess(pid)),
-        })
+        }))
     }
 
     fn runner(&self) -> Result<Runner, Error> {
@@ -197,21 +173,15 @@ impl Ask<'_, AnyTask> {
 /// A certain task.
 struct OneTask<'a> {
     tasks: &'a SqliteStore,
-    clock: &'a dyn Clock,
     runner: Runner,
     id: &'a str,
 }
 
 impl Request for OneTask<'_> {
-    type Got = Started;
+    type Granted = Started;
 
-    fn ask(&self) -> Result<Attempt<Started>, Error> {
-        let asked = self.clock.now();
-        Ok(match self.tasks.start(self.id, &self.runner)? {
-            Starting::Started(started) => Attempt::Got(*started),
-            Starting::Busy { key, busy } => Attempt::Missed(Obstacle::key(key, busy, &asked)),
-            Starting::Deadlock(cycle) => Attempt::Deadlock(cycle),
-        })
+    fn ask(&self) -> Result<Acquired<Started>, Error> {
+        Ok(self.tasks.start(self.id, &self.runner)?)
     }
 
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
@@ -236,11 +206,20 @@ struct NextTask<'a> {
     idle_since: Cell<Option<Duration>>,
 }
 
-impl NextTask<'_> {
-    /// How long it is still worth waiting.
-    fn left(&self, shortage: Shortage) -> Duration {
+impl Request for NextTask<'_> {
+    type Granted = Started;
+
+    fn ask(&self) -> Result<Acquired<Started>, Error> {
+        Ok(self.tasks.next(&self.runner)?)
+    }
+
+    /// Where nothing that others do now could make a task ready, waiting has an end.
+    fn patience(&self, busy: &Busy) -> Duration {
         let now = self.clock.now().ticks;
-        let moves = matches!(shortage, Shortage::Locked | Shortage::Later { .. });
+        let moves = matches!(
+            busy.shortage,
+            Some(Shortage::Locked | Shortage::Later { .. })
+        );
         let since = match self.idle_since.get() {
             Some(since) if !moves => since,
             _ => now,
@@ -250,27 +229,6 @@ impl NextTask<'_> {
             Some(limit) if !moves => limit.saturating_sub(now.saturating_sub(since)),
             _ => Duration::MAX,
         }
-    }
-}
-
-impl Request for NextTask<'_> {
-    type Got = Started;
-
-    fn ask(&self) -> Result<Attempt<Started>, Error> {
-        let want = match self.tasks.next(&self.runner)? {
-            Sought::Found(started) => return Ok(Attempt::Got(*started)),
-            Sought::Deadlock(cycle) => return Ok(Attempt::Deadlock(cycle)),
-            Sought::None(want) => want,
-        };
-        let left = self.left(want.shortage);
-        Ok(Attempt::Missed(Obstacle {
-            key: tenure_core::task::key_of(tenure_core::task::ANY)?,
-            busy: Box::new(want.busy),
-            shortage: Some(want.shortage),
-            watch: want.watch,
-            until: Some(want.until.unwrap_or(Duration::MAX).min(left)),
-            hopeless: left.is_zero(),
-        }))
     }
 
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
@@ -290,33 +248,33 @@ fn places(then: OnTimeout) -> Places {
     }
 }
 
-/// A task that is worked on. Dropped unfinished, and tied to this process, its leases are given
-/// back, and somebody else may take it.
+/// A task that is worked on. If it is dropped unfinished, and tied to this process, its leases are given
+/// back, and another runner may take it.
 #[must_use]
 pub struct TaskGuard {
     tasks: Arc<SqliteStore>,
     task: Task,
     was: Status,
-    /// `None` once it is over.
-    leases: Option<Leases>,
+    /// `None` once the work has ended.
+    guards: Option<Guards>,
     lease: Lease,
 }
 
-/// What a task is worked on under.
-struct Leases {
-    held: Held,
-    section: Option<Held>,
+/// The guards of a task that is worked on.
+struct Guards {
+    task: Guard,
+    section: Option<Guard>,
     tie: Tie,
 }
 
-impl Leases {
-    fn all(&mut self) -> impl Iterator<Item = &mut Held> {
-        self.section.iter_mut().chain([&mut self.held])
+impl Guards {
+    fn all(&self) -> impl Iterator<Item = &Guard> {
+        self.section.iter().chain([&self.task])
     }
 
-    /// Stops renewing, and leaves them as they are.
-    fn let_go(self) {
-        self.held.leave_standing();
+    /// Stops renewing, and leaves the leases as they are.
+    fn leave_standing(self) {
+        self.task.leave_standing();
         if let Some(section) = self.section {
             section.leave_standing();
         }
@@ -339,78 +297,79 @@ impl TaskGuard {
         &self.lease
     }
 
-    /// The fencing number: pass it on to whatever is written.
+    /// The fencing token: pass it on to whatever is written.
     pub fn token(&self) -> Token {
         self.lease.token
     }
 
     /// Why the task was granted.
     pub fn reason(&self) -> Option<Reason> {
-        self.leases.as_ref().map(|leases| leases.held.reason())
+        self.guards.as_ref().map(|guards| guards.task.reason())
     }
 
     /// The token of its section's lease.
     pub fn section_token(&self) -> Option<Token> {
-        let leases = self.leases.as_ref()?;
-        leases.section.as_ref().map(Held::token)
+        let guards = self.guards.as_ref()?;
+        guards.section.as_ref().map(Guard::token)
     }
 
-    /// Starts renewing both leases. `on_lost` is called from another thread when one is lost, but
-    /// not when the task was ended by its own token (see [`Self::ended_by_token`]).
-    pub fn keep_alive(&mut self, on_lost: impl Fn() + Clone + Send + 'static) {
+    /// Calls `tell` from another thread when a lease is lost, but not when the task was ended by its
+    /// own token (see [`Self::ended_by_token`]).
+    pub fn on_lost(&self, tell: impl Fn() + Clone + Send + 'static) {
         let token = self.lease.token;
-        for held in self.leases.iter_mut().flat_map(Leases::all) {
-            let (tasks, on_lost) = (Arc::clone(&self.tasks), on_lost.clone());
+        for guard in self.guards.iter().flat_map(Guards::all) {
+            let (tasks, tell) = (Arc::clone(&self.tasks), tell.clone());
             let id = self.task.id.clone();
-            held.keep_alive(move || {
+            guard.on_lost(move || {
                 if !matches!(tasks.ended_by(&id, token), Ok(Some(_))) {
-                    on_lost();
+                    tell();
                 }
             });
         }
     }
 
-    /// The task as it is now, if whoever works on it has ended it by this grant's token.
+    /// The task as it is now, if the worker itself has ended it by this grant's token.
     pub fn ended_by_token(&self) -> Result<Option<Task>, Error> {
         Ok(self.tasks.ended_by(&self.task.id, self.lease.token)?)
     }
 
-    /// How a lease was lost, if one was. Takes the answer out.
-    pub fn take_loss(&mut self) -> Option<Loss> {
-        let mut leases = self.leases.iter_mut().flat_map(Leases::all);
-        leases.find_map(|held| held.take_loss())
+    /// How a lease was lost, if one was.
+    pub fn loss(&self) -> Option<Arc<Loss>> {
+        let mut guards = self.guards.iter().flat_map(Guards::all);
+        guards.find_map(Guard::loss)
     }
 
-    /// Ends the work, if nobody else has got the task meanwhile (G7), and gives back what was held
-    /// for it: the section too, when nothing is left to be done in it.
+    /// Ends the work, if no other runner got the task meanwhile (G7), and gives back what was held for
+    /// it: the section too, when nothing is left to do in it.
     pub fn finish(mut self, change: &Change) -> Result<Changed, Error> {
         let proof = Proof::Token(self.lease.token);
-        if let Some(leases) = self.leases.take() {
-            leases.let_go();
+        if let Some(guards) = self.guards.take() {
+            guards.leave_standing();
         }
         let changed = self.tasks.change(&self.task.id, &proof, change);
         if changed.is_err() {
-            // Whoever is refused has nothing more to do there.
+            // A worker that is refused has nothing more to do there.
             let _ = self.tasks.abandon(&self.lease);
         }
         Ok(changed?)
     }
 
-    /// Lets go of this object without giving anything back: for leases that live by themselves.
+    /// Drops the guard without giving anything back: for leases that end by their time to live or with
+    /// another process.
     pub fn leave_standing(mut self) {
-        if let Some(leases) = self.leases.take() {
-            leases.let_go();
+        if let Some(guards) = self.guards.take() {
+            guards.leave_standing();
         }
     }
 }
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let Some(leases) = self.leases.take() else {
+        let Some(guards) = self.guards.take() else {
             return;
         };
-        let ours = leases.tie == Tie::ThisProcess;
-        leases.let_go();
+        let ours = guards.tie == Tie::ThisProcess;
+        guards.leave_standing();
         if ours {
             // Nobody to tell: if it fails, the leases end with this process.
             let _ = self.tasks.abandon(&self.lease);

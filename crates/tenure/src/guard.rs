@@ -1,0 +1,409 @@
+//! A lease that is renewed until it is dropped: [`Guard`].
+//!
+//! # Trust
+//!
+//! A holder trusts its lease only until its time to live has passed since the attempt that got or
+//! renewed it *began*, less a margin, on the clock that also counts sleep (G7). Two threads see to it:
+//!
+//! - The *keeper* renews the lease every third of its time to live, and watches the store for a change
+//!   of hands. A lease that expired while the machine slept goes on if no other holder took it: the
+//!   keeper asks the store at once on waking up.
+//! - The *watchdog* ends the trust by the clock alone, whatever the store's call is doing. If the keeper
+//!   hangs in a call, the loss is reported on time. If the watchdog itself comes late, because the
+//!   process was stopped or the machine slept, the keeper gets one more margin to ask the store.
+//!
+//! Once a lease is lost it stays lost.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tenure_core::{
+    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed, Store,
+    StoreError, Token, Watched,
+};
+use tenure_host::bell::alarm;
+
+use crate::acquire::{CALL_LIMIT, call_deadline};
+use crate::ask::Tie;
+use crate::open::Tenure;
+
+/// The stack of the two threads: they make a few calls.
+const STACK: usize = 256 * 1024;
+
+/// How late the watchdog may come before it takes its process for one that was stopped.
+const ON_TIME: Duration = Duration::from_millis(200);
+
+/// How a lease was lost.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// It is no longer on record; the leases that are there now.
+    Taken(Vec<Lease>),
+    /// It could not be renewed for as long as it could be trusted; the last error, if the store
+    /// answered at all.
+    NotRenewed(Option<StoreError>),
+}
+
+/// A lease that is ours.
+///
+/// Tied to this process it is renewed by threads of its own, and given back when it is dropped. Tied
+/// to anything else it is neither.
+#[must_use]
+pub struct Guard {
+    store: Arc<dyn Store>,
+    lease: Lease,
+    reason: Reason,
+    tie: Tie,
+    trust: Arc<Trust>,
+    keeper: Option<JoinHandle<()>>,
+    watchdog: Option<(JoinHandle<()>, OwnedFd)>,
+    released: bool,
+}
+
+/// What the guard and its threads share.
+struct Trust {
+    clock: Arc<dyn Clock>,
+    state: Mutex<TrustState>,
+}
+
+#[derive(Default)]
+struct TrustState {
+    /// In ticks; `None` for a lease that does not expire.
+    trusted_until: Option<Duration>,
+    stop: bool,
+    last_error: Option<StoreError>,
+    loss: Option<Arc<Loss>>,
+    on_lost: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Trust {
+    fn lock(&self) -> MutexGuard<'_, TrustState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().ticks
+    }
+
+    /// Records the loss, if it is the first, and tells those that want to know.
+    fn lose(&self, loss: Loss) {
+        let mut state = self.lock();
+        if state.loss.is_some() || state.stop {
+            return;
+        }
+        state.loss = Some(Arc::new(loss));
+        let on_lost = std::mem::take(&mut state.on_lost);
+        drop(state);
+        on_lost.into_iter().for_each(|tell| tell());
+    }
+
+    /// Whether the threads have nothing more to do.
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.stop || state.loss.is_some()
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(tenure: &Tenure, granted: Granted, asked: &Moment, tie: Tie) -> Self {
+        let Granted { lease, reason } = granted;
+        let trust = Arc::new(Trust {
+            clock: Arc::clone(&tenure.clock),
+            state: Mutex::new(TrustState {
+                trusted_until: trusted_until(&lease, asked.ticks),
+                ..TrustState::default()
+            }),
+        });
+        let mut guard = Self {
+            store: Arc::clone(&tenure.store),
+            lease,
+            reason,
+            tie,
+            trust,
+            keeper: None,
+            watchdog: None,
+            released: false,
+        };
+        if tie == Tie::ThisProcess
+            && let Err(error) = guard.keep(tenure.config.locking.poll_interval)
+        {
+            let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
+                .because(error);
+            guard.trust.lose(Loss::NotRenewed(Some(error)));
+        }
+        guard
+    }
+
+    /// Starts the keeper and the watchdog.
+    fn keep(&mut self, poll: Duration) -> std::io::Result<()> {
+        let thread = |name: &str| {
+            std::thread::Builder::new()
+                .name(name.into())
+                .stack_size(STACK)
+        };
+        let keeper = Keeper {
+            store: Arc::clone(&self.store),
+            grant: self.lease.grant(),
+            ttl: self.lease.ttl,
+            poll,
+            trust: Arc::clone(&self.trust),
+        };
+        self.keeper = Some(thread("keep-lease").spawn(move || keeper.keep())?);
+        if self.lease.expires.is_some() {
+            let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC)?;
+            let (trust, margin) = (Arc::clone(&self.trust), margin(self.lease.ttl));
+            let watch = move || watch(&trust, margin, &stop);
+            self.watchdog = Some((thread("watch-lease").spawn(watch)?, stopper));
+        }
+        Ok(())
+    }
+
+    /// Calls `tell` from another thread when the lease is lost, or at once if it was lost already.
+    pub fn on_lost(&self, tell: impl FnOnce() + Send + 'static) {
+        let mut state = self.trust.lock();
+        if state.loss.is_none() {
+            state.on_lost.push(Box::new(tell));
+            return;
+        }
+        drop(state);
+        tell();
+    }
+
+    /// How the lease was lost, if it was.
+    pub fn loss(&self) -> Option<Arc<Loss>> {
+        self.trust.lock().loss.clone()
+    }
+
+    /// The lease as it was granted.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// What is held.
+    pub fn key(&self) -> &Key {
+        &self.lease.key
+    }
+
+    /// The fencing token: pass it on to whatever is written.
+    pub fn token(&self) -> Token {
+        self.lease.token
+    }
+
+    /// Why it was granted.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Whether the lease may be trusted right now, without asking the store.
+    pub fn is_trusted(&self) -> bool {
+        let state = self.trust.lock();
+        let in_time = state
+            .trusted_until
+            .is_none_or(|until| self.trust.now() < until);
+        state.loss.is_none() && in_time
+    }
+
+    /// Asks the store whether this lease has not ended.
+    pub fn check(&self) -> Result<bool, StoreError> {
+        let fenced = self
+            .store
+            .fence(&self.lease.key, self.lease.token, call_deadline())?;
+        Ok(matches!(fenced, Fenced::Current(_)))
+    }
+
+    /// Gives the key back.
+    pub fn release(mut self) -> Result<Released, StoreError> {
+        self.give_back()
+    }
+
+    /// Drops the guard without giving the key back: for a lease that ends by its time to live or with
+    /// another process.
+    pub fn leave_standing(mut self) {
+        self.stop();
+        self.released = true;
+    }
+
+    fn give_back(&mut self) -> Result<Released, StoreError> {
+        self.released = true;
+        self.stop();
+        self.store.release(&self.lease.grant(), call_deadline())
+    }
+
+    /// Ends the threads. A keeper that hangs in a call of the store is left to itself.
+    fn stop(&mut self) {
+        let lost = {
+            let mut state = self.trust.lock();
+            state.stop = true;
+            state.loss.is_some()
+        };
+        if let Some((watchdog, stopper)) = self.watchdog.take() {
+            drop(stopper);
+            let _ = watchdog.join();
+        }
+        if let Some(keeper) = self.keeper.take() {
+            self.store.wake();
+            if !lost || keeper.is_finished() {
+                let _ = keeper.join();
+            }
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.tie != Tie::ThisProcess {
+            return;
+        }
+        if self.released {
+            self.stop();
+        } else {
+            // Nobody to tell: if it fails, the lease ends with this process.
+            let _ = self.give_back();
+        }
+    }
+}
+
+/// What is kept in reserve between the end of trust and the end of a lease.
+fn margin(ttl: Duration) -> Duration {
+    (ttl / 10).min(Duration::from_secs(5))
+}
+
+/// Until when a lease may be trusted that was asked for at `asked`.
+fn trusted_until(lease: &Lease, asked: Duration) -> Option<Duration> {
+    lease.expires.as_ref()?;
+    Some(asked.saturating_add(lease.ttl.saturating_sub(margin(lease.ttl))))
+}
+
+/// The watchdog: reports the loss when the time of trust has passed, and ends when `stop` closes.
+fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
+    let mut extended_until = Duration::ZERO;
+    loop {
+        if trust.is_over() {
+            return;
+        }
+        let Some(until) = trust.lock().trusted_until else {
+            return;
+        };
+        let (now, end) = (trust.now(), until.max(extended_until));
+        if now >= end {
+            let late = now.saturating_sub(until);
+            if extended_until > until || late < ON_TIME {
+                let last_error = trust.lock().last_error.take();
+                return trust.lose(Loss::NotRenewed(last_error));
+            }
+            // This process was stopped, or the machine slept: the keeper asks the store first.
+            extended_until = now.saturating_add(margin);
+            continue;
+        }
+        let Ok(timer) = alarm(end.saturating_sub(now)) else {
+            std::thread::sleep((end.saturating_sub(now)).min(Duration::from_millis(100)));
+            continue;
+        };
+        let mut fds = [
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(&timer, PollFlags::IN),
+        ];
+        let polled = poll(&mut fds, None);
+        let [stopped, _] = fds;
+        if polled.is_ok() && !stopped.revents().is_empty() {
+            return;
+        }
+    }
+}
+
+/// The thread that renews.
+struct Keeper {
+    store: Arc<dyn Store>,
+    grant: Grant,
+    ttl: Duration,
+    /// Look at least this often, should no wake-up come.
+    poll: Duration,
+    trust: Arc<Trust>,
+}
+
+/// What came of one round of the keeper.
+enum Round {
+    /// The lease goes on.
+    Kept,
+    /// It is lost.
+    Lost(Vec<Lease>),
+    /// The store failed.
+    Failed(StoreError),
+}
+
+impl Keeper {
+    /// Renews until told to stop, or the lease is lost.
+    fn keep(&self) {
+        let mut renew_at = self.trust.now().saturating_add(self.ttl / 3);
+        while !self.trust.is_over() {
+            match self.round(&mut renew_at) {
+                Round::Kept => self.trust.lock().last_error = None,
+                Round::Lost(now) => return self.trust.lose(Loss::Taken(now)),
+                Round::Failed(error) => {
+                    let mut state = self.trust.lock();
+                    state.last_error = Some(error);
+                    drop(state);
+                    std::thread::sleep((self.ttl / 30).min(Duration::from_secs(1)));
+                }
+            }
+        }
+    }
+
+    fn round(&self, renew_at: &mut Duration) -> Round {
+        let now = self.trust.now();
+        if now >= *renew_at {
+            let round = self.renew();
+            if matches!(round, Round::Kept) {
+                *renew_at = now.saturating_add(self.ttl / 3);
+            }
+            return round;
+        }
+        let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Round::Failed(error),
+        };
+        if !snapshot.leases.iter().any(|(lease, _)| lease.is(&self.grant)) {
+            // It may only be out of its place: a store that can puts it back.
+            return self.renew();
+        }
+        // After the snapshot: a stop from here on changes its revision.
+        if self.trust.is_over() {
+            return Round::Kept;
+        }
+        let watched = Watched {
+            key: &self.grant.key,
+            seen: snapshot.revision,
+            ahead: Vec::new(),
+        };
+        let timeout = renew_at.saturating_sub(now).min(self.poll);
+        match self.store.wait(&watched, timeout) {
+            Ok(_) => Round::Kept,
+            Err(error) => Round::Failed(error),
+        }
+    }
+
+    fn renew(&self) -> Round {
+        let asked = self.trust.now();
+        match self.store.renew(&self.grant, self.ttl, self.deadline()) {
+            Ok(Renewed::Extended(lease)) => {
+                self.trust.lock().trusted_until = trusted_until(&lease, asked);
+                Round::Kept
+            }
+            Ok(Renewed::Lost(now)) => Round::Lost(now),
+            Err(error) => Round::Failed(error),
+        }
+    }
+
+    /// A call that takes longer than the lease can be trusted is of no use.
+    fn deadline(&self) -> Instant {
+        let until = self.trust.lock().trusted_until;
+        let left = until.map_or(CALL_LIMIT, |until| {
+            until.saturating_sub(self.trust.now()).max(margin(self.ttl))
+        });
+        Instant::now() + left.min(CALL_LIMIT)
+    }
+}
