@@ -6,6 +6,7 @@ pub mod cut_off;
 pub mod deadlock;
 pub mod late;
 pub mod one_holder;
+pub mod one_process;
 pub mod order;
 pub mod reaper;
 pub mod release;

@@ -75,7 +75,8 @@ pub use run::Run;
 pub use subject::Subject;
 pub use witness::Witness;
 
-/// Makes one test for each check of the battery, and the `worker` that their processes run.
+/// Makes one test for each check of the battery, and the `worker` that their processes run. With
+/// `one_process`, the checks for a store that only one process sees.
 #[macro_export]
 macro_rules! battery {
     ($subject:expr) => {
@@ -101,6 +102,18 @@ macro_rules! battery {
             waking::waiters_are_woken_by_release_death_and_leaving,
             waking::a_waiter_is_woken_by_the_death_of_one_that_overtook_it,
             waking::a_waiter_behind_a_dead_one_sleeps,
+        }
+    };
+    (one_process $subject:expr) => {
+        $crate::battery! { @checks $subject;
+            one_process::eight_threads_never_hold_one_key_together,
+            one_process::threads_are_served_in_order,
+            one_process::a_thread_is_woken_by_release_force_and_the_end_of_a_handle,
+            one_process::a_late_thread_is_refused,
+            one_process::a_cycle_of_threads_is_refused,
+            one_process::a_thread_that_parks_keeps_its_ticket,
+            release::only_the_holder_releases,
+            release::another_name_in_the_same_process_is_another_holder,
         }
     };
     (@checks $subject:expr; $($file:ident::$check:ident,)+) => {
