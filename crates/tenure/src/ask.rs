@@ -12,7 +12,7 @@ use tenure_host::identity;
 use crate::Error;
 use crate::acquire::{self, Cancel, OnTimeout, OneKey, Progress, WaitContext, Waiting};
 use crate::duration;
-use crate::guard::Guard;
+use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
 
 /// The shortest time to live: renewals come every third of it, and a busy machine needs some air.
@@ -49,6 +49,7 @@ pub struct Ask<'a, W = Key> {
     pub(crate) on_timeout: OnTimeout,
     pub(crate) tick: Duration,
     pub(crate) within: Vec<Token>,
+    pub(crate) renewal: Renewal,
 }
 
 impl<'a, W> Ask<'a, W> {
@@ -67,6 +68,7 @@ impl<'a, W> Ask<'a, W> {
             on_timeout: OnTimeout::Leave,
             tick: Duration::MAX,
             within: Vec::new(),
+            renewal: Renewal::FromTheStart,
         }
     }
 
@@ -133,6 +135,13 @@ impl<'a, W> Ask<'a, W> {
     /// Says under which grants this process runs, so that it does not wait for itself.
     pub fn within(mut self, grants: Vec<Token>) -> Self {
         self.within = grants;
+        self
+    }
+
+    /// Does not start to renew before [`Guard::start_renewal`]: for a caller that is usually done within
+    /// milliseconds, and spares itself the threads.
+    pub fn renew_later(mut self) -> Self {
+        self.renewal = Renewal::Later;
         self
     }
 
@@ -230,7 +239,7 @@ impl Ask<'_, Key> {
             ticket: Cell::new(None),
         };
         let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
-        Ok(answer.map(|(granted, asked)| Guard::new(self.tenure, granted, &asked, self.tie)))
+        Ok(answer.map(|(granted, asked)| Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)))
     }
 
     fn claim(&self) -> Result<Claim, Error> {

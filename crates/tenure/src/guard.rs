@@ -58,10 +58,18 @@ pub struct Guard {
     lease: Lease,
     reason: Reason,
     tie: Tie,
+    poll: Duration,
     trust: Arc<Trust>,
     keeper: Option<JoinHandle<()>>,
     watchdog: Option<(JoinHandle<()>, OwnedFd)>,
     released: bool,
+}
+
+/// When a guard begins to renew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    FromTheStart,
+    Later,
 }
 
 /// What the guard and its threads share.
@@ -109,7 +117,13 @@ impl Trust {
 }
 
 impl Guard {
-    pub(crate) fn new(tenure: &Tenure, granted: Granted, asked: &Moment, tie: Tie) -> Self {
+    pub(crate) fn new(
+        tenure: &Tenure,
+        granted: Granted,
+        asked: &Moment,
+        tie: Tie,
+        renewal: Renewal,
+    ) -> Self {
         let Granted { lease, reason } = granted;
         let trust = Arc::new(Trust {
             clock: Arc::clone(&tenure.clock),
@@ -123,23 +137,33 @@ impl Guard {
             lease,
             reason,
             tie,
+            poll: tenure.config.locking.poll_interval,
             trust,
             keeper: None,
             watchdog: None,
             released: false,
         };
-        if tie == Tie::ThisProcess
-            && let Err(error) = guard.keep(tenure.config.locking.poll_interval)
-        {
-            let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
-                .because(error);
-            guard.trust.lose(Loss::NotRenewed(Some(error)));
+        if renewal == Renewal::FromTheStart {
+            guard.start_renewal();
         }
         guard
     }
 
+    /// Starts to renew, if [`Ask::renew_later`](crate::Ask::renew_later) put it off. A lease that is tied
+    /// to anything but this process is not renewed.
+    pub fn start_renewal(&mut self) {
+        if self.tie != Tie::ThisProcess || self.keeper.is_some() {
+            return;
+        }
+        if let Err(error) = self.keep() {
+            let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
+                .because(error);
+            self.trust.lose(Loss::NotRenewed(Some(error)));
+        }
+    }
+
     /// Starts the keeper and the watchdog.
-    fn keep(&mut self, poll: Duration) -> std::io::Result<()> {
+    fn keep(&mut self) -> std::io::Result<()> {
         let thread = |name: &str| {
             std::thread::Builder::new()
                 .name(name.into())
@@ -149,7 +173,7 @@ impl Guard {
             store: Arc::clone(&self.store),
             grant: self.lease.grant(),
             ttl: self.lease.ttl,
-            poll,
+            poll: self.poll,
             trust: Arc::clone(&self.trust),
         };
         self.keeper = Some(thread("keep-lease").spawn(move || keeper.keep())?);

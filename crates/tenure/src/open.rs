@@ -128,7 +128,7 @@ impl Tenure {
             StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
             StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
             StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
-            StoreUrl::Memory => Ok(Self::in_memory(MemoryStore::default(), config)),
+            StoreUrl::Memory => Ok(Self::with_store(Arc::new(MemoryStore::default()), config)),
         }
     }
 
@@ -148,16 +148,24 @@ impl Tenure {
         }
     }
 
-    /// A new store in memory, for the threads of this process. Each clone of it shares one session;
-    /// [`MemoryStore::another_handle`] makes another.
-    pub fn in_memory(store: MemoryStore, config: Config) -> Self {
+    /// A store that the caller opened or wrote itself.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tenure::{Acquired, Config, MemoryStore, Tenure};
+    ///
+    /// let tenure = Tenure::with_store(Arc::new(MemoryStore::default()), Config::default());
+    /// assert!(matches!(tenure.ask("build")?.acquire()?, Acquired::Granted(_)));
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn with_store(store: Arc<dyn Store>, config: Config) -> Self {
         Self {
-            store: Arc::new(store),
+            store,
             local: None,
             tasks: None,
             clock: Arc::new(HostClock::new()),
             config,
-            identity: "memory".into(),
+            identity: String::new(),
         }
     }
 

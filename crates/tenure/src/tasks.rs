@@ -124,7 +124,7 @@ impl Ask<'_, AnyTask> {
         Ok(answer.map(|(started, asked)| {
             let guard = |lease, reason| {
                 let granted = Granted { lease, reason };
-                Guard::new(self.tenure, granted, &asked, self.tie)
+                Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
             };
             TaskGuard {
                 tasks: Arc::clone(&self.wanted.tasks),
@@ -311,6 +311,16 @@ impl TaskGuard {
     pub fn section_token(&self) -> Option<Token> {
         let guards = self.guards.as_ref()?;
         guards.section.as_ref().map(Guard::token)
+    }
+
+    /// Starts to renew both leases, if [`Ask::renew_later`] put it off.
+    pub fn start_renewal(&mut self) {
+        if let Some(guards) = &mut self.guards {
+            guards.task.start_renewal();
+            if let Some(section) = &mut guards.section {
+                section.start_renewal();
+            }
+        }
     }
 
     /// Calls `tell` from another thread when a lease is lost, but not when the task was ended by its

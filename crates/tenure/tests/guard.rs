@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tenure::core::{EventKind, Forced, HistoryQuery, HolderId, Key, Reason};
-use tenure::{Cancel, Config, Held, Loss, Outcome, StoreUrl, Tenure};
+use tenure::{Acquired, Cancel, Config, Guard, Loss, StoreUrl, Tenure};
+use tenure_core::{EventKind, Forced, HistoryQuery, HolderId, Key, Reason};
+use tenure_testkit::soon;
 
 /// Longer than any test should take: a guard against hanging, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -18,23 +19,23 @@ fn open(dir: &Path) -> Tenure {
     Tenure::open(&url, Config::default()).unwrap()
 }
 
-fn granted(outcome: Outcome) -> Held {
+fn granted(outcome: Acquired<Guard>) -> Guard {
     match outcome {
-        Outcome::Granted(held) => held,
-        Outcome::Busy(busy) => panic!("busy: {busy:?}"),
-        Outcome::Deadlock(cycle) => panic!("{cycle}"),
-        Outcome::Cancelled => panic!("cancelled"),
+        Acquired::Granted(held) => held,
+        Acquired::Busy(busy) => panic!("busy: {busy:?}"),
+        Acquired::Deadlock(cycle) => panic!("{cycle}"),
+        Acquired::Cancelled => panic!("cancelled"),
     }
 }
 
-fn is_busy(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Busy(_))
+fn is_busy(outcome: &Acquired<Guard>) -> bool {
+    matches!(outcome, Acquired::Busy(_))
 }
 
 fn queue(tenure: &Tenure, key: &str) -> usize {
     tenure
         .store()
-        .inspect(&Key::parse(key).unwrap())
+        .inspect(&Key::parse(key).unwrap(), soon())
         .unwrap()
         .queue
         .len()
@@ -55,8 +56,8 @@ fn a_lease_is_renewed_for_as_long_as_it_is_held() {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
     let ttl = Duration::from_millis(300);
-    let mut held = granted(tenure.ask("build").unwrap().ttl(ttl).acquire().unwrap());
-    held.keep_alive(|| panic!("nobody takes it"));
+    let held = granted(tenure.ask("build").unwrap().ttl(ttl).acquire().unwrap());
+    held.on_lost(|| panic!("nobody takes it"));
     let other = open(dir.path());
     for _ in 0..10 {
         std::thread::sleep(ttl / 3);
@@ -84,25 +85,32 @@ fn a_lease_taken_away_by_force_is_noticed_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
     let hour = Duration::from_secs(3600);
-    let mut held = granted(tenure.ask("build").unwrap().ttl(hour).acquire().unwrap());
+    let held = granted(tenure.ask("build").unwrap().ttl(hour).acquire().unwrap());
     let (tell, told) = mpsc::channel();
-    held.keep_alive(move || tell.send(()).unwrap());
+    held.on_lost(move || tell.send(()).unwrap());
     let by = HolderId::parse("admin").unwrap();
     let forced = open(dir.path())
         .store()
-        .force(held.key(), &by, None)
+        .force(held.key(), &by, None, soon())
         .unwrap();
     assert!(matches!(forced, Forced::Freed(_)));
     told.recv_timeout(LONG).unwrap();
-    assert!(matches!(held.take_loss(), Some(Loss::Taken(None))));
+    for _ in 0..2 {
+        let loss = held.loss().unwrap();
+        assert!(matches!(&*loss, Loss::Taken(now) if now.is_empty()), "{loss:?}");
+        assert!(!held.is_trusted(), "looking at the loss does not mend it");
+    }
     assert!(!held.check().unwrap());
+    let (tell, told) = mpsc::channel();
+    held.on_lost(move || tell.send(()).unwrap());
+    told.try_recv().unwrap();
 }
 
 #[test]
 fn a_store_that_vanishes_costs_the_lease_when_it_can_no_longer_be_trusted() {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
-    let mut held = granted(
+    let held = granted(
         tenure
             .ask("build")
             .unwrap()
@@ -111,12 +119,15 @@ fn a_store_that_vanishes_costs_the_lease_when_it_can_no_longer_be_trusted() {
             .unwrap(),
     );
     let (tell, told) = mpsc::channel();
-    held.keep_alive(move || tell.send(()).unwrap());
+    held.on_lost(move || tell.send(()).unwrap());
     std::fs::remove_file(dir.path().join("tenure.db")).unwrap();
     told.recv_timeout(LONG).unwrap();
     assert!(!held.is_trusted());
-    match held.take_loss() {
-        Some(Loss::Unrenewed(error)) => assert!(error.to_string().contains("removed or replaced")),
+    let loss = held.loss().unwrap();
+    match &*loss {
+        Loss::NotRenewed(Some(error)) => {
+            assert!(error.to_string().contains("removed or replaced"), "{error}");
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -146,7 +157,7 @@ fn threads_of_one_process_never_hold_a_key_together() {
         }
     });
     let all = HistoryQuery::default();
-    let events = tenure.store().history(&all).unwrap();
+    let events = tenure.store().history(&all, soon()).unwrap();
     assert_eq!(
         events
             .iter()
@@ -162,7 +173,6 @@ fn a_cancelled_wait_leaves_the_queue() {
     let (tenure, other) = (open(dir.path()), open(dir.path()));
     let held = granted(tenure.ask("build").unwrap().acquire().unwrap());
     let cancel = Arc::new(Cancel::default());
-    let store = Arc::clone(other.store());
     let wait = std::thread::spawn({
         let cancel = Arc::clone(&cancel);
         move || {
@@ -176,8 +186,7 @@ fn a_cancelled_wait_leaves_the_queue() {
     });
     until("a ticket", || queue(&tenure, "build") == 1);
     cancel.leave();
-    store.wake();
-    assert!(matches!(wait.join().unwrap(), Outcome::Cancelled));
+    assert!(matches!(wait.join().unwrap(), Acquired::Cancelled));
     assert_eq!(queue(&tenure, "build"), 0);
     drop(held);
 }
@@ -188,9 +197,9 @@ fn a_wait_that_runs_out_leaves_the_queue_unless_its_place_is_to_be_kept() {
     let tenure = open(dir.path());
     let held = granted(tenure.ask("build").unwrap().acquire().unwrap());
     let other = open(dir.path());
-    let soon = Duration::from_millis(20);
+    let short = Duration::from_millis(20);
     assert!(is_busy(
-        &other.ask("build").unwrap().wait(soon).acquire().unwrap()
+        &other.ask("build").unwrap().wait(short).acquire().unwrap()
     ));
     assert_eq!(queue(&tenure, "build"), 0);
     let ask = other
@@ -198,7 +207,7 @@ fn a_wait_that_runs_out_leaves_the_queue_unless_its_place_is_to_be_kept() {
         .unwrap()
         .named("b")
         .unwrap()
-        .wait(soon)
+        .wait(short)
         .keep_place();
     assert!(is_busy(&ask.acquire().unwrap()));
     assert_eq!(queue(&tenure, "build"), 1);
@@ -206,9 +215,9 @@ fn a_wait_that_runs_out_leaves_the_queue_unless_its_place_is_to_be_kept() {
     drop(other);
     let back = open(dir.path());
     let resumed = AtomicBool::new(false);
-    let ask = back.ask("build").unwrap().named("b").unwrap().wait(soon);
+    let ask = back.ask("build").unwrap().named("b").unwrap().wait(short);
     let outcome = ask.acquire_watched(&Cancel::default(), &mut |progress| {
-        let place = progress.busy.place.unwrap();
+        let place = progress.busy.position.unwrap();
         resumed.fetch_or(place.resumed, Ordering::SeqCst);
     });
     assert!(is_busy(&outcome.unwrap()) && resumed.into_inner());
@@ -216,12 +225,12 @@ fn a_wait_that_runs_out_leaves_the_queue_unless_its_place_is_to_be_kept() {
 }
 
 #[test]
-fn keeping_alive_and_giving_back_at_once_never_hangs() {
+fn renewing_and_giving_back_at_once_never_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
     for _ in 0..200 {
-        let mut held = granted(tenure.ask("build").unwrap().acquire().unwrap());
-        held.keep_alive(|| panic!("nobody takes it"));
+        let held = granted(tenure.ask("build").unwrap().acquire().unwrap());
+        held.on_lost(|| panic!("nobody takes it"));
         let _freed = held.release().unwrap();
     }
 }
@@ -241,4 +250,20 @@ fn a_time_to_live_that_makes_no_sense_is_refused() {
             .to_string();
         assert!(error.contains("between 100ms and 30d"), "{error}");
     }
+}
+
+#[test]
+fn renewal_that_was_put_off_starts_when_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tenure, other) = (open(dir.path()), open(dir.path()));
+    let ttl = Duration::from_millis(200);
+    let ask = tenure.ask("build").unwrap().ttl(ttl).renew_later();
+    let mut held = granted(ask.acquire().unwrap());
+    held.start_renewal();
+    let began = std::time::Instant::now();
+    while began.elapsed() < 4 * ttl {
+        assert!(is_busy(&other.ask("build").unwrap().acquire().unwrap()));
+        std::thread::sleep(ttl / 10);
+    }
+    assert!(held.is_trusted());
 }
