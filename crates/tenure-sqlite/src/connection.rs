@@ -1,4 +1,4 @@
-//! Opening the database: pragmas, patience with other writers, and what is refused.
+//! Opening the database: pragmas, waiting for other writers, and the files that are refused.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -20,13 +20,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// microseconds, so SQLite's own pauses (up to 100 ms) would be most of the waiting.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Pages in the write-ahead log before it is folded into the database. Not more, because a process
-/// that comes when nobody else has the database open reads the whole log first; not fewer, because
-/// folding it syncs twice.
+/// Pages in the write-ahead log before a checkpoint. Not more, because the first process to open the
+/// database reads the whole log; not fewer, because a checkpoint syncs twice.
 const LOG_PAGES: u32 = 400;
 
-/// Opens the database, making it if it is not there. Tells also where it really is: whoever comes
-/// by a link must meet the others at the same place. `also` is added to how SQLite opens it.
+/// Opens the database, making it if it is not there, and returns its real path: processes that open
+/// it by a link must use the same log and liveness folder. `also` adds to SQLite's open flags.
 pub(crate) fn open(
     path: &Path,
     boot: &Epoch,
@@ -47,8 +46,8 @@ pub(crate) fn open(
     let open = || -> rusqlite::Result<Connection> {
         let mut db = Connection::open_with_flags(path, flags)?;
         db.busy_handler(Some(pause))?;
-        // The last one to leave would fold the log into the database and sync both: that is what
-        // a short command can't afford. Whoever passes LOG_PAGES does it instead.
+        // By default the last connection to close runs a checkpoint, which syncs twice: too slow
+        // for a short command. The writer that passes LOG_PAGES runs it instead.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         db.execute_batch(&format!(
             "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = {LOG_PAGES};"
@@ -150,8 +149,8 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// Before a database is closed that is refused: the log that only looking at it has made goes, one
-/// that somebody else has written stays as it is.
+/// Before a refused database is closed: removes the log if reading made it, and leaves a log that
+/// another program wrote as it is.
 pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -159,7 +158,7 @@ pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, written);
 }
 
-/// Which file has this name: its device and inode.
+/// The device and inode of the file at this path.
 pub(crate) fn which_file(path: &Path) -> Result<(u64, u64), StoreError> {
     match std::fs::metadata(path) {
         Ok(file) => Ok((file.dev(), file.ino())),
@@ -184,11 +183,11 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
     .fix("what was held in it is lost; nothing more is written to the old file")
 }
 
-/// Called by SQLite when somebody else is writing, with the number of calls so far. The pauses
-/// add up to [`PATIENCE`], and a little more.
+/// SQLite's busy handler, called with the number of calls so far. The pauses add up to a little
+/// more than [`PATIENCE`].
 ///
-/// SQLite keeps no queue of writers: whoever looks most often gets the turn. So whoever has waited
-/// long looks more often again, or the newcomers of a large crowd would always be faster.
+/// SQLite has no queue of writers: the process that tries most often gets the lock. So a process
+/// that has waited long tries more often again, or newcomers would always be faster.
 fn pause(calls: i32) -> bool {
     if crate::patience::is_over() {
         return false;

@@ -1,4 +1,4 @@
-//! SQLite's errors in words: what is wrong, where, and the way out.
+//! SQLite's errors as messages: what is wrong, where, and what to do.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tenure_core::{ErrorKind, StoreError};
 use crate::connection::PATIENCE;
 use crate::lock_tables::LockTables;
 
-/// Puts an error of SQLite into words.
+/// The message for an error of SQLite.
 pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     let place = path.display();
     if let rusqlite::Error::FromSqlConversionFailure(..)
@@ -17,7 +17,7 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     {
         return StoreError::new(ErrorKind::Damaged, format!("{place}: a row can't be read"))
             .because(error)
-            .fix("somebody changed it by hand; correct or remove it with sqlite3");
+            .fix("another program wrote it; correct or remove it with sqlite3");
     }
     let code = match &error {
         rusqlite::Error::SqliteFailure(failure, _) => failure.extended_code,
@@ -62,7 +62,7 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     fault.because(error)
 }
 
-/// Whether the file or its folder refuses to be written.
+/// Whether this process may not write the file or its folder.
 fn may_not_write(path: &Path) -> bool {
     use rustix::fs::{Access, access};
     let refuses = |path: &Path| {
@@ -74,8 +74,8 @@ fn may_not_write(path: &Path) -> bool {
     refuses(path) || path.parent().is_some_and(refuses)
 }
 
-/// Puts an error of a commit into words: some leave it open whether the commit happened. One to
-/// two files may have happened in the first when it fails in the second, unless it could not begin.
+/// The message for an error of a commit. Some errors leave open whether the commit happened. A commit
+/// to two files may have happened in the first when it fails in the second, unless it never began.
 pub(crate) fn explain_commit(
     path: &Path,
     tables: LockTables,
@@ -89,7 +89,7 @@ pub(crate) fn explain_commit(
     if unknown {
         fault.kind = ErrorKind::OutcomeUnknown;
         fault.what = format!(
-            "writing {} failed, and it is not known whether the change was kept",
+            "writing {} failed, and it is not known whether the change was written",
             path.display()
         );
         fault.fix = Some("look with tenure locks show before trying again".into());

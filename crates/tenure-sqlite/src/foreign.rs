@@ -1,34 +1,34 @@
-//! A live database of another program, whose two lock tables are ours to share.
+//! A live database of another program that has the two documented lock tables.
 //!
-//! The store itself (leases, queue, tokens, history) is a database of ours beside it, `PATH-tenure`,
-//! and the other program's database is attached to it as `seed`. Of that one only `task_locks` and
-//! `section_locks` are ever written: no table, no index, no pragma that stays.
+//! Leases, queue, tokens and history are in tenure's own database beside it, `PATH-tenure`. The other
+//! program's database is attached to that one as `other`. Tenure writes rows of its `task_locks` and
+//! `section_locks` and nothing else: no table, no index, no pragma that stays.
 //!
 //! # Two files, two commits
 //!
-//! `BEGIN IMMEDIATE` locks both files, ours first, and both stay locked until both are committed. A
-//! commit writes ours first, then theirs. Whoever is killed between the two leaves our half:
+//! `BEGIN IMMEDIATE` locks both files, tenure's first, and both stay locked until both are committed.
+//! A commit writes tenure's file first. A process that is killed between the two leaves this:
 //!
-//! | killed in a | ours says | theirs says | what counts |
+//! | killed in a | tenure's file | the other file | what counts |
 //! |---|---|---|---|
-//! | grant | a lease | no row | no lease: nobody was told of it |
-//! | takeover | the new lease | the old row | no lease: the old row is known to be `leaving` |
+//! | grant | a lease | no row | no lease: the call never returned |
+//! | takeover | the new lease | the old row | no lease: the old row is in `leaving` |
 //! | renewal | the new end | the old end | the old end |
-//! | release, end | no lease | the old row | no lease: the old row is known to be `leaving` |
+//! | release, end | no lease | the old row | no lease: the old row is in `leaving` |
 //!
 //! # Invariants
 //!
-//! 1. A row of theirs that a transaction of ours removes, or gives to another runner, is written
-//!    into `leaving` in the same transaction. A row that is there to the letter (runner and end)
-//!    counts as gone.
+//! 1. A transaction that removes a row of the other program's, or gives it to another runner, also
+//!    writes that row into `leaving`. A lock row with the same runner and end as an entry of `leaving`
+//!    counts as removed.
 //! 2. An entry of `leaving` is dropped only by a transaction that finds its row gone, or changed, as
 //!    it begins; never by the one that removes the row.
-//! 3. Looking takes the write locks too: nobody sees one half of a commit and not the other.
+//! 3. Reading takes the write locks too, so a reader never sees half of a commit.
 //!
 //! # What this does not do
 //!
-//! It does not make the two files one. A power cut may undo the last commits of either: a row that
-//! only theirs still has is honoured as somebody else's until it expires.
+//! It does not make the two files one. A power cut may undo the last commits of either. A row that
+//! is then only in the other program's file counts as that program's until it expires.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -45,26 +45,26 @@ use crate::lock_tables::{LockTables, Table};
 use crate::schema;
 use crate::store::{Options, SqliteStore};
 
-/// How often a waiter looks whether another program has let go: nobody rings for those.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often a waiter polls the lock row of another program, which wakes no waiters.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The other program's database.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    /// Where it is, whatever link leads there.
+    /// Its real path, with links resolved.
     path: PathBuf,
-    /// Which file it is: device and inode.
+    /// Its device and inode.
     file: (u64, u64),
 }
 
 impl SqliteStore {
-    /// Opens a live database of another program that has the seed's two lock tables. What tenure
-    /// knows beyond them is kept beside it, in `PATH-tenure`, which is made if it is not there.
+    /// Opens a live database of another program that has the two documented lock tables. Tenure
+    /// keeps everything else in `PATH-tenure` beside it, which is made if it is not there.
     pub fn open_foreign(path: &Path, options: Options) -> Result<Self, StoreError> {
         let real = find(path)?;
         let side = beside(&real);
         if !side.exists() {
-            // Nothing is made beside a file that is then refused.
+            // Make nothing beside a file that is then refused.
             look_first(path, &real)?;
         }
         let foreign = Foreign {
@@ -75,7 +75,7 @@ impl SqliteStore {
         Self::assemble(connection, path, &side, Some(foreign), options)
     }
 
-    /// Refuses a key that the other program has no table for.
+    /// Refuses a key that has no lock table in the other program's database.
     pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
         if self.foreign.is_none() || Table::of(key).is_some() {
             return Ok(());
@@ -90,19 +90,19 @@ impl SqliteStore {
         .fix("name task:ID or section:ID, or use the project's own store for other keys"))
     }
 
-    /// What a waiter for this key has to look at by itself: the runner of another program that has
-    /// it. To be called before the revision is compared, so that no change is missed.
-    pub(crate) fn lookout(&self, key: &Key) -> Result<Option<Lookout>, StoreError> {
+    /// What a waiter for this key has to poll: the lock row of another program. Call it before the
+    /// revision is compared, so that no change is missed.
+    pub(crate) fn foreign_lock(&self, key: &Key) -> Result<Option<ForeignLock>, StoreError> {
         if self.foreign.is_none() {
             return Ok(None);
         }
-        self.glance(|db| {
+        self.poll(|db| {
             let ours = db
                 .prepare_cached("SELECT 1 FROM leases WHERE key = ?1")?
                 .exists([key.as_str()])?;
             let runner = if ours { None } else { runner(db, key)? };
             let version = version(db)?;
-            Ok(runner.map(|runner| Lookout {
+            Ok(runner.map(|runner| ForeignLock {
                 key: key.clone(),
                 runner,
                 version,
@@ -110,49 +110,49 @@ impl SqliteStore {
         })
     }
 
-    /// Blocks until the bell rings, or what is looked out for has happened; `false` if neither did
-    /// in time.
+    /// Blocks until the waiter is woken or the other program's lock changes hands; `false` if
+    /// neither happened in time.
     pub(crate) fn listen(
         &self,
         generation: u32,
-        lookout: Option<Lookout>,
+        foreign_lock: Option<ForeignLock>,
         timeout: Duration,
     ) -> Result<bool, StoreError> {
-        let hear = |timeout| {
+        let wait_for_bell = |timeout| {
             self.presence.wait(generation, timeout).map_err(|error| {
                 StoreError::new(ErrorKind::Io, "waiting to be woken failed").because(error)
             })
         };
-        let Some(mut lookout) = lookout else {
-            return hear(timeout);
+        let Some(mut foreign_lock) = foreign_lock else {
+            return wait_for_bell(timeout);
         };
         let mut left = timeout;
         loop {
-            let pause = left.min(GLANCE);
-            if hear(pause)? {
+            let pause = left.min(POLL_INTERVAL);
+            if wait_for_bell(pause)? {
                 return Ok(true);
             }
             left = left.saturating_sub(pause);
             if left.is_zero() {
                 return Ok(false);
             }
-            if self.glance(|db| lookout.happened(db))? {
+            if self.poll(|db| foreign_lock.changed_hands(db))? {
                 return Ok(true);
             }
         }
     }
 
-    fn glance<T>(
+    fn poll<T>(
         &self,
-        look: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.with_connection(look)
+        self.with_connection(read)
             .map_err(|error| explain(self.path(), error))
     }
 }
 
 impl Foreign {
-    /// Whether the file of this name is still the one that is in use.
+    /// Fails if the file at the path is no longer the one that is open.
     pub(crate) fn still_there(&self) -> Result<(), StoreError> {
         if connection::which_file(&self.path)? == self.file {
             return Ok(());
@@ -161,18 +161,18 @@ impl Foreign {
     }
 }
 
-/// A lock of another program that a waiter looks at.
+/// A lock of another program that a waiter polls.
 #[derive(Debug)]
-pub(crate) struct Lookout {
+pub(crate) struct ForeignLock {
     key: Key,
     runner: String,
     version: u32,
 }
 
-impl Lookout {
-    /// Whether the runner has let go, or lost it to another. Its end may move: whoever waits looks
-    /// again at the end that was seen anyway.
-    fn happened(&mut self, db: &Connection) -> rusqlite::Result<bool> {
+impl ForeignLock {
+    /// Whether the runner released the lock or lost it to another one. A renewal does not count: the
+    /// waiter looks again at the end that it saw anyway.
+    fn changed_hands(&mut self, db: &Connection) -> rusqlite::Result<bool> {
         let version = version(db)?;
         if version == self.version {
             return Ok(false);
@@ -196,8 +196,8 @@ pub(crate) fn version(db: &Connection) -> rusqlite::Result<u32> {
         .query_row([], |row| row.get(0))
 }
 
-/// Goes through the rows that were taken out before: those that are still there, because whoever
-/// took them out was killed between its two commits, are taken out now (invariant 2).
+/// Goes through the entries of `leaving`. A row that is still there, because the process that removed
+/// it was killed between its two commits, is removed now (invariant 2).
 pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
     let mut statement = db.prepare_cached("SELECT key, runner, expires_at FROM main.leaving")?;
     let leaving = statement
@@ -229,14 +229,14 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Notes the row of a key that is about to be removed (invariant 1).
+/// Writes the row of a key that is about to be removed into `leaving` (invariant 1).
 pub(crate) fn note_removal(db: &Connection, key: &Key) -> rusqlite::Result<()> {
     note(db, key, "")
 }
 
-/// Notes the row that a lease is about to replace, if it is another runner's (invariant 1). One of
-/// the same runner is not noted: should we be killed between the two commits, that row still stands
-/// for its holder, who may be the other program.
+/// Writes the row that a lease is about to replace into `leaving`, if it is another runner's
+/// (invariant 1). A row of the same runner stays out: if this process is killed between the two
+/// commits, that row is still its holder's, which may be the other program.
 pub(crate) fn note_replacement(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
     note(db, &lease.key, lease.holder.id.as_str())
 }
@@ -254,7 +254,7 @@ fn note(db: &Connection, key: &Key, unless: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Forgets the note on a row that is written anew, to the letter.
+/// Drops the entry of `leaving` for a row that is written again with the same runner and end.
 pub(crate) fn forget(db: &Connection, lease: &Lease, expires_at: &str) -> rusqlite::Result<()> {
     db.prepare_cached(
         "DELETE FROM main.leaving WHERE key = ?1 AND runner = ?2 AND expires_at = ?3",
@@ -267,7 +267,7 @@ pub(crate) fn forget(db: &Connection, lease: &Lease, expires_at: &str) -> rusqli
     Ok(())
 }
 
-/// Where the file really is.
+/// The real path of the file.
 fn find(path: &Path) -> Result<PathBuf, StoreError> {
     let place = path.display();
     let real = path.canonicalize().map_err(|error| {
@@ -293,14 +293,14 @@ fn find(path: &Path) -> Result<PathBuf, StoreError> {
     .fix("name the database file, for example steroids:.steroids/steroids.db"))
 }
 
-/// Our database beside theirs.
+/// Tenure's database beside the other program's.
 fn beside(real: &Path) -> PathBuf {
     let mut side = real.as_os_str().to_owned();
     side.push("-tenure");
     PathBuf::from(side)
 }
 
-/// Looks at the other program's database by itself, and leaves everything as it was.
+/// Checks the other program's database alone, and leaves everything as it was.
 fn look_first(path: &Path, real: &Path) -> Result<(), StoreError> {
     let open = || -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -315,20 +315,20 @@ fn look_first(path: &Path, real: &Path) -> Result<(), StoreError> {
     checked
 }
 
-/// Opens our database with theirs attached.
+/// Opens tenure's database with the other program's attached.
 fn attach(
     path: &Path,
     foreign: &Foreign,
     side: &Path,
     boot: &Epoch,
 ) -> Result<(Connection, PathBuf), StoreError> {
-    // An address, because only that can say: never make it.
+    // As a URI, because only a URI can say that the file must exist.
     let (db, side) = connection::open(side, boot, OpenFlags::SQLITE_OPEN_URI)?;
     let attach = || -> rusqlite::Result<()> {
         db.execute("ATTACH ?1 AS other", [address(&foreign.path)])?;
         let journal: String = db.query_row("PRAGMA other.journal_mode", [], |row| row.get(0))?;
         if journal == "wal" {
-            // As the other program does. It is this connection's, and does not stay.
+            // As the other program does. The setting ends with this connection.
             db.execute_batch("PRAGMA other.synchronous = NORMAL")?;
         }
         Ok(())
@@ -339,7 +339,7 @@ fn attach(
     Ok((db, side))
 }
 
-/// The path as an address that SQLite opens for writing, but never makes.
+/// The path as a URI that SQLite opens for writing but does not create.
 fn address(path: &Path) -> String {
     let mut address = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
@@ -352,7 +352,7 @@ fn address(path: &Path) -> String {
     address + "?mode=rw"
 }
 
-/// Whether a database has both lock tables, with the columns that we read and write.
+/// Checks that a database has both lock tables, with the columns that tenure reads and writes.
 fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
     let place = path.display();
     let sql = |error| refuse(path, error);
@@ -384,7 +384,7 @@ fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether a database has the seed's two tables, each with its id as the key.
+/// Whether a database has the two documented lock tables, each with its id as the primary key.
 pub(crate) fn has_lock_tables(db: &Connection, schema: &str) -> rusqlite::Result<bool> {
     for table in [Table::Task, Table::Section] {
         let kind = table.kind();
@@ -411,8 +411,8 @@ pub(crate) fn has_lock_tables(db: &Connection, schema: &str) -> rusqlite::Result
     Ok(true)
 }
 
-/// Why the other program's database can't be used, with what to do about it: it is not ours to
-/// move away or to mend.
+/// Why the other program's database can't be used, and what to do: it is not tenure's to move away
+/// or to repair.
 fn refuse(path: &Path, error: rusqlite::Error) -> StoreError {
     let fault = explain(path, error);
     match fault.kind {

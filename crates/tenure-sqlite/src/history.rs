@@ -1,4 +1,4 @@
-//! Events: append, count, prune, tell.
+//! Events: append, count, prune, list.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Key, Lease, Reason};
 
 use crate::rows::{self, select_event};
 
-/// How much of the past to keep.
+/// How many events are kept, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep {
     pub(crate) age: Duration,
     pub(crate) events: u64,
 }
 
-/// How often, in events, something is pruned, and how many at a time: twice as many as were
-/// added, so that the end is reached, and never so many that one unlucky command pays for all.
+/// How often, in events, a command prunes, and how many events at most: twice as many as were added
+/// since, so that pruning catches up, and few enough that one command never pays for all.
 const PRUNE_EVERY: i64 = 256;
 const PRUNE_AT_MOST: i64 = 512;
 
@@ -60,7 +60,7 @@ pub(crate) fn granted(
     append(db, at, lease, EventKind::Granted, Some(reason), None, keep)
 }
 
-/// Records that its holder gave a lease back.
+/// Records that the holder released a lease.
 pub(crate) fn released(
     db: &Connection,
     at: Timestamp,
@@ -70,7 +70,7 @@ pub(crate) fn released(
     append(db, at, lease, EventKind::Released, None, None, keep)
 }
 
-/// Records that a lease ended otherwise, with the proof (G3).
+/// Records that a lease ended in another way, with the evidence (G3).
 pub(crate) fn ended(
     db: &Connection,
     at: Timestamp,
@@ -81,8 +81,8 @@ pub(crate) fn ended(
     append(db, at, lease, EventKind::of(proof), None, Some(proof), keep)
 }
 
-/// Records a renewal: one event for each grant counts them all, or a long lease would bury the
-/// story of its key.
+/// Records a renewal. One event per grant counts all of its renewals, or a long lease would fill
+/// the history of its key.
 pub(crate) fn renewed(
     db: &Connection,
     at: Timestamp,
@@ -102,7 +102,7 @@ pub(crate) fn renewed(
     }
 }
 
-/// Removes some of what is too old or too much. `newest` itself always stays.
+/// Removes some events that are too old or too many. `newest` itself always stays.
 fn prune(db: &Connection, newest: i64, now: Timestamp, keep: Keep) -> rusqlite::Result<()> {
     let oldest_allowed = SignedDuration::try_from(keep.age)
         .ok()
@@ -121,8 +121,8 @@ fn prune(db: &Connection, newest: i64, now: Timestamp, keep: Keep) -> rusqlite::
     Ok(())
 }
 
-/// Why the last lease of a key ended, if the last that is known of it is that it ran out or its
-/// holder died.
+/// Why the last lease of a key ended, if its last event is that the lease expired or its holder
+/// died.
 pub(crate) fn last_end(db: &Connection, key: &Key) -> rusqlite::Result<Option<Evidence>> {
     let query = HistoryQuery {
         key: Some(key.clone()),

@@ -4,27 +4,27 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`store`] | [`SqliteStore`]: what it is made of, and its transactions |
+//! | [`store`] | [`SqliteStore`]: its parts and its transactions |
 //! | `verbs` | the verbs of [`tenure_core::Store`], each one transaction |
 //! | `tasks` | tasks and sections, worked on under two leases |
-//! | `write` | what the verbs do inside a write transaction |
+//! | `write` | the writes of the verbs, inside a transaction |
 //! | `view` | reading one key inside a transaction |
 //! | `rows` | rows to types and back |
 //! | `lock_tables` | `task_locks` and `section_locks`, which other programs read and write too |
 //! | `foreign` | the same two tables in a live database of another program |
-//! | `history` | events: append, count, prune, tell |
-//! | `schema` | tables, versions, migration |
-//! | `connection` | opening, pragmas, patience |
-//! | `fault` | SQLite's errors in words |
+//! | `history` | events: append, count, prune, list |
+//! | `schema` | tables, versions, upgrades |
+//! | `connection` | opening, pragmas, waiting for other writers |
+//! | `fault` | SQLite's errors as messages |
 //!
 //! # Invariants
 //!
 //! 1. Every verb that may change something is one `BEGIN IMMEDIATE` transaction: read, decide,
-//!    write (G1, G5, G10). Those that only look are one read transaction.
-//! 2. The token counter is never lowered and outlives every lease (G2). A power cut may undo the
+//!    write (G1, G5, G10). A verb that only reads is one read transaction.
+//! 2. The token counter is never lowered and is kept when leases end (G2). A power cut may undo the
 //!    last commits (WAL without a sync for each), so before the first grant of a new boot the
 //!    counter is raised, and synced, by more than those commits could have used.
-//! 3. Bells are rung after the commit, never inside it.
+//! 3. Waiters are woken after the commit, never inside it.
 //!
 //! # Limitations
 //!

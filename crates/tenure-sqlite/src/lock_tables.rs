@@ -1,10 +1,10 @@
 //! `task_locks` and `section_locks`: two tables that other programs read and write too.
 //!
-//! For `task:` and `section:` keys the row in these tables is the lock, and the row in `leases`
-//! is what tenure knows beyond it (token, process, boot clock). Both are written in one
-//! transaction. When they disagree, somebody else wrote the seed's table, and that table counts.
+//! For `task:` and `section:` keys the row in these tables is the lock. The row in `leases` holds
+//! what tenure knows beyond it: token, process, boot clock. Both are written in one transaction. When
+//! they disagree, another program wrote the lock table, and the lock table counts.
 //!
-//! The two tables are in our own database, or in another program's that is attached to it: see
+//! The two tables are in tenure's own database, or in another program's that is attached to it: see
 //! [`crate::foreign`].
 
 use jiff::Timestamp;
@@ -23,9 +23,9 @@ use crate::write::Failure;
 /// In which database the two tables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockTables {
-    /// In ours.
+    /// In tenure's own.
     Own,
-    /// In another program's.
+    /// In another program's, attached to it.
     Attached,
 }
 
@@ -38,7 +38,7 @@ impl LockTables {
     }
 }
 
-/// Which of the two tables a key is kept in.
+/// The lock table of a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {
     Task,
@@ -55,12 +55,12 @@ pub(crate) struct LockRow {
     heartbeat_at: String,
 }
 
-/// What both tables say together.
+/// A lock table's row and tenure's lease, combined.
 #[derive(Debug)]
 pub(crate) struct Merged {
     /// The lease that counts.
     pub(crate) lease: Option<(Lease, Option<Liveness>)>,
-    /// Our lease, if somebody ended it by writing the seed's table.
+    /// Tenure's lease, if another program ended it by writing the lock table.
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
@@ -94,7 +94,7 @@ impl Table {
             .collect()
     }
 
-    /// Selects its rows, without those that are known to be leaving.
+    /// Selects its rows, without those that `leaving` names.
     fn select(self, tables: LockTables) -> String {
         let (kind, schema) = (self.kind(), tables.schema());
         let heard = match self {
@@ -125,7 +125,7 @@ impl Table {
         db.prepare_cached(&sql)?.query_row([id], row).optional()
     }
 
-    /// Every row, with its key. A row whose id can't be a key is of no use to anybody and left out.
+    /// Every row, with its key. A row whose id can't be part of a key is left out.
     pub(crate) fn all(
         self,
         tables: LockTables,
@@ -159,7 +159,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<LockRow> {
     })
 }
 
-/// Writes the seed's row of a lease, if its key has one.
+/// Writes the lock table's row of a lease, if its key has a lock table.
 pub(crate) fn write(tables: LockTables, db: &Connection, lease: &Lease) -> Result<(), Failure> {
     let Some((table, id)) = Table::of(&lease.key) else {
         return Ok(());
@@ -179,7 +179,7 @@ pub(crate) fn write(tables: LockTables, db: &Connection, lease: &Lease) -> Resul
              VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (task_id) DO UPDATE SET
              runner_id = ?2, acquired_at = ?3, expires_at = ?4, heartbeat_at = ?5"
         ),
-        // No heartbeat in this table: ?5 is only named so that both statements take the same.
+        // No heartbeat in this table: ?5 is there so that both statements take the same parameters.
         Table::Section => format!(
             "INSERT INTO {schema}.section_locks (section_id, runner_id, acquired_at, expires_at)
              SELECT ?1, ?2, ?3, ?4 WHERE ?5 IS NOT NULL ON CONFLICT (section_id) DO UPDATE SET
@@ -214,7 +214,7 @@ pub(crate) fn write(tables: LockTables, db: &Connection, lease: &Lease) -> Resul
     }
 }
 
-/// Removes the seed's row of a key, if it has one.
+/// Removes the lock table's row of a key, if it has one.
 pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite::Result<()> {
     let Some((table, id)) = Table::of(key) else {
         return Ok(());
@@ -228,7 +228,7 @@ pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite
     Ok(())
 }
 
-/// Puts what we know beside what the seed's table says.
+/// Combines tenure's lease with the lock table's row.
 pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> Merged {
     let outside = |runner: &str| Evidence::Forced {
         by: HolderId::parse(runner).unwrap_or_else(|_| HolderId::unreadable()),
@@ -246,7 +246,7 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
         (Some(mut lease), Some(tables)) if tables.runner == lease.holder.id.as_str() => {
             let known = lease.expires.as_ref().map(|end| rows::time(end.wall));
             if known.as_ref() != Some(&tables.expires_at) {
-                // The same runner renewed it with its own tool.
+                // The same runner renewed it with another program.
                 let Some(expires) = deadline(&tables.expires_at) else {
                     let spoiled = Liveness::Unverifiable(Doubt::Malformed);
                     return Merged {
@@ -289,7 +289,7 @@ fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) ->
     }
 }
 
-/// A row whose times can't be read: it is held, by whom is known, until when is not.
+/// A row whose times can't be read: its runner holds it, with no known end.
 fn malformed(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> Merged {
     Merged {
         lease: Some((
@@ -300,7 +300,7 @@ fn malformed(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) 
     }
 }
 
-/// A lease that somebody else's program wrote: no token, no process, no end in sight.
+/// A lease that another program wrote: no token, no process, no known end.
 fn unknown(key: &Key, tables: &LockRow) -> Lease {
     let id = HolderId::parse(tables.runner.clone()).unwrap_or_else(|_| HolderId::unreadable());
     Lease {

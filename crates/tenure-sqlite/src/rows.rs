@@ -1,7 +1,7 @@
 //! Rows to types and back.
 //!
-//! Wall-clock times are text, `2026-11-15T18:49:40.407Z`, so that people and the seed's own SQL
-//! can read them. Times since boot are nanoseconds.
+//! Wall-clock times are text, `2026-11-15T18:49:40.407Z`, so that people and other programs'
+//! SQL can read them. Times since boot are nanoseconds.
 
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
     })
 }
 
-/// One that stepped aside is away; of the others it is for the reader to find out.
+/// A parked waiter is away. Whether any other one is present is for the reader to find out.
 pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
     let level = row.get::<_, u8>(7)?;
     Ok(Waiter {

@@ -1,25 +1,24 @@
-//! Tasks and sections: what there is to do, and who works on it.
+//! Tasks and sections, and the runners that work on them.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `rows` | rows to tasks and back |
-//! | `find` | the task or section that somebody means |
-//! | `edit` | adding and changing, without the locks |
-//! | `flow` | beginning and ending work, with the locks |
-//! | `sections` | keeping a section between two tasks |
-//! | `next` | the best task that is ready |
-//! | `exchange` | import and export, a line each |
-//! | `share` | what is shared with other clones |
-//! | `merge` | what other clones have, taken in |
-//! | `circle` | tasks that wait for themselves |
+//! | `find` | a task or section by id, name or prefix; lists |
+//! | `edit` | adding and changing, without locks |
+//! | `flow` | beginning and ending work, with locks |
+//! | `sections` | a section's lease between two tasks of its runner |
+//! | `next` | the best ready task |
+//! | `exchange` | import and export, one line for each task |
+//! | `share` | what clones share, and the history of a task |
+//! | `merge` | merging another clone's tasks |
+//! | `circle` | tasks that depend on themselves |
 //!
 //! # Invariants
 //!
-//! 1. A task is begun in the transaction that takes its section's and its own lease, and ended in
-//!    the one that gives them back: status and locks never disagree, whenever somebody is killed.
-//! 2. Nothing looks at all tasks to find one: the number of a task's unfinished dependencies is
-//!    kept beside it (by triggers, so that other programs keep it too), and the ready ones have
-//!    their own index.
+//! 1. One transaction takes the section's and the task's lease and sets the status; one transaction
+//!    releases them and sets it again. A runner that is killed never leaves the two in disagreement.
+//! 2. No verb reads all tasks to find one. Triggers count the unfinished dependencies of each task,
+//!    also when another program writes, and the ready tasks have an index of their own.
 
 mod circle;
 mod edit;
@@ -67,7 +66,7 @@ impl SqliteStore {
         Ok(self.look_at(|reader| find::sections(reader.db))?.0)
     }
 
-    /// The section that somebody means by its id, its name, or a unique beginning of its id.
+    /// Finds a section by its id, its name, or a unique prefix of its id.
     pub fn find_section(&self, given: &str) -> Result<Section, TaskError> {
         self.look(|db| find::section(db, given))
     }
@@ -77,42 +76,42 @@ impl SqliteStore {
         Ok(self.transact(|write| write.add_task(task))?.0)
     }
 
-    /// The task that somebody means by its id, its title, or a unique beginning of its id.
+    /// Finds a task by its id, its title, or a unique prefix of its id.
     pub fn find_task(&self, given: &str) -> Result<Task, TaskError> {
         self.look(|db| find::task(db, given))
     }
 
-    /// Tasks: those in progress first, then the pending ones and so on; in each, the most urgent
-    /// first, then the oldest.
+    /// Lists tasks by status, the ones in progress first; within a status the most urgent first, then
+    /// the oldest.
     pub fn tasks(&self, query: &TaskQuery) -> Result<Vec<Task>, TaskError> {
         Ok(self
             .look_at(|reader| find::list(reader.db, reader.now, query))?
             .0)
     }
 
-    /// The tasks that wait for this one.
+    /// The tasks that depend on this one.
     pub fn dependents(&self, id: &str) -> Result<Vec<Task>, TaskError> {
         Ok(self.look_at(|reader| find::dependents(reader.db, id))?.0)
     }
 
-    /// Changes a task, but not its status.
+    /// Changes the fields of a task, but not its status.
     pub fn edit_task(&self, id: &str, edit: &Edit) -> Result<Task, TaskError> {
         Ok(self.transact(|write| write.edit_task(id, edit))?.0)
     }
 
-    /// Begins a task: takes its section's and its own lease, or neither. With
-    /// [`tenure_core::Patience::Queue`], busy leaves a ticket.
+    /// Begins a task: takes the leases of its section and of itself, or neither. A busy answer to
+    /// [`tenure_core::Patience::Queue`] leaves a ticket.
     pub fn start(&self, id: &str, runner: &Runner) -> Result<Acquired<Started>, TaskError> {
         let (answer, revision) = self.transact(|write| write.start(id, runner))?;
         Ok(answer.seen_at(revision))
     }
 
-    /// Changes a task's status otherwise, and gives back what was held for it.
+    /// Ends work on a task, or sets its status by hand, and releases its leases.
     pub fn change(&self, id: &str, proof: &Proof, change: &Change) -> Result<Changed, TaskError> {
         self.change_and_edit(id, proof, change, &Edit::default())
     }
 
-    /// The same, and what else is to be changed; all or nothing.
+    /// The same, with changes of its fields, all or nothing.
     pub fn change_and_edit(
         &self,
         id: &str,
@@ -130,21 +129,21 @@ impl SqliteStore {
         Ok(changed)
     }
 
-    /// Gives a task's lease back without a word on its status, so that anybody may take it, and
-    /// the sections in which its holder works on nothing else.
+    /// Releases a task's lease and leaves its status alone, so that any runner may take it; also
+    /// releases the sections in which its holder works on nothing else.
     pub fn abandon(&self, lease: &Lease) -> Result<(), TaskError> {
         self.transact(|write| write.abandon(lease))?;
         Ok(())
     }
 
-    /// Gives back the sections in which somebody works on nothing.
+    /// Releases the sections in which a holder works on nothing.
     pub fn leave_idle_sections(&self, holder: &Holder) -> Result<(), TaskError> {
         self.transact(|write| write.leave_idle_sections(holder))?;
         Ok(())
     }
 
-    /// The task as it is now, if whoever was granted it with this token has ended it. Not if
-    /// somebody else has, or it is to be done again.
+    /// The task as it is now, if the runner that was granted it with this token has ended it. `None` if
+    /// another runner ended it, or it is open again.
     pub fn ended_by(&self, id: &str, token: Token) -> Result<Option<Task>, TaskError> {
         let (task, _) = self.look_at(|reader| {
             let task = rows::by_id(reader.db, id)?;
@@ -157,15 +156,15 @@ impl SqliteStore {
         Ok(task)
     }
 
-    /// Begins the best task that is ready. With [`tenure_core::Patience::Queue`], none leaves a
+    /// Begins the best ready task. If there is none, [`tenure_core::Patience::Queue`] leaves a
     /// ticket.
     pub fn next(&self, runner: &Runner) -> Result<Acquired<Started>, TaskError> {
         let (answer, revision) = self.transact(|write| write.next(runner))?;
         Ok(answer.seen_at(revision))
     }
 
-    /// Gives up, or keeps for a while, every place that the runner took while it waited for a task
-    /// (`None`: for any).
+    /// Drops or parks every ticket that the runner took while it waited for a task (`None`: for any
+    /// task).
     pub fn stop_waiting(
         &self,
         id: Option<&str>,
@@ -176,23 +175,23 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Adds or changes sections and tasks, one for each line; all or none.
+    /// Adds or changes sections and tasks, one for each line, all or none.
     pub fn import(&self, lines: &str) -> Result<Imported, TaskError> {
         Ok(self.transact(|write| write.import(lines))?.0)
     }
 
-    /// Hands every section and task to `line`, as the line that [`Self::import`] reads.
+    /// Passes every section and task to `line`, as a line that [`Self::import`] reads.
     pub fn export(&self, line: impl FnMut(&str)) -> Result<(), TaskError> {
         self.look_at(|reader| exchange::export(reader.db, line))?;
         Ok(())
     }
 
-    /// Deletes a task, for good and in every clone. Not while somebody works on it.
+    /// Deletes a task permanently, in every clone. Refused while a runner works on it.
     pub fn delete_task(&self, id: &str) -> Result<Task, TaskError> {
         Ok(self.transact(|write| write.delete_task(id))?.0)
     }
 
-    /// Deletes several, all of them or none. Each with the number of those that waited for it.
+    /// Deletes several tasks, all or none. Returns each with the number of tasks that depended on it.
     pub fn delete_tasks(&self, ids: &[String]) -> Result<Vec<(Task, usize)>, TaskError> {
         let (deleted, _) = self.transact(|write| {
             let mut deleted = Vec::new();
@@ -205,33 +204,33 @@ impl SqliteStore {
         Ok(deleted)
     }
 
-    /// What the fields of a task were before, the newest first.
+    /// The earlier values of a task's fields, the newest first.
     pub fn past(&self, id: &str) -> Result<Vec<Past>, TaskError> {
         Ok(self.look_at(|reader| share::past(reader.db, id))?.0)
     }
 
-    /// All that is shared with other clones.
+    /// All that clones share.
     pub fn replica(&self) -> Result<Replica, TaskError> {
         Ok(self.look_at(|reader| share::replica(reader.db))?.0)
     }
 
-    /// Takes in what others have. Hands back what everybody should have now, and what that changed
-    /// here.
+    /// Merges another clone's tasks into this one. Returns the merged state, which every clone
+    /// should have, and what changed here.
     pub fn merge(&self, other: &Replica) -> Result<(Replica, Merged), TaskError> {
         Ok(self.transact(|write| write.merge(other))?.0)
     }
 
-    /// A number that grows with every change of what is shared, and what [`Self::settle`] was last
-    /// told.
+    /// A number that grows with every change of what clones share, and the note that
+    /// [`Self::settle`] last wrote.
     pub fn settled(&self) -> Result<(u64, String), TaskError> {
         let (both, _) =
             self.look_at(|reader| Ok((share::changes(reader.db)?, share::settled(reader.db)?)))?;
         Ok(both)
     }
 
-    /// Keeps a word for the next one who shares.
-    pub fn settle(&self, word: &str) -> Result<(), TaskError> {
-        self.transact(|write| write.settle(word))?;
+    /// Leaves a note for the next sync.
+    pub fn settle(&self, note: &str) -> Result<(), TaskError> {
+        self.transact(|write| write.settle(note))?;
         Ok(())
     }
 
@@ -243,7 +242,7 @@ impl SqliteStore {
         self.read(Instant::now() + patience::USUAL, verb)
     }
 
-    /// Something that only looks, and may refuse.
+    /// A verb that only reads, and may refuse.
     fn look<T>(
         &self,
         verb: impl FnOnce(&rusqlite::Connection) -> Result<T, find::NotFound>,
@@ -257,11 +256,11 @@ impl SqliteStore {
     }
 }
 
-/// A name that can't be a key's: it came from the database, so somebody wrote it there by hand.
+/// An id that can't be part of a key. It came from the database, so another program wrote it.
 fn bad_id(id: &str, error: &tenure_core::BadName) -> StoreError {
     StoreError::new(
         tenure_core::ErrorKind::Damaged,
         format!("the id {id:?} can't be locked: {error}"),
     )
-    .fix("somebody wrote it by hand; correct it with sqlite3")
+    .fix("another program wrote it; correct it with sqlite3")
 }

@@ -89,14 +89,14 @@ impl EngineStore for SqliteStore {
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
-        let lookout = self.lookout(watched.key)?;
+        let foreign_lock = self.foreign_lock(watched.key)?;
         if self.revision_now()? != watched.seen {
             return Ok(Waited::Changed);
         }
         self.presence
             .watch(watched.ahead.iter().copied())
             .map_err(|error| self.no_liveness_lock(error))?;
-        Ok(if self.listen(generation, lookout, timeout)? {
+        Ok(if self.listen(generation, foreign_lock, timeout)? {
             Waited::Changed
         } else {
             Waited::TimedOut

@@ -1,11 +1,11 @@
-//! Tasks that wait for themselves through others.
+//! Tasks that depend on themselves through others.
 
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 
-/// The first of these tasks that waits for itself through others. A circle that none of them is
-/// in was there before, and is none of the import's business.
+/// The first of these tasks that depends on itself through others. A cycle without any of them was
+/// there before the import, and is not its error.
 pub(super) fn circle(
     db: &Connection,
     changed: &[(usize, String)],
@@ -14,7 +14,7 @@ pub(super) fn circle(
         .prepare_cached("SELECT task_id, depends_on FROM task_dependencies")?
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
-    // What waits for nothing is in no circle, and neither is what then waits for nothing.
+    // A task without dependencies is in no cycle; remove those until none is left.
     let left = peel(edges.iter().map(|(task, on)| (task.as_str(), on.as_str())));
     let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
     for (task, on) in &edges {
@@ -41,7 +41,7 @@ pub(super) fn circle(
     Ok(found.cloned())
 }
 
-/// What is left when everything that waits for nothing is taken away, again and again.
+/// The tasks that are left when those without dependencies are removed again and again.
 fn peel<'a>(edges: impl Iterator<Item = (&'a str, &'a str)>) -> HashSet<&'a str> {
     let mut open: HashMap<&str, usize> = HashMap::new();
     let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Adding and changing tasks and sections, without the locks.
+//! Adding and changing tasks and sections, without locks.
 
 use rusqlite::{OptionalExtension, params};
 use tenure_core::engine::{Look as _, Step as _};
@@ -106,7 +106,7 @@ impl Write<'_> {
         self.task(id)
     }
 
-    /// Wakes everybody who waits for a task or its section: it is elsewhere now.
+    /// Wakes every waiter for a task or its section, because the task has moved.
     fn ring_waiters(&mut self, task: &Task) -> Result<(), Failure> {
         for key in keys_of(task)? {
             for waiter in self.reader.queue(&key)? {
@@ -129,7 +129,7 @@ impl Write<'_> {
         self.set(id, sql, time(self.now().wall))
     }
 
-    /// A task that somebody works on stays in its section: they hold that section's lock for it.
+    /// Fails if a runner works on the task: it holds the lock of the task's section as well.
     pub(super) fn may_move(&mut self, task: &Task) -> Result<(), Failure> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
         let view = self.view(&key)?;
@@ -148,7 +148,7 @@ impl Write<'_> {
         }
     }
 
-    /// Deletes a task that nobody works on.
+    /// Deletes a task that no runner works on.
     pub(super) fn delete_task(&mut self, id: &str) -> Result<Task, Failure> {
         let task = self.task(id)?;
         self.may_move(&task)?;
@@ -157,7 +157,7 @@ impl Write<'_> {
         Ok(task)
     }
 
-    /// Takes a task off the record, with the lease that is over and the places of those who waited.
+    /// Removes a task, its lease, and the tickets of its waiters.
     pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), Failure> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
         let view = self.view(&key)?;
@@ -179,12 +179,12 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// The task with this id, which has to be there.
+    /// The task with this id, which has to exist.
     pub(super) fn task(&self, id: &str) -> Result<Task, Failure> {
         by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
     }
 
-    /// Makes a task wait for another.
+    /// Makes a task depend on another.
     pub(super) fn depend(&self, id: &str, on: &str) -> Result<(), Failure> {
         let db = self.reader.db;
         let (task, on) = (self.task(id)?, self.task(on)?);
@@ -209,7 +209,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What a task waits for, as an error.
+    /// The error that names what a task waits for.
     pub(super) fn blocked(&self, task: Task) -> Result<TaskError, Failure> {
         Ok(TaskError::Blocked {
             by: find::blockers(self.reader.db, &task.id)?,
@@ -218,7 +218,7 @@ impl Write<'_> {
     }
 }
 
-/// Whether a section can be called that.
+/// Checks the name of a section.
 fn check_name(name: &str) -> Result<(), TaskError> {
     task::check_title(name).map_err(|error| match error {
         TaskError::BadText { problem, .. } => TaskError::BadText {

@@ -1,7 +1,7 @@
 //! Import and export: one JSON object a line, in a stable order, so that it diffs well.
 //!
-//! Sections come first, then tasks, each in the order in which they were added. A field that has
-//! its usual value is left out.
+//! Sections come first, then tasks, both in the order in which they were added. A field that has
+//! its default value is left out.
 
 use std::collections::HashMap;
 
@@ -19,10 +19,10 @@ use super::{bad_id, find};
 use crate::rows::time;
 use crate::write::{Failure, Write};
 
-/// How many failed attempts a line may tell of.
+/// How many failed attempts a line may give.
 const MOST_ATTEMPTS: u64 = 1_000_000;
 
-/// How many bad lines are told of.
+/// How many bad lines an error lists.
 const BAD_LINES: usize = 10;
 
 /// What an import did.
@@ -139,13 +139,13 @@ pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::R
     tasks.try_for_each(|task| say(&Line::of_task(task?)))
 }
 
-/// What an import is at.
+/// The state of an import.
 struct Import {
     done: Imported,
     bad: Vec<BadLine>,
-    /// What each line's task has to wait for: the line, its task, the other.
+    /// Dependencies: the line, its task, and the task that it depends on.
     waits: Vec<(usize, String, String)>,
-    /// The ids that were read so far, with their line.
+    /// The ids that were read so far, with their lines.
     seen: HashMap<String, usize>,
 }
 
@@ -165,7 +165,7 @@ impl Write<'_> {
             waits: Vec::new(),
             seen: HashMap::new(),
         };
-        // Some editors put a mark before the first line.
+        // Some editors put a byte order mark before the first line.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
@@ -184,7 +184,7 @@ impl Write<'_> {
             let read = match serde_json::from_str::<Line>(line) {
                 Ok(line) => self.take_line(&mut import, index + 1, line),
                 Err(error) => {
-                    import.is_bad(index + 1, words(&error));
+                    import.is_bad(index + 1, message(&error));
                     Ok(())
                 }
             };
@@ -241,7 +241,7 @@ impl Write<'_> {
                 import.done.sections += 1;
                 Ok(())
             }
-            // Sections are known by their names; one of another id stays what it is.
+            // Sections are known by their names: one with another id is left as it is.
             Err(Failure::Task(error)) => match *error {
                 TaskError::SectionExists(taken) if taken.name == name => Ok(()),
                 error => Err(error.into()),
@@ -262,7 +262,7 @@ impl Write<'_> {
             import.is_bad(number, "a task needs a \"title\"");
             return Ok(());
         };
-        // What another program wrote with white space around it comes back as it was.
+        // A title that another program wrote with white space around it is exported with it.
         task::check_title(title.trim())?;
         line.description
             .as_deref()
@@ -304,12 +304,12 @@ impl Write<'_> {
             priority,
             depends_on: Vec::new(),
             blockers: 0,
-            created_at: as_kept(
+            created_at: as_stored(
                 line.created_at
                     .or(before.as_ref().map(|task| task.created_at))
                     .unwrap_or(now),
             ),
-            updated_at: as_kept(line.updated_at.unwrap_or(now)),
+            updated_at: as_stored(line.updated_at.unwrap_or(now)),
             attempts: line.attempts.unwrap_or(0),
             last_error: line.last_error.as_deref().map(task::tidy),
             not_before: None,
@@ -323,7 +323,7 @@ impl Write<'_> {
                 return Ok(());
             }
             Some(before) => {
-                // Somebody works on it: what it is must not change under their hands.
+                // Not while a runner works on it.
                 self.may_move(before)?;
                 if let Some(runner) = &before.runner
                     && before.status == Status::InProgress
@@ -371,7 +371,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// The section that a line names, which is made if there is none.
+    /// The section that a line names, made if there is none.
     fn section_of_line(&mut self, import: &mut Import, name: &str) -> Result<Section, Failure> {
         if let Some(section) = find::section_named(self.reader.db, name)? {
             return Ok(section);
@@ -381,7 +381,7 @@ impl Write<'_> {
         Ok(section)
     }
 
-    /// All at once: a line may wait for one that comes after it.
+    /// Writes all dependencies after all tasks: a line may depend on a later one.
     fn import_dependencies(&mut self, import: &mut Import) -> Result<(), Failure> {
         let db = self.reader.db;
         let mut depend = db.prepare_cached(
@@ -416,7 +416,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Many tasks may have become ready: everybody looks.
+    /// Wakes every runner that looks for any task: many may have become ready.
     pub(super) fn ring_all_seekers(&mut self) -> Result<(), Failure> {
         let any = task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?;
         for waiter in self.reader.queue(&any)? {
@@ -426,7 +426,7 @@ impl Write<'_> {
     }
 }
 
-/// Whether an import would leave a task as it is. The time of the last change alone is no change.
+/// Whether an import would leave a task as it is. A different `updated_at` alone is no change.
 fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
     let mut waits = before.depends_on.clone();
     waits.sort();
@@ -443,13 +443,13 @@ fn is_same(before: &Task, after: &Task, depends_on: &[String]) -> bool {
     *before == after && waits == depends_on
 }
 
-/// A time as the database keeps it.
-fn as_kept(at: Timestamp) -> Timestamp {
+/// A time with the precision of the database.
+fn as_stored(at: Timestamp) -> Timestamp {
     time(at).parse().unwrap_or(at)
 }
 
-/// What serde says, without the line number that is always 1.
-fn words(error: &serde_json::Error) -> String {
+/// Serde's message, without the line number, which is always 1.
+fn message(error: &serde_json::Error) -> String {
     let text = error
         .to_string()
         .replace("struct Line", "an object")

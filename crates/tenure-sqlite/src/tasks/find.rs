@@ -1,4 +1,4 @@
-//! The task or section that somebody means, and lists of them.
+//! Finding a task or section by id, name or prefix, and lists of them.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tenure_core::task::TaskQuery;
@@ -7,11 +7,11 @@ use tenure_core::{Moment, Section, Status, Task, TaskError};
 use super::rows::{self, select_task};
 use crate::write::Failure;
 
-/// How many candidates are shown at most.
+/// How many candidates an ambiguous name lists at most.
 const CANDIDATES: i64 = 20;
 
-/// The shortest beginning of an id that is taken for one.
-const SHORTEST_BEGINNING: usize = 4;
+/// The shortest prefix of an id that is accepted.
+const SHORTEST_PREFIX: usize = 4;
 
 /// Why nothing was found.
 pub(super) enum NotFound {
@@ -40,8 +40,8 @@ impl From<NotFound> for Failure {
     }
 }
 
-/// The one that is meant among several: one spelled exactly so goes before those that differ in
-/// the case of letters.
+/// The only match among several: an exact match goes before matches that differ in the case of
+/// letters.
 fn one<T>(found: Vec<T>, exactly: impl Fn(&T) -> bool) -> Result<Option<T>, Vec<T>> {
     let (exact, other): (Vec<T>, Vec<T>) = found.into_iter().partition(exactly);
     let mut best = if exact.is_empty() { other } else { exact };
@@ -51,7 +51,7 @@ fn one<T>(found: Vec<T>, exactly: impl Fn(&T) -> bool) -> Result<Option<T>, Vec<
     }
 }
 
-/// The task that is meant by its id, its title, or a unique beginning of its id.
+/// The task with this id, this title, or this unique prefix of its id.
 pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
     let id = given.strip_prefix("task:").unwrap_or(given);
     for id in [given, id] {
@@ -75,7 +75,7 @@ pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
     if let Some(task) = one(titled, |task| task.title == given).map_err(ambiguous)? {
         return Ok(task);
     }
-    if id.len() >= SHORTEST_BEGINNING {
+    if id.len() >= SHORTEST_PREFIX {
         let begun = query(
             select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2"),
             id,
@@ -87,7 +87,7 @@ pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
     Err(TaskError::NoTask(given.to_owned()).into())
 }
 
-/// The section that is meant by its id, its name, or a unique beginning of its id.
+/// The section with this id, this name, or this unique prefix of its id.
 pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound> {
     let id = given.strip_prefix("section:").unwrap_or(given);
     let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Section>> {
@@ -104,7 +104,7 @@ pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound>
         "SELECT id, name FROM sections WHERE name = ?1 COLLATE NOCASE LIMIT ?2",
         given,
     )?;
-    let begun = if id.len() >= SHORTEST_BEGINNING {
+    let begun = if id.len() >= SHORTEST_PREFIX {
         query(
             "SELECT id, name FROM sections WHERE id >= ?1 AND id < ?1 || char(1114111) LIMIT ?2",
             id,
@@ -120,7 +120,7 @@ pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound>
     Err(TaskError::NoSection(given.to_owned()).into())
 }
 
-/// The section of this very name, in any case of letters.
+/// The section of this whole name, in any case of letters.
 pub(super) fn section_named(db: &Connection, name: &str) -> rusqlite::Result<Option<Section>> {
     db.prepare_cached(
         "SELECT id, name FROM sections WHERE name = ?1 COLLATE NOCASE ORDER BY name <> ?1 LIMIT 1",
@@ -136,7 +136,7 @@ fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     })
 }
 
-/// Every section with the number of its tasks and of those that are open, by name.
+/// Every section with the number of its tasks and of its open tasks, by name.
 pub(super) fn sections(db: &Connection) -> rusqlite::Result<Vec<(Section, u64, u64)>> {
     db.prepare_cached(
         "SELECT s.id, s.name, (SELECT count(*) FROM tasks WHERE section_id = s.id),
@@ -160,7 +160,7 @@ pub(super) fn sections_by_age(db: &Connection) -> rusqlite::Result<Vec<Section>>
         .collect()
 }
 
-/// The tasks that wait for this one.
+/// The tasks that depend on this one.
 pub(super) fn dependents(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>> {
     db.prepare_cached(select_task!(
         "WHERE t.id IN (SELECT task_id FROM task_dependencies WHERE depends_on = ?1) ORDER BY t.created_at, t.id"
@@ -169,7 +169,7 @@ pub(super) fn dependents(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task
     .collect()
 }
 
-/// The tasks that this one waits for.
+/// The unfinished tasks that this one depends on.
 pub(super) fn blockers(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>> {
     db.prepare_cached(select_task!(
         "WHERE t.id IN (SELECT depends_on FROM task_dependencies WHERE task_id = ?1)
@@ -179,7 +179,7 @@ pub(super) fn blockers(db: &Connection, id: &str) -> rusqlite::Result<Vec<Task>>
     .collect()
 }
 
-/// Tasks, status by status, so that each of them is read from its index in order.
+/// Lists tasks, status by status, so that each status is read from its index in order.
 pub(super) fn list(
     db: &Connection,
     now: &Moment,

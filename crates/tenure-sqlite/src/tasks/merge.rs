@@ -1,13 +1,13 @@
-//! What other clones have, taken in.
+//! Merging another clone's tasks into this one.
 //!
 //! # Invariants
 //!
-//! 1. A merge is one transaction. What it writes carries the times of whoever made the change; the
-//!    triggers, which stamp what is done here, stand aside for it.
-//! 2. What somebody works on here keeps its status and its section, and is not deleted, until they
-//!    are done. The merged replica that is handed back holds the others' word all the same, so
-//!    nothing of it is lost, and the next merge tries again.
-//! 3. Whatever value a merge replaces or refuses is in the task's history.
+//! 1. A merge is one transaction. It writes the times of the original changes; `exchange.merging`
+//!    turns off the triggers that stamp changes of this clone.
+//! 2. A task that a runner works on here keeps its status and its section, and is not deleted, until
+//!    the runner is done. The merged replica that a merge returns holds the other clones' change all
+//!    the same, so it is not lost, and the next merge tries again.
+//! 3. Every value that a merge replaces or refuses is in the task's history.
 
 use std::collections::BTreeSet;
 
@@ -35,21 +35,21 @@ pub struct Merged {
     pub changed: u64,
     /// Tasks that are gone.
     pub deleted: u64,
-    /// Tasks that somebody works on here, to which the others' word does not apply yet.
+    /// Tasks that a runner works on here, so that the other clones' change does not apply yet.
     pub held: u64,
-    /// Dependencies that were dropped because they closed a circle.
+    /// Dependencies that were dropped because they closed a cycle.
     pub circles: u64,
 }
 
 impl Merged {
-    /// Whether anything here is other than before.
+    /// Whether nothing changed here.
     pub fn is_nothing(&self) -> bool {
         self.sections + self.added + self.changed + self.deleted + self.circles == 0
     }
 }
 
 impl Write<'_> {
-    /// Takes in what others have. Hands back what everybody should have now.
+    /// Merges another clone's tasks. Returns the merged state, which every clone should have.
     pub(super) fn merge(&mut self, other: &Replica) -> Result<(Replica, Merged), Failure> {
         let db = self.reader.db;
         let here = replica(db)?;
@@ -60,8 +60,8 @@ impl Write<'_> {
             ..Merged::default()
         };
         self.keep_overruled(other, &both)?;
-        let undead = undead(db)?;
-        if both == here && undead.is_empty() {
+        let added_again = deleted_but_present(db)?;
+        if both == here && added_again.is_empty() {
             return Ok((both, merged));
         }
         db.execute_batch("UPDATE exchange SET merging = 1")?;
@@ -72,7 +72,7 @@ impl Write<'_> {
             }
         }
         for id in both.deleted.keys() {
-            let known = here.deleted.contains_key(id) && !undead.contains(id);
+            let known = here.deleted.contains_key(id) && !added_again.contains(id);
             if !known || here.deleted.get(id) != both.deleted.get(id) {
                 self.merge_deletion(id, &both, &mut merged)?;
             }
@@ -83,7 +83,7 @@ impl Write<'_> {
                 before => self.merge_task(id, before, copy, &mut merged)?,
             }
         }
-        // All tasks are there by now, whatever they wait for.
+        // After all tasks, because a task may depend on any of them.
         for (id, copy) in &both.tasks {
             let before = here.tasks.get(id).map(|task| &task.depends_on);
             if before.is_none_or(|before| *before != copy.depends_on) {
@@ -99,16 +99,16 @@ impl Write<'_> {
         Ok((both, merged))
     }
 
-    /// Writes down what the others say and does not stand, unless it is known.
+    /// Adds to the history what the other clone says and the merge refused.
     fn keep_overruled(&self, other: &Replica, both: &Replica) -> Result<(), Failure> {
         for (id, theirs) in &other.tasks {
             let Some(ours) = both.tasks.get(id) else {
                 continue;
             };
-            for (lost, stands) in fields(theirs).into_iter().zip(fields(ours)) {
-                if (lost.at, &lost.value) < (stands.at, &stands.value) && lost.value != stands.value
+            for (lost, winner) in fields(theirs).into_iter().zip(fields(ours)) {
+                if (lost.at, &lost.value) < (winner.at, &winner.value) && lost.value != winner.value
                 {
-                    self.remember(id, &lost, stands.at, "overruled")?;
+                    self.remember(id, &lost, winner.at, "overruled")?;
                 }
             }
         }
@@ -118,7 +118,7 @@ impl Write<'_> {
     fn remember(
         &self,
         id: &str,
-        lost: &Field,
+        lost: &FieldValue,
         until: Timestamp,
         cause: &str,
     ) -> Result<(), Failure> {
@@ -136,11 +136,11 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Whether it is new.
+    /// Merges a section; `true` if it is new.
     fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, Failure> {
         let db = self.reader.db;
         let known = db
-            // Another program may have added two that differ in capitals: one of them is enough.
+            // Another program may have added two that differ in capitals: rename one of them.
             .prepare_cached(
                 "UPDATE OR IGNORE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
             )?
@@ -208,13 +208,13 @@ impl Write<'_> {
         if copy == *before {
             return Ok(());
         }
-        for (lost, stands) in fields(before).into_iter().zip(fields(&copy)) {
-            if lost.value != stands.value {
-                self.remember(id, &lost, stands.at, "merged")?;
+        for (lost, winner) in fields(before).into_iter().zip(fields(&copy)) {
+            if lost.value != winner.value {
+                self.remember(id, &lost, winner.at, "merged")?;
             }
         }
         let progressed = copy.progress != before.progress;
-        // Somebody else has decided on what its runner did not finish: that one comes too late now.
+        // The other clone decided about a task that its runner did not finish. The runner is late now.
         if progressed
             && before.progress.value.status() == Status::InProgress
             && let Some(runner) = by_id(db, id)?.and_then(|task| task.runner)
@@ -225,7 +225,7 @@ impl Write<'_> {
         self.put_copy(id, &copy, progressed)
     }
 
-    /// Writes all of a task but what it waits for.
+    /// Writes all fields of a task except its dependencies.
     fn put_copy(&mut self, id: &str, copy: &TaskCopy, progressed: bool) -> Result<(), Failure> {
         let db = self.reader.db;
         let section: Option<Section> = match &copy.section.value {
@@ -271,7 +271,7 @@ impl Write<'_> {
                 status == Status::InProgress,
             ])?;
         }
-        // Also when another clone's clock says that the task was added earlier.
+        // Always: created_at may have moved, and '' means created_at.
         db.prepare_cached("UPDATE tasks SET status_at = ?2 WHERE id = ?1")?
             .execute([id, &stamp(progress.at)])?;
         Ok(())
@@ -297,7 +297,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Whether somebody holds a task here.
+    /// Whether a runner holds a task here.
     fn is_worked_on(&mut self, id: &str) -> Result<bool, Failure> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let view = self.view(&key)?;
@@ -311,22 +311,22 @@ impl Write<'_> {
 }
 
 /// Tasks that another program added under the ids of deleted ones. A deletion is final.
-fn undead(db: &Connection) -> rusqlite::Result<BTreeSet<String>> {
+fn deleted_but_present(db: &Connection) -> rusqlite::Result<BTreeSet<String>> {
     db.prepare_cached("SELECT d.id FROM deleted_tasks d JOIN tasks t ON t.id = d.id")?
         .query_map([], |row| row.get(0))?
         .collect()
 }
 
-/// A field as the history tells of it.
-struct Field {
+/// A field as the history records it.
+struct FieldValue {
     name: &'static str,
     value: String,
     at: Timestamp,
 }
 
-/// The fields of a task, always in one order.
-fn fields(copy: &TaskCopy) -> [Field; 5] {
-    let field = |name, value: &str, at| Field {
+/// The fields of a task, always in the same order.
+fn fields(copy: &TaskCopy) -> [FieldValue; 5] {
+    let field = |name, value: &str, at| FieldValue {
         name,
         value: value.to_owned(),
         at,

@@ -71,7 +71,7 @@ pub(super) fn by_id(db: &Connection, id: &str) -> rusqlite::Result<Option<Task>>
         .optional()
 }
 
-/// From whom a task was taken over.
+/// The runners that a task was taken over from.
 pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>> {
     let text: Option<String> = db
         .prepare_cached("SELECT lost FROM tasks WHERE id = ?1")?
@@ -86,14 +86,14 @@ pub(super) fn lost(db: &Connection, id: &str) -> rusqlite::Result<Vec<HolderId>>
         .collect())
 }
 
-/// Writes down from whom a task was taken over.
+/// Records the runners that a task was taken over from.
 pub(super) fn set_lost(db: &Connection, id: &str, lost: &[HolderId]) -> rusqlite::Result<()> {
     db.prepare_cached("UPDATE tasks SET lost = ?2 WHERE id = ?1")?
         .execute(params![id, crate::rows::json(&lost)?])?;
     Ok(())
 }
 
-/// Writes down who was granted a task, and from whom it was taken over by that.
+/// Records the grant of a task, and the runner that it takes the task over from.
 pub(crate) fn granted(
     db: &Connection,
     id: &str,
@@ -123,7 +123,7 @@ pub(crate) fn granted(
     Ok(())
 }
 
-/// Writes down that a task was taken over from somebody.
+/// Records that a task was taken over from a runner.
 pub(crate) fn superseded(db: &Connection, id: &str, runner: &HolderId) -> rusqlite::Result<()> {
     let mut lost = lost(db, id)?;
     if !lost.contains(runner) {

@@ -1,4 +1,4 @@
-//! Keeping a section: from one task of its runner to the next, and no longer.
+//! A section's lease: its runner keeps it from one task to the next, and no longer.
 
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ impl Write<'_> {
         }))
     }
 
-    /// Moves the end of a lease that is shared, but never back. Tied to two different processes, or
-    /// to one and to none, it is tied to none.
+    /// Extends a section's lease that several tasks of one runner use, and never shortens it. If they
+    /// are tied to different processes, the lease is tied to none.
     pub(super) fn prolong(&mut self, lease: &Lease, claim: &Claim) -> Result<Lease, Failure> {
         let left = lease.remaining(self.now());
         let ttl = left.map_or(claim.ttl, |left| left.max(claim.ttl));
@@ -94,7 +94,7 @@ impl Write<'_> {
         lease.is_some_and(|(lease, liveness)| decide::ended(self.now(), lease, liveness).is_some())
     }
 
-    /// Whoever goes on with a task keeps its section for as long.
+    /// Renewing a task's lease renews the lease of its section.
     pub(crate) fn renew_section(&mut self, task: &Lease) -> Result<(), Failure> {
         let KeyKind::Task(id) = task.key.kind() else {
             return Ok(());
@@ -117,7 +117,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Gives the section back if its holder has no more to do in it.
+    /// Releases the section if its holder has nothing left to do in it.
     pub(super) fn leave_section(
         &mut self,
         task: &Task,
@@ -132,7 +132,7 @@ impl Write<'_> {
         self.leave_section_if(task, &holder.id, change, same)
     }
 
-    /// The same for somebody whose task's lease is gone already.
+    /// The same for a runner whose task's lease has ended already.
     pub(super) fn leave_section_by_name(
         &mut self,
         task: &Task,
@@ -153,7 +153,7 @@ impl Write<'_> {
         let Some(section) = &task.section else {
             return Ok(None);
         };
-        // A task that is put back is no work of its runner any more.
+        // A task that is put back is not its runner's work any more.
         let done_here =
             if change.status() == Status::Pending && !matches!(change, Change::Retry { .. }) {
                 !self.works_in(section, by)?
@@ -175,13 +175,13 @@ impl Write<'_> {
         }
     }
 
-    /// Whether anything is left to be done in a section.
+    /// Whether a section has an open task.
     fn has_open(&self, section: &Section) -> Result<bool, Failure> {
         let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
         Ok(self.reader.db.prepare_cached(sql)?.exists([&section.id])?)
     }
 
-    /// Whether somebody holds a task of this section that is in progress.
+    /// Whether a runner holds a task of this section that is in progress.
     fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, Failure> {
         let sql = "SELECT 1 FROM tasks t JOIN leases l ON l.key = 'task:' || t.id AND l.holder = ?2
                    WHERE t.section_id = ?1 AND t.status = 'in_progress' LIMIT 1";
@@ -192,7 +192,7 @@ impl Write<'_> {
             .exists([section.id.as_str(), runner.as_str()])?)
     }
 
-    /// Gives a task's lease back without a word on its status, and the sections that are idle then.
+    /// Releases a task's lease and leaves its status alone; also releases the sections that are idle then.
     pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), Failure> {
         let view = self.view(&lease.key)?;
         if decide::release(&view, &lease.grant()).is_some() {
@@ -202,8 +202,8 @@ impl Write<'_> {
         self.leave_idle_sections(&lease.holder)
     }
 
-    /// Gives back every section that a holder has without working in it: it went on elsewhere, or
-    /// found nothing, and would only keep others out.
+    /// Releases every section that a holder has without working in it: it works elsewhere, or found
+    /// nothing to do, and would only keep others out.
     pub(super) fn leave_idle_sections(&mut self, holder: &Holder) -> Result<(), Failure> {
         let keys = self
             .reader

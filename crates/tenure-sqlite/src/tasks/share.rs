@@ -1,4 +1,4 @@
-//! What is shared with other clones, and what it was before.
+//! What clones share of their tasks, and the earlier values of a task's fields.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::lock_tables::instant;
 use crate::rows::{bad, time, unsigned};
 use crate::write::{Failure, Write};
 
-/// All that is shared.
+/// All that clones share.
 pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     let mut replica = Replica::default();
     let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
@@ -52,14 +52,14 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     Ok(replica)
 }
 
-/// What another program wrote and no clone would read: shared, it would stop them all.
+/// A value of another program that no clone could read. Sharing it would break every clone.
 fn unshared(column: usize, text: &str, why: impl std::fmt::Display) -> rusqlite::Error {
     bad(column, format!("{text:?} can't be shared: {why}"))
 }
 
 type Edges = BTreeMap<String, Stamped<bool>>;
 
-/// What each task has to wait for, and no longer has to.
+/// The dependencies of each task, and those that were dropped.
 fn edges(db: &Connection) -> rusqlite::Result<BTreeMap<String, Edges>> {
     let mut edges: BTreeMap<String, Edges> = BTreeMap::new();
     let mut statement = db.prepare_cached(
@@ -105,7 +105,7 @@ fn copy(row: &Row<'_>, depends_on: Edges) -> rusqlite::Result<TaskCopy> {
     })
 }
 
-/// A time; an empty one stands for `usual`. All are told apart to the millisecond, as written.
+/// A time, to the millisecond; an empty text means `usual`.
 fn moment(row: &Row<'_>, column: usize, usual: Option<Timestamp>) -> rusqlite::Result<Timestamp> {
     let text: String = row.get(column)?;
     match (text.as_str(), usual) {
@@ -116,19 +116,19 @@ fn moment(row: &Row<'_>, column: usize, usual: Option<Timestamp>) -> rusqlite::R
     }
 }
 
-/// How often something that is shared was changed.
+/// How often something that clones share was changed.
 pub(super) fn changes(db: &Connection) -> rusqlite::Result<u64> {
     db.prepare_cached("SELECT changes FROM exchange")?
         .query_row([], |row| unsigned(row, 0))
 }
 
-/// What was left by the last one who shared it.
+/// The note of the last sync.
 pub(super) fn settled(db: &Connection) -> rusqlite::Result<String> {
     db.prepare_cached("SELECT settled FROM exchange")?
         .query_row([], |row| row.get(0))
 }
 
-/// What the fields of a task were before, the newest first.
+/// The earlier values of a task's fields, the newest first.
 pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
     let mut statement = db.prepare_cached(
         "SELECT field, value, at, until, cause FROM task_history WHERE task_id = ?1
@@ -152,16 +152,16 @@ pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
 }
 
 impl Write<'_> {
-    /// Writes down what the last one who shared it left.
-    pub(super) fn settle(&self, text: &str) -> Result<(), Failure> {
+    /// Writes the note of a sync.
+    pub(super) fn settle(&self, note: &str) -> Result<(), Failure> {
         self.reader
             .db
             .prepare_cached("UPDATE exchange SET settled = ?1")?
-            .execute([text])?;
+            .execute([note])?;
         Ok(())
     }
 
-    /// Refuses the id of a task that was deleted: elsewhere it would be deleted again.
+    /// Refuses the id of a deleted task: the next merge would delete it again.
     pub(super) fn not_deleted(&self, id: &str) -> Result<(), Failure> {
         let gone = self
             .reader
