@@ -14,8 +14,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{Acquired, Fenced, Key, Reason, Store, Token, Verdict};
 use tenure_sqlite::{Options, SqliteStore};
-use tenure_testkit::{Ask, FakeClock};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, FakeClock};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -100,7 +100,10 @@ fn a_jump_of_the_wall_clock_ends_no_lease() {
                 assert!(matches!(asked, Acquired::Busy(_)), "{key}: {asked:?}");
                 let fenced = other.fence(&key, lease.token, soon()).unwrap();
                 assert!(matches!(fenced, Fenced::Current(_)), "{key}: {fenced:?}");
-                assert_eq!(other.reap(tenure_core::Reap::Free, soon()).unwrap().len(), 0);
+                assert_eq!(
+                    other.reap(tenure_core::Reap::Free, soon()).unwrap().len(),
+                    0
+                );
             };
             machine.clock.jump_forward(DAY);
             stands();
@@ -129,7 +132,7 @@ fn a_lease_of_an_earlier_boot_lasts_until_its_time_on_the_wall() {
     let Acquired::Busy(busy) = &asked else {
         panic!("half an hour early: {asked:?}");
     };
-    assert!(matches!(busy.lease, Some((_, Verdict::Unknown(_)))));
+    assert!(matches!(busy.lease(), Some((_, Verdict::Unknown(_)))));
     machine.clock.jump_forward(31 * MINUTE);
     let (_, reason) = Ask::new(&key, "other").granted_for(&other);
     assert_eq!(reason, Reason::ClaimedExpired);

@@ -89,11 +89,19 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
         }
     });
     // Reading goes on meanwhile.
-    let (found, _) = store.inspect(&build, soon()).unwrap().lease.unwrap();
+    let (found, _) = store
+        .inspect(&build, soon())
+        .unwrap()
+        .lease()
+        .cloned()
+        .unwrap();
     assert_eq!(found.grant(), lease.grant());
     stop.send(()).unwrap();
     writer.join().unwrap();
-    assert_eq!(store.history(&HistoryQuery::default(), soon()).unwrap(), before);
+    assert_eq!(
+        store.history(&HistoryQuery::default(), soon()).unwrap(),
+        before
+    );
     let known = store.list(soon()).unwrap();
     assert_eq!(known.len(), 1, "{known:?}");
     assert!(

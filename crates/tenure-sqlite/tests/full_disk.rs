@@ -13,10 +13,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rusqlite::Connection;
-use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Lease, Store, StoreError};
+use tenure_core::{Acquired, ErrorKind, Granted, HistoryQuery, Key, Lease, Store, StoreError};
 use tenure_sqlite::{Options, SqliteStore};
-use tenure_testkit::{Ask, Process, history, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Process, history, process};
 
 /// Not a test: what runs where there is little space.
 #[test]
@@ -52,7 +52,7 @@ fn worker() {
         assert!(is_full(&error), "round {round}: {error}");
         // It may be busy: what failed may have been a release.
         match newcomer.acquire(&Ask::new(&key, "newcomer").claim(&newcomer), soon()) {
-            Ok(Acquired::Granted { lease, .. }) => {
+            Ok(Acquired::Granted(Granted { lease, .. })) => {
                 let _ = newcomer.release(&lease.grant(), soon());
             }
             Ok(_) => {}
@@ -60,7 +60,7 @@ fn worker() {
         }
         fs::remove_file(place.join("ballast")).unwrap();
         // Whatever the last verb was, all of it or nothing of it happened.
-        let known = store.inspect(&key, soon()).unwrap().lease;
+        let known = store.inspect(&key, soon()).unwrap().lease().cloned();
         if let Some((lease, _)) = known {
             let _ = store.release(&lease.grant(), soon()).unwrap();
         }
@@ -80,7 +80,7 @@ fn worker() {
 fn acquire_and_release(store: &SqliteStore, key: &Key) -> Result<Lease, StoreError> {
     let claim = Ask::new(key, "holder").claim(store);
     match store.acquire(&claim, soon())? {
-        Acquired::Granted { lease, .. } => {
+        Acquired::Granted(Granted { lease, .. }) => {
             let _ = store.release(&lease.grant(), soon())?;
             Ok(lease)
         }

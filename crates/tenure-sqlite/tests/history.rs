@@ -11,8 +11,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_core::{Event, EventKind, HistoryQuery, Key, Renewed, Store};
 use tenure_sqlite::{Options, SqliteStore};
-use tenure_testkit::{Ask, FakeClock, history};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, FakeClock, history};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -54,10 +54,13 @@ fn renewals_are_counted_in_one_event() {
     }
     let _ = store.release(&lease.grant(), soon()).unwrap();
     let told = store
-        .history(&HistoryQuery {
-            key: Some(build),
-            ..HistoryQuery::default()
-        }, soon())
+        .history(
+            &HistoryQuery {
+                key: Some(build),
+                ..HistoryQuery::default()
+            },
+            soon(),
+        )
         .unwrap();
     let kinds: Vec<_> = told.iter().map(|event| (event.kind, event.times)).collect();
     assert_eq!(

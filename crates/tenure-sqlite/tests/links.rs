@@ -26,7 +26,7 @@ fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
         panic!("the second one need not wait");
     };
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| waiter.wait(&busy.watch(&key), Duration::from_secs(5)));
+        let wait = scope.spawn(|| waiter.wait(&busy.watched(), Duration::from_secs(5)));
         // Until it sleeps: before that, it would notice by itself.
         std::thread::sleep(Duration::from_millis(300));
         let _ = by_link.release(&lease.grant(), soon()).unwrap();

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tenure_core::{Acquired, Busy, Key, Store, Verdict, Waited};
 use tenure_sqlite::{Options, SqliteStore};
-use tenure_testkit::{Ask, Process, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Process, process};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).unwrap()
@@ -51,11 +51,21 @@ fn a_removed_life_file_neither_proves_a_death_nor_hides_one() {
     let mut holder = Process::start("worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
     remove_lives(&path);
-    let (_, verdict) = store.inspect(&key(), soon()).unwrap().lease.unwrap();
+    let (_, verdict) = store
+        .inspect(&key(), soon())
+        .unwrap()
+        .lease()
+        .cloned()
+        .unwrap();
     assert_eq!(verdict, Verdict::Alive);
-    assert!(queued(&store).lease.is_some());
+    assert!(queued(&store).lease().is_some());
     holder.kill();
-    let (_, verdict) = store.inspect(&key(), soon()).unwrap().lease.unwrap();
+    let (_, verdict) = store
+        .inspect(&key(), soon())
+        .unwrap()
+        .lease()
+        .cloned()
+        .unwrap();
     assert!(matches!(verdict, Verdict::Dead(_)), "{verdict:?}");
     Ask::new(&key(), "waiter").granted(&store);
 }
@@ -69,7 +79,7 @@ fn a_waiter_sleeps_although_the_life_file_of_the_holder_was_removed() {
     remove_lives(&path);
     let busy = queued(&waiter);
     let waited = waiter
-        .wait(&busy.watch(&key()), Duration::from_millis(500))
+        .wait(&busy.watched(), Duration::from_millis(500))
         .unwrap();
     assert_eq!(waited, Waited::TimedOut, "nothing happened");
 }
@@ -87,7 +97,7 @@ fn a_waiter_is_woken_by_the_death_of_a_holder_whose_life_file_was_removed() {
     }
     let busy = queued(&store);
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), Duration::from_secs(600)));
+        let wait = scope.spawn(|| store.wait(&busy.watched(), Duration::from_secs(600)));
         holder.kill();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });

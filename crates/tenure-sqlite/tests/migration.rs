@@ -12,8 +12,8 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tenure_core::{Key, Store};
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
-use tenure_testkit::{Ask, Chance, Process, limit, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Chance, Process, limit, process};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).unwrap()

@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{ErrorKind, Key, Store, StoreError};
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
-use tenure_testkit::{Ask, Process, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Process, process};
 
 fn key() -> Key {
     Key::parse("build").unwrap()

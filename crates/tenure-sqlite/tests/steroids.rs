@@ -19,8 +19,8 @@ use tenure_core::{
 use tenure_testkit::Ask;
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::limit::{LIMIT, within_limit};
-use tool::{Both, Tool, is_busy, task};
 use tenure_testkit::soon;
+use tool::{Both, Tool, is_busy, task};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -101,7 +101,10 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
                 .leave(&key, place.first().unwrap().ticket, soon())
                 .unwrap();
         }
-        let _ = store.acquire(&Ask::new(&tool::key("task:nowhere"), "r").claim(&store), soon());
+        let _ = store.acquire(
+            &Ask::new(&tool::key("task:nowhere"), "r").claim(&store),
+            soon(),
+        );
     }
     drop(both.store);
     let after = Connection::open(&both.path).unwrap();
@@ -153,7 +156,7 @@ fn what_the_tool_holds_tenure_does_not_get_until_it_is_given_back() {
         let Acquired::Busy(busy) = &asked else {
             panic!("{asked:?}");
         };
-        let (lease, verdict) = busy.lease.as_ref().unwrap();
+        let (lease, verdict) = busy.lease().unwrap();
         assert_eq!(lease.holder.id.as_str(), "coder");
         assert_eq!(lease.token, Token::NONE);
         assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
@@ -175,12 +178,12 @@ fn the_tool_takes_over_what_has_expired_and_the_late_holder_learns_of_it() {
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
     within_limit("the tool to take it over", || both.tool.acquire("t1", HOUR));
     let renewed = both.store.renew(&lease.grant(), HOUR, soon()).unwrap();
-    let Renewed::Lost(Some(now)) = renewed else {
+    let Renewed::Lost(now) = renewed else {
         panic!("{renewed:?}");
     };
-    assert_eq!(now.holder.id.as_str(), "coder");
+    assert_eq!(now[0].holder.id.as_str(), "coder");
     let released = both.store.release(&lease.grant(), soon()).unwrap();
-    assert!(matches!(released, Released::AlreadyGone(Some(_))));
+    assert!(matches!(&released, Released::AlreadyGone(now) if now.len() == 1));
     assert_eq!(both.tool.holder("t1").unwrap(), "coder");
     let last = both.events().pop().unwrap();
     assert_eq!((last.kind, last.token), (EventKind::Expired, lease.token));
@@ -192,7 +195,10 @@ fn the_tool_cleans_up_what_has_expired() {
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
     within_limit("the lease to expire", || both.tool.cleanup() == 1);
     let renewed = both.store.renew(&lease.grant(), HOUR, soon()).unwrap();
-    assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");
+    assert!(
+        matches!(&renewed, Renewed::Lost(now) if now.is_empty()),
+        "{renewed:?}"
+    );
     let (_, reason) = Ask::new(&task(), "next").granted_for(&both.store);
     assert_eq!(reason, Reason::AcquiredNew);
 }
@@ -208,7 +214,11 @@ fn tenure_takes_over_what_the_tool_let_expire_in_either_form_of_time() {
         both.tool.sql(&format!(
             "INSERT INTO task_locks (task_id, runner_id, expires_at) VALUES ('t1', 'coder', {end})"
         ));
-        assert_eq!(both.store.reap(Reap::DryRun, soon()).unwrap().len(), 1, "{end}");
+        assert_eq!(
+            both.store.reap(Reap::DryRun, soon()).unwrap().len(),
+            1,
+            "{end}"
+        );
         let (lease, reason) = Ask::new(&task(), "runner").granted_for(&both.store);
         assert_eq!(reason, Reason::ClaimedExpired, "{end}");
         assert_eq!(both.tool.holder("t1").unwrap(), "runner", "{end}");
@@ -289,7 +299,7 @@ fn a_waiter_is_woken_when_the_tool_lets_go() {
         assert!(both.tool.acquire("t1", HOUR));
         let (key, busy, store) = (task(), queue_up(&both), &both.store);
         std::thread::scope(|scope| {
-            let wait = scope.spawn(|| store.wait(&busy.watch(&key), LIMIT).unwrap());
+            let wait = scope.spawn(|| store.wait(&busy.watched(), LIMIT).unwrap());
             // Until it sleeps: before that, it would notice by itself.
             std::thread::sleep(Duration::from_millis(150));
             assert!(both.tool.heartbeat("t1", HOUR));
@@ -306,7 +316,7 @@ fn a_waiter_need_not_be_woken_for_what_happened_before_it_slept() {
     assert!(both.tool.acquire("t1", HOUR));
     let busy = queue_up(&both);
     assert!(both.tool.release("t1"));
-    let waited = both.store.wait(&busy.watch(&task()), LIMIT).unwrap();
+    let waited = both.store.wait(&busy.watched(), LIMIT).unwrap();
     assert_eq!(waited, Waited::Changed);
 }
 
@@ -325,8 +335,12 @@ fn nobody_sees_one_half_of_a_commit() {
         let mut held = 0;
         let strange = 'look: loop {
             for snapshot in both.store.list(soon()).unwrap() {
-                held += usize::from(snapshot.lease.is_some());
-                if let Some((lease, _)) = snapshot.lease.filter(|(it, _)| it.token == Token::NONE) {
+                held += usize::from(snapshot.lease().is_some());
+                if let Some((lease, _)) = snapshot
+                    .lease()
+                    .cloned()
+                    .filter(|(it, _)| it.token == Token::NONE)
+                {
                     break 'look Some(lease);
                 }
             }
@@ -343,11 +357,11 @@ fn nobody_sees_one_half_of_a_commit() {
 fn a_waiter_sleeps_while_others_write_other_things() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
-    let (key, busy, store) = (task(), queue_up(&both), &both.store);
+    let (busy, store) = (queue_up(&both), &both.store);
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| {
             store
-                .wait(&busy.watch(&key), Duration::from_millis(500))
+                .wait(&busy.watched(), Duration::from_millis(500))
                 .unwrap()
         });
         std::thread::sleep(Duration::from_millis(100));
@@ -386,7 +400,10 @@ fn force_is_recorded_and_frees_what_the_tool_holds() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
     let by = HolderId::parse("boss").unwrap();
-    let forced = both.store.force(&task(), &by, Some("it hangs"), soon()).unwrap();
+    let forced = both
+        .store
+        .force(&task(), &by, Some("it hangs"), soon())
+        .unwrap();
     assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
     assert!(!both.tool.heartbeat("t1", HOUR), "it is gone");
     let last = both.events().pop().unwrap();

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tenure_core::{Event, EventKind, HistoryQuery, Released, Renewed, Store, Token};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, Witness, process, waiting, witness};
 use tool::Tool;
-use tenure_testkit::soon;
 
 const TASKS: [&str; 3] = ["t1", "t2", "t3"];
 
@@ -126,7 +126,10 @@ fn work_as_tenure(
             Renewed::Extended(_)
         )
     } else {
-        matches!(store.release(&lease.grant(), soon()).unwrap(), Released::Freed(_))
+        matches!(
+            store.release(&lease.grant(), soon()).unwrap(),
+            Released::Freed(_)
+        )
     };
     if !kept {
         witness.complain(lease.token, "the lease was gone when its holder was done");

@@ -18,9 +18,9 @@ use rusqlite::Connection;
 use tenure_core::{ErrorKind, Store, StoreError};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::ask::HOUR;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 use tool::{Both, Tool, is_busy, task};
-use tenure_testkit::soon;
 
 fn refused(path: &Path) -> StoreError {
     match SqliteStore::open_foreign(path, Options::default()) {
@@ -174,7 +174,13 @@ fn those_who_come_by_a_link_meet_the_others() {
     std::os::unix::fs::symlink(&both.path, &link).unwrap();
     let by_link = tool::tenure(&link);
     let lease = Ask::new(&task(), "runner").granted(&by_link);
-    let (found, _) = both.store.inspect(&task(), soon()).unwrap().lease.unwrap();
+    let (found, _) = both
+        .store
+        .inspect(&task(), soon())
+        .unwrap()
+        .lease()
+        .cloned()
+        .unwrap();
     assert_eq!(found.grant(), lease.grant());
     assert_eq!(files(elsewhere.path()), ["link.db"]);
 }

@@ -14,18 +14,16 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{
-    ANY, Change, Proof, Runner, Shortage, Sought, Starting, TaskQuery, key_of,
-};
+use tenure_core::task::{ANY, Change, Proof, Runner, Shortage, TaskQuery, key_of};
 use tenure_core::{
-    Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience, Priority, Status,
-    Store, TaskError, Watched,
+    Acquired, Clock as _, Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience,
+    Priority, Status, Store, TaskError, Watched,
 };
 use tenure_sqlite::{Options, Places, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
+use tenure_testkit::soon;
 use tenure_testkit::witness::violations;
 use tenure_testkit::{Chance, Process, Witness, history, process};
-use tenure_testkit::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TASKS: usize = 120;
@@ -101,8 +99,8 @@ impl Place {
             .list(soon())
             .unwrap()
             .into_iter()
-            .filter_map(|known| known.lease)
-            .filter(|(_, verdict)| verdict.over().is_none())
+            .filter_map(|known| known.lease().cloned())
+            .filter(|(_, verdict)| verdict.ended().is_none())
             .map(|(lease, _)| {
                 (
                     lease.key.as_str().to_owned(),
@@ -171,11 +169,11 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
             };
             if store.find_task(&id).unwrap().status.is_open() {
                 match store.start(&id, &hasty) {
-                    Ok(Starting::Started(begun)) if begun.was.is_open() => {
+                    Ok(Acquired::Granted(begun)) if begun.was.is_open() => {
                         end(store, &id, begun.lease.token, place, chance);
                     }
                     // Somebody else was faster, and it is taken up again.
-                    Ok(Starting::Started(begun)) => {
+                    Ok(Acquired::Granted(begun)) => {
                         let proof = Proof::Token(begun.lease.token);
                         store.change(&id, &proof, &Change::To(begun.was)).unwrap();
                     }
@@ -185,19 +183,26 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
             }
         }
         match store.next(runner).unwrap() {
-            Sought::Found(begun) => end(store, &begun.task.id, begun.lease.token, place, chance),
-            Sought::None(want) if want.shortage == Shortage::NothingLeft => {
+            Acquired::Granted(begun) => {
+                end(store, &begun.task.id, begun.lease.token, place, chance)
+            }
+            Acquired::Busy(want) if want.shortage == Some(Shortage::NothingLeft) => {
                 store.stop_waiting(None, runner, Places::Leave).unwrap();
                 return;
             }
-            Sought::Deadlock(cycle) => panic!("{cycle}"),
-            Sought::None(want) => {
+            other @ (Acquired::Deadlock(_) | Acquired::Cancelled) => panic!("{other:?}"),
+            Acquired::Busy(want) => {
                 let watched = Watched {
                     key: &any,
-                    seen: want.busy.revision,
+                    seen: want.revision,
                     ahead: want.watch.iter().collect(),
                 };
-                let until = want.until.unwrap_or(HOUR).min(Duration::from_secs(5));
+                let now = tenure_host::HostClock::new().now();
+                let due = want
+                    .look_again
+                    .as_ref()
+                    .map(|due| due.remaining(&now).unwrap_or_default());
+                let until = due.unwrap_or(HOUR).min(Duration::from_secs(5));
                 let _ = store.wait(&watched, until).unwrap();
             }
         }

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use tenure_core::task::{BadLine, Change, NewTask, Proof};
 use tenure_core::{HolderId, Key, Priority, Status, Store, TaskError};
 use tenure_sqlite::{Imported, Options, SqliteStore};
-use tenure_testkit::{Ask, Chance};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Chance};
 
 struct World {
     dir: TempDir,

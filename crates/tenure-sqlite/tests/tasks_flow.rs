@@ -8,14 +8,14 @@
 
 mod world;
 
-use tenure_core::task::{Change, Proof, Runner, Starting};
+use tenure_core::task::{Change, Proof, Runner};
 use tenure_core::{
-    Acquired, Binding, EventKind, HistoryQuery, Key, Status, Store, TaskError, Token,
+    Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Status, Store, TaskError, Token,
 };
 use tenure_sqlite::Places;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, history};
 use world::*;
-use tenure_testkit::soon;
 
 #[test]
 fn a_start_takes_the_section_and_the_task_or_neither() {
@@ -374,7 +374,7 @@ fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_r
     // Now it waits for the section: at the task it must be in nobody's way.
     let _ = world.store.release(&plain.grant(), soon()).unwrap();
     let asked = Ask::new(&task, "quick").once(&world.store);
-    let Acquired::Granted { lease, .. } = asked else {
+    let Acquired::Granted(Granted { lease, .. }) = asked else {
         panic!("{asked:?}");
     };
     let _ = world.store.release(&lease.grant(), soon()).unwrap();
@@ -435,7 +435,7 @@ fn a_wait_in_a_circle_is_refused() {
     started(second.start(&two, &b).unwrap());
     let _ = busy(first.start(&two, &a).unwrap());
     let answer = second.start(&one, &b).unwrap();
-    assert!(matches!(answer, Starting::Deadlock(_)), "{answer:?}");
+    assert!(matches!(answer, Acquired::Deadlock(_)), "{answer:?}");
 }
 
 #[test]
@@ -473,7 +473,10 @@ fn a_task_that_is_renewed_keeps_its_section_for_as_long() {
     let begun = begin(&world, &one, &detached("a"));
     for _ in 0..10 {
         world.clock.pass(HOUR / 2);
-        let renewed = world.store.renew(&begun.lease.grant(), HOUR, soon()).unwrap();
+        let renewed = world
+            .store
+            .renew(&begun.lease.grant(), HOUR, soon())
+            .unwrap();
         assert!(matches!(renewed, tenure_core::Renewed::Extended(_)));
         assert_eq!(world.holds_section(&section).as_deref(), Some("a"));
     }
@@ -585,7 +588,10 @@ fn history_tells_how_each_lease_of_a_task_ended() {
     begin(&world, &two, &detached("slow"));
     world.clock.pass(2 * HOUR);
     finish(&world, &two, "admin");
-    let events = world.store.history(&HistoryQuery::default(), soon()).unwrap();
+    let events = world
+        .store
+        .history(&HistoryQuery::default(), soon())
+        .unwrap();
     assert_eq!(history::flaws(&events), []);
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use clones::{CloneDb, at, begin, check_blockers, copy_at, name, new_task, open, runner};
 use jiff::Timestamp;
-use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Sought, Stamped};
-use tenure_core::{Priority, Status};
+use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Stamped};
+use tenure_core::{Acquired, Priority, Status};
 use tenure_testkit::{Chance, Process, process};
 
 #[test]
@@ -263,7 +263,7 @@ fn what_is_in_progress_elsewhere_is_offered_once_its_status_is_changed_here() {
     begin(&there.store, &id, "them");
     here.exchange(&there);
     let offered = || match here.store.next(&runner("me")).unwrap() {
-        Sought::Found(started) => Some(started.task.id.clone()),
+        Acquired::Granted(started) => Some(started.task.id.clone()),
         _ => None,
     };
     assert_eq!(offered(), None);
@@ -573,7 +573,7 @@ fn agree(clones: &[CloneDb; 3], model: &Model, story: &str) {
             .into_iter()
             .collect();
         let mut offered = BTreeSet::new();
-        while let Sought::Found(started) = clone.store.next(&runner("me")).unwrap() {
+        while let Acquired::Granted(started) = clone.store.next(&runner("me")).unwrap() {
             assert!(offered.insert(started.task.id.clone()), "{story}");
         }
         assert!(offered.is_disjoint(&theirs), "{story}");

@@ -11,12 +11,14 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, Sought, Starting, TaskQuery};
-use tenure_core::{Acquired, HistoryQuery, Key, Priority, Reap, Status, Store, TaskError, Token};
+use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, TaskQuery};
+use tenure_core::{
+    Acquired, Granted, HistoryQuery, Key, Priority, Reap, Status, Store, TaskError, Token,
+};
 use tenure_sqlite::SqliteStore;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, history};
 use world::*;
-use tenure_testkit::soon;
 
 /// A lease in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -393,7 +395,7 @@ impl Story<'_> {
         match answer {
             Err(TaskError::Blocked { .. }) => assert!(self.model.blocked(task), "{:#?}", self.told),
             Err(error) => panic!("{error}: {:#?}", self.told),
-            Ok(Starting::Started(begun)) => {
+            Ok(Acquired::Granted(begun)) => {
                 assert!(!self.model.blocked(task), "{:#?}", self.told);
                 assert_eq!(section_busy, None, "{:#?}", self.told);
                 assert_ne!(
@@ -405,16 +407,18 @@ impl Story<'_> {
                 self.model.begin(task, runner, begun.lease.token);
                 self.tokens.push((task, begun.lease.token));
             }
-            Ok(Starting::Busy { key, .. }) => {
+            Ok(Acquired::Busy(busy)) => {
                 let wanted = match section_busy {
                     Some(section) => format!("section:{}", self.model.sections[section].0),
                     None => format!("task:{id}"),
                 };
-                assert_eq!(key.as_str(), wanted, "{:#?}", self.told);
+                assert_eq!(busy.key.as_str(), wanted, "{:#?}", self.told);
                 let task_busy = self.model.task_for(task, runner) == For::Another;
                 assert!(section_busy.is_some() || task_busy, "{:#?}", self.told);
             }
-            Ok(Starting::Deadlock(_)) => panic!("nobody waits: {:#?}", self.told),
+            Ok(Acquired::Deadlock(_) | Acquired::Cancelled) => {
+                panic!("nobody waits: {:#?}", self.told)
+            }
         }
     }
 
@@ -424,7 +428,7 @@ impl Story<'_> {
         self.tell(format!("{} takes the next: {answer:?}", RUNNERS[runner]));
         let wanted = self.model.best(runner);
         match answer {
-            Sought::Found(begun) => {
+            Acquired::Granted(begun) => {
                 let found = self
                     .model
                     .tasks
@@ -435,10 +439,10 @@ impl Story<'_> {
                 self.tokens.push((wanted.unwrap(), begun.lease.token));
                 self.model.leave_idle_sections(runner);
             }
-            Sought::Deadlock(cycle) => panic!("{cycle}"),
-            Sought::None(want) => {
+            other @ (Acquired::Deadlock(_) | Acquired::Cancelled) => panic!("{other:?}"),
+            Acquired::Busy(want) => {
                 assert_eq!(None, wanted, "{:#?}", self.told);
-                let words = match want.shortage {
+                let words = match want.shortage.unwrap() {
                     Shortage::Locked => "locked",
                     Shortage::Later { .. } => "later",
                     Shortage::Blocked => "blocked",
@@ -540,7 +544,7 @@ impl Story<'_> {
                 let answer = ask.once(&self.world.store);
                 self.tell(format!("{} acquires {task}: {answer:?}", RUNNERS[runner]));
                 match answer {
-                    Acquired::Granted { lease, .. } => {
+                    Acquired::Granted(Granted { lease, .. }) => {
                         assert_ne!(self.model.task_for(task, runner), For::Another);
                         self.model.grant(task, runner, lease.token);
                         self.tokens.push((task, lease.token));
@@ -567,8 +571,8 @@ impl Story<'_> {
         let snapshots = self.world.store.list(soon()).unwrap();
         let holder = |key: String| {
             let found = snapshots.iter().find(|known| known.key.as_str() == key);
-            let (lease, verdict) = found?.lease.as_ref()?;
-            let held = verdict.over().is_none();
+            let (lease, verdict) = found?.lease()?;
+            let held = verdict.ended().is_none();
             held.then(|| lease.holder.id.to_string())
         };
         let model = &self.model;
@@ -644,7 +648,10 @@ fn random_stories_go_as_a_simple_model_says() {
             }
             story.compare();
         }
-        let events = world.store.history(&HistoryQuery::default(), soon()).unwrap();
+        let events = world
+            .store
+            .history(&HistoryQuery::default(), soon())
+            .unwrap();
         assert_eq!(history::flaws(&events), [], "{:#?}", story.told);
     }
 }

@@ -15,15 +15,16 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{
-    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Sought, Starting, TaskQuery, Want, key_of,
+    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Started, TaskQuery, key_of,
 };
 use tenure_core::{
-    Binding, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Status, Store, Waited, Watched,
+    Acquired, Binding, Busy, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Status, Store,
+    Waited, Watched,
 };
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, Places, SqliteStore};
-use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -76,10 +77,13 @@ impl World {
     }
 
     fn is_held(&self, key: &str) -> bool {
-        let found = self.store.inspect(&Key::parse(key).unwrap(), soon()).unwrap();
+        let found = self
+            .store
+            .inspect(&Key::parse(key).unwrap(), soon())
+            .unwrap();
         found
-            .lease
-            .is_some_and(|(_, verdict)| verdict.over().is_none())
+            .lease()
+            .is_some_and(|(_, verdict)| verdict.ended().is_none())
     }
 }
 
@@ -133,10 +137,10 @@ fn new_task(title: &str, section: Option<&str>) -> NewTask {
     }
 }
 
-fn found(answer: Sought) -> Option<String> {
+fn found(answer: Acquired<Started>) -> Option<String> {
     match answer {
-        Sought::Found(started) => Some(started.task.id.clone()),
-        Sought::None(_) | Sought::Deadlock(_) => None,
+        Acquired::Granted(started) => Some(started.task.id.clone()),
+        _ => None,
     }
 }
 
@@ -144,21 +148,20 @@ fn next(store: &SqliteStore, name: &str) -> Option<String> {
     found(store.next(&runner(name)).unwrap())
 }
 
-fn want(answer: Sought) -> Box<Want> {
+fn want(answer: Acquired<Started>) -> Box<Busy> {
     match answer {
-        Sought::None(want) => want,
-        Sought::Found(found) => panic!("there should be none: {found:?}"),
-        Sought::Deadlock(cycle) => panic!("{cycle}"),
+        Acquired::Busy(want) => want,
+        other => panic!("there should be none: {other:?}"),
     }
 }
 
 fn shortage(store: &SqliteStore, name: &str) -> Shortage {
-    want(store.next(&runner(name)).unwrap()).shortage
+    want(store.next(&runner(name)).unwrap()).shortage.unwrap()
 }
 
 fn start(store: &SqliteStore, id: &str, runner: &Runner) {
     let answer = store.start(id, runner).unwrap();
-    assert!(matches!(answer, Starting::Started(_)), "{answer:?}");
+    assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
 }
 
 fn finish(store: &SqliteStore, id: &str, by: &str) {
@@ -290,11 +293,17 @@ fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
         clock.pass(Duration::from_millis(pause * 1000 - 1));
         let early = want(store.next(&runner("b")).unwrap());
         assert!(
-            matches!(early.shortage, Shortage::Later { .. }),
+            matches!(early.shortage, Some(Shortage::Later { .. })),
             "{early:?}"
         );
         assert!(
-            early.until.unwrap() <= Duration::from_millis(1),
+            early
+                .look_again
+                .as_ref()
+                .unwrap()
+                .remaining(&clock.now())
+                .unwrap()
+                <= Duration::from_millis(1),
             "{early:?}"
         );
         clock.pass(Duration::from_millis(1));
@@ -450,7 +459,7 @@ fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
         .collect();
     for (place, (store, runner)) in stores.iter().zip(&runners).enumerate() {
         let want = want(store.next(runner).unwrap());
-        assert_eq!(want.busy.place.unwrap().ahead, place);
+        assert_eq!(want.position.unwrap().ahead, place);
     }
     // Two in one section count once, and one without a section by itself.
     add(&world, "t1", "s1", 5, 1);
@@ -511,7 +520,7 @@ fn an_urgent_runner_overtakes_and_a_parked_one_comes_back() {
     let _ = want(first.next(&a).unwrap());
     let _ = want(second.next(&b).unwrap());
     first.stop_waiting(None, &a, Places::Keep).unwrap();
-    let place = |want: Box<Want>| want.busy.place.unwrap();
+    let place = |want: Box<Busy>| want.position.unwrap();
     assert_eq!(place(want(second.next(&b).unwrap())).ahead, 0);
     let again = world.other();
     let back = place(want(again.next(&waiting(&again, "a")).unwrap()));
@@ -529,7 +538,8 @@ fn an_urgent_runner_overtakes_and_a_parked_one_comes_back() {
 struct Seeker {
     store: SqliteStore,
     runner: Runner,
-    want: Box<Want>,
+    want: Box<Busy>,
+    clock: Arc<dyn Clock>,
 }
 
 /// Nobody polls here: far above what a call takes.
@@ -544,6 +554,7 @@ impl Seeker {
             store,
             runner,
             want,
+            clock: Arc::clone(&world.clock),
         }
     }
 
@@ -563,19 +574,22 @@ impl Seeker {
         loop {
             let watched = Watched {
                 key: &key,
-                seen: self.want.busy.revision,
+                seen: self.want.revision,
                 ahead: self.want.watch.iter().collect(),
             };
-            let due = self.want.until.map(|due| due + Duration::from_millis(1));
+            let now = self.clock.now();
+            let left = |due: &tenure_core::Deadline| due.remaining(&now).unwrap_or_default();
+            let due = self.want.look_again.as_ref().map(left);
+            let due = due.map(|due| due + Duration::from_millis(1));
             let timeout = due.map_or(CALL, |due| due.min(CALL));
             let waited = self.store.wait(&watched, timeout).unwrap();
             if waited == Waited::TimedOut && timeout == CALL {
                 return None;
             }
             match self.store.next(&self.runner).unwrap() {
-                Sought::Found(started) => return Some(started.task.id.clone()),
-                Sought::None(want) => self.want = want,
-                Sought::Deadlock(cycle) => panic!("{cycle}"),
+                Acquired::Granted(started) => return Some(started.task.id.clone()),
+                Acquired::Busy(want) => self.want = want,
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -681,7 +695,7 @@ fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
         let mut seeker = Seeker::new(&world, "w");
         if how == "reap" {
             // What is over by the clock of the reaper only.
-            seeker.want.until = None;
+            seeker.want.look_again = None;
         }
         seeker.gets_it_by(how, &one, || match how {
             "release" => {
@@ -753,7 +767,10 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
                     mine.unwrap()
                 }
                 "release" => {
-                    let _ = world.store.release(&plain.unwrap().grant(), soon()).unwrap();
+                    let _ = world
+                        .store
+                        .release(&plain.unwrap().grant(), soon())
+                        .unwrap();
                     mine.unwrap()
                 }
                 "force" => {
@@ -841,12 +858,12 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
         }
         let store = world.other();
         let a = waiting(&store, "a");
-        let Starting::Busy { key, busy } = store.start(wanted, &a).unwrap() else {
+        let Acquired::Busy(busy) = store.start(wanted, &a).unwrap() else {
             panic!("it is held");
         };
-        assert_eq!(key.as_str().starts_with("section:"), at_section);
+        assert_eq!(busy.key.as_str().starts_with("section:"), at_section);
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| store.wait(&busy.watch(&key), CALL).unwrap());
+            let sleeper = scope.spawn(|| store.wait(&busy.watched(), CALL).unwrap());
             std::thread::sleep(Duration::from_millis(150));
             let back = Change::GiveBack;
             world.store.change(&held, &name("holder"), &back).unwrap();
@@ -872,11 +889,11 @@ fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
         .store
         .change(&held, &name("holder"), &Change::GiveBack)
         .unwrap();
-    let Starting::Busy { key, busy } = second.start(&other, &b).unwrap() else {
+    let Acquired::Busy(busy) = second.start(&other, &b).unwrap() else {
         panic!("the first comes first");
     };
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| second.wait(&busy.watch(&key), CALL).unwrap());
+        let sleeper = scope.spawn(|| second.wait(&busy.watched(), CALL).unwrap());
         std::thread::sleep(Duration::from_millis(150));
         first.stop_waiting(Some(&other), &a, Places::Leave).unwrap();
         assert_eq!(sleeper.join().unwrap(), Waited::Changed);
@@ -988,11 +1005,11 @@ fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
         .id;
     let store = world.other();
     let a = waiting(&store, "a");
-    let Starting::Busy { key, busy } = store.start(&other, &a).unwrap() else {
+    let Acquired::Busy(busy) = store.start(&other, &a).unwrap() else {
         panic!("the section is held");
     };
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| store.wait(&busy.watch(&key), CALL).unwrap());
+        let sleeper = scope.spawn(|| store.wait(&busy.watched(), CALL).unwrap());
         std::thread::sleep(Duration::from_millis(150));
         let edit = Edit {
             section: Some(free),
@@ -1097,23 +1114,23 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
     let mut given = Vec::new();
     loop {
         match store.next(runner).unwrap() {
-            Sought::Found(started) => {
+            Acquired::Granted(started) => {
                 let proof = Proof::Token(started.lease.token);
                 let done = Change::To(Status::Completed);
                 store.change(&started.task.id, &proof, &done).unwrap();
                 given.push(started.task.id);
             }
-            Sought::None(want) if want.shortage == Shortage::Locked => {
+            Acquired::Busy(want) if want.shortage == Some(Shortage::Locked) => {
                 let watched = Watched {
                     key: &key,
-                    seen: want.busy.revision,
+                    seen: want.revision,
                     ahead: want.watch.iter().collect(),
                 };
                 let _ = store.wait(&watched, 5 * SECOND).unwrap();
             }
-            Sought::Deadlock(cycle) => panic!("{cycle}"),
-            Sought::None(want) => {
-                assert_eq!(want.shortage, Shortage::NothingLeft);
+            other @ (Acquired::Deadlock(_) | Acquired::Cancelled) => panic!("{other:?}"),
+            Acquired::Busy(want) => {
+                assert_eq!(want.shortage, Some(Shortage::NothingLeft));
                 store.stop_waiting(None, runner, Places::Leave).unwrap();
                 return given;
             }

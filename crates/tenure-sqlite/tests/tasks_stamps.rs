@@ -14,6 +14,7 @@ use std::time::Duration;
 use clones::{CloneDb, at, begin, copy_at, name, times};
 use tenure_core::task::{Change, Edit, Proof, Replica, Stamped};
 use tenure_core::{HolderId, Priority, Status, Store, TaskError};
+use tenure_testkit::soon;
 
 #[test]
 fn every_field_is_stamped_when_another_program_changes_it() {
@@ -214,7 +215,7 @@ fn a_task_that_another_program_replaces_still_refuses_a_late_worker() {
     let late = begin(&here.store, &id, "late");
     let _ = here
         .store
-        .force(&late.key, &HolderId::parse("admin").unwrap(), None)
+        .force(&late.key, &HolderId::parse("admin").unwrap(), None, soon())
         .unwrap();
     let newer = begin(&here.store, &id, "newer");
     here.sql(&format!(

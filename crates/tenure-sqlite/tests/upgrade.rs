@@ -16,8 +16,8 @@ use tenure_core::{
     Acquired, HistoryQuery, HolderId, Key, Renewed, Status, Store, TaskError, Verdict,
 };
 use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
-use tenure_testkit::{Ask, Chance, Process, limit, process};
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Chance, Process, limit, process};
 
 const APPLICATION: i32 = 0x7465_6e72;
 
@@ -200,16 +200,18 @@ fn whoever_held_something_holds_it_over_the_upgrade() {
         let Acquired::Busy(busy) = asked else {
             panic!("{key}: {asked:?}");
         };
-        let (lease, verdict) = busy.lease.unwrap();
+        let (lease, verdict) = busy.lease().cloned().unwrap();
         assert_eq!(lease.holder.id.as_str(), "a");
-        assert!(verdict.over().is_none(), "{verdict:?}");
+        assert!(verdict.ended().is_none(), "{verdict:?}");
         assert!(key.as_str() == "section:s1" || verdict == Verdict::Alive);
         let renewed = store
             .renew(&lease.grant(), Duration::from_secs(60), soon())
             .unwrap();
         assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     }
-    let known = store.inspect(&Key::parse("build").unwrap(), soon()).unwrap();
+    let known = store
+        .inspect(&Key::parse("build").unwrap(), soon())
+        .unwrap();
     assert_eq!(known.queue.len(), 1, "and whoever waited waits");
     drop(old.holder);
 }
@@ -219,8 +221,10 @@ fn whoever_held_a_task_ends_it_after_the_upgrade_by_name_and_by_token() {
     for by_token in [false, true] {
         let old = Old::new(1);
         let store = open(&old.path());
-        let known = store.inspect(&Key::parse("task:t1").unwrap(), soon()).unwrap();
-        let (lease, _) = known.lease.unwrap();
+        let known = store
+            .inspect(&Key::parse("task:t1").unwrap(), soon())
+            .unwrap();
+        let (lease, _) = known.lease().cloned().unwrap();
         let stranger = Proof::Name(HolderId::parse("stranger").unwrap());
         let done = Change::To(Status::Completed);
         let error = store.change("t1", &stranger, &done).unwrap_err();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, Starting, TaskCopy};
-use tenure_core::{Binding, Holder, HolderId, Lease, Patience, Priority, Status};
+use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, TaskCopy};
+use tenure_core::{Acquired, Binding, Holder, HolderId, Lease, Patience, Priority, Status};
 use tenure_sqlite::{Options, SqliteStore};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -128,7 +128,7 @@ pub(crate) fn runner(text: &str) -> Runner {
 /// Begins a task, which has to be free, and returns the lease of it.
 pub(crate) fn begin(store: &SqliteStore, id: &str, who: &str) -> Lease {
     match store.start(id, &runner(who)).unwrap() {
-        Starting::Started(started) => started.lease,
+        Acquired::Granted(started) => started.lease,
         other => panic!("{other:?}"),
     }
 }

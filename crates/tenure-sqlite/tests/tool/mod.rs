@@ -206,7 +206,9 @@ impl Both {
 
     /// What tenure tells of the past.
     pub fn events(&self) -> Vec<Event> {
-        self.store.history(&HistoryQuery::default(), soon()).unwrap()
+        self.store
+            .history(&HistoryQuery::default(), soon())
+            .unwrap()
     }
 
     /// How many tasks are locked, as the tool sees it.

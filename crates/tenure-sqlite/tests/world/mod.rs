@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Change, NewTask, Proof, Runner, Sought, Started, Starting};
-use tenure_core::{Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError};
+use tenure_core::task::{Change, NewTask, Proof, Runner, Started};
+use tenure_core::{
+    Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError,
+};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::FakeClock;
 use tenure_testkit::soon;
@@ -88,10 +90,13 @@ impl World {
 
     /// Who holds a key, if somebody does.
     pub fn holder(&self, key: &str) -> Option<String> {
-        let found = self.store.inspect(&Key::parse(key).unwrap(), soon()).unwrap();
-        let (lease, verdict) = found.lease?;
+        let found = self
+            .store
+            .inspect(&Key::parse(key).unwrap(), soon())
+            .unwrap();
+        let (lease, verdict) = found.lease()?;
         verdict
-            .over()
+            .ended()
             .is_none()
             .then(|| lease.holder.id.to_string())
     }
@@ -181,29 +186,29 @@ pub fn waiting(store: &SqliteStore, mut runner: Runner) -> Runner {
     runner
 }
 
-pub fn started(answer: Starting) -> Box<Started> {
+pub fn started(answer: Acquired<Started>) -> Started {
     match answer {
-        Starting::Started(started) => started,
+        Acquired::Granted(started) => started,
         other => panic!("it should be started: {other:?}"),
     }
 }
 
-pub fn begin(world: &World, id: &str, runner: &Runner) -> Box<Started> {
+pub fn begin(world: &World, id: &str, runner: &Runner) -> Started {
     started(world.store.start(id, runner).unwrap())
 }
 
 /// Which key a start is refused for.
-pub fn busy(answer: Starting) -> String {
+pub fn busy(answer: Acquired<Started>) -> String {
     match answer {
-        Starting::Busy { key, .. } => key.as_str().to_owned(),
+        Acquired::Busy(busy) => busy.key.as_str().to_owned(),
         other => panic!("it should be busy: {other:?}"),
     }
 }
 
-pub fn found(answer: Sought) -> Option<String> {
+pub fn found(answer: Acquired<Started>) -> Option<String> {
     match answer {
-        Sought::Found(started) => Some(started.task.id.clone()),
-        Sought::None(_) | Sought::Deadlock(_) => None,
+        Acquired::Granted(started) => Some(started.task.id.clone()),
+        _ => None,
     }
 }
 
