@@ -1,4 +1,4 @@
-//! One line of a key's story: [`Event`].
+//! One line of a key's history: [`Event`].
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::holder::HolderId;
 use crate::key::Key;
-use crate::lease::Token;
+use crate::lease::{Lease, Token};
 use crate::verdict::Evidence;
 
 /// What happened to a lease.
@@ -20,11 +20,11 @@ pub enum EventKind {
     Renewed,
     /// Its holder gave it back.
     Released,
-    /// Its time ran out and it was taken away.
+    /// It expired and was ended.
     Expired,
-    /// Its holder was proven dead and it was taken away.
+    /// Its holder was proven dead, and it was ended.
     Dead,
-    /// Somebody took it away by force.
+    /// It was ended by force.
     Forced,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// One line of a key's story.
+/// One line of a key's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Its number in the store. Later events have larger ones.
@@ -90,10 +90,27 @@ pub struct Event {
     pub token: Token,
     /// Whose grant it was.
     pub holder: HolderId,
-    /// How often, for what is counted.
+    /// How often, for events that are counted.
     pub times: u64,
     /// The reason of a grant, in one word.
     pub reason: Option<String>,
-    /// The proof, for an end that was no release.
+    /// The evidence, for an end that was no release.
     pub evidence: Option<Evidence>,
+}
+
+impl Event {
+    /// An event of this lease, without a number, a reason or evidence yet.
+    pub fn of(lease: &Lease, kind: EventKind, at: Timestamp) -> Self {
+        Self {
+            id: 0,
+            at,
+            key: lease.key.clone(),
+            kind,
+            token: lease.token,
+            holder: lease.holder.id.clone(),
+            times: 1,
+            reason: None,
+            evidence: None,
+        }
+    }
 }

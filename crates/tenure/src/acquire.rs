@@ -139,7 +139,8 @@ impl Request for OneKey<'_> {
     fn ask(&self) -> Result<Acquired, Error> {
         let answer = self.store.acquire(self.claim, call_deadline())?;
         if let Acquired::Busy(busy) = &answer {
-            self.ticket.set(busy.position.map(|position| position.ticket));
+            self.ticket
+                .set(busy.position.map(|position| position.ticket));
         }
         Ok(answer)
     }

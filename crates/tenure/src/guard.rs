@@ -390,7 +390,11 @@ impl Keeper {
             Ok(snapshot) => snapshot,
             Err(error) => return Round::Failed(error),
         };
-        if !snapshot.leases.iter().any(|(lease, _)| lease.is(&self.grant)) {
+        if !snapshot
+            .leases
+            .iter()
+            .any(|(lease, _)| lease.is(&self.grant))
+        {
             // It may only be out of its place: a store that can puts it back.
             return self.renew();
         }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tenure_core::engine::{self, Ended, EngineStore, Look, Put, Step, Then};
 use tenure_core::{
     Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
-    Lease, Liveness, Moment, Reason, Revision, SessionId, Snapshot, StoreError, Ticket, Token,
-    Waited, Waiter, Watched,
+    Lease, Liveness, Moment, Revision, SessionId, Snapshot, StoreError, Ticket, Token, Waited,
+    Waiter, Watched,
 };
 use tenure_host::{HostClock, LivenessFolder, liveness};
 
@@ -130,24 +130,8 @@ impl MemoryStep<'_> {
         self.state.keys.entry(key.clone()).or_default()
     }
 
-    fn record(
-        &mut self,
-        lease: &Lease,
-        kind: EventKind,
-        reason: Option<Reason>,
-        evidence: Option<&Evidence>,
-    ) {
-        let event = Event {
-            id: self.state.events.last().map_or(1, |last| last.id + 1),
-            at: self.now.wall,
-            key: lease.key.clone(),
-            kind,
-            token: lease.token,
-            holder: lease.holder.id.clone(),
-            times: 1,
-            reason: reason.map(|reason| reason.word().to_owned()),
-            evidence: evidence.cloned(),
-        };
+    fn record(&mut self, mut event: Event) {
+        event.id = self.state.events.last().map_or(1, |last| last.id + 1);
         self.state.events.push(event);
         let too_many = self.state.events.len().saturating_sub(EVENTS);
         self.state.events.drain(..too_many);
@@ -162,7 +146,11 @@ impl Look for MemoryStep<'_> {
     }
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
-        let lease = self.state.keys.get(key).and_then(|(lease, _)| lease.clone());
+        let lease = self
+            .state
+            .keys
+            .get(key)
+            .and_then(|(lease, _)| lease.clone());
         Ok(lease
             .map(|lease| (lease.clone(), self.probe(&lease.holder)))
             .into_iter()
@@ -194,19 +182,23 @@ impl Step for MemoryStep<'_> {
     }
 
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
-        match put {
-            Put::Granted(reason) => self.record(lease, EventKind::Granted, Some(reason), None),
-            Put::Extended | Put::Renewed => self.record(lease, EventKind::Renewed, None, None),
-        }
+        let (kind, reason) = match put {
+            Put::Granted(reason) => (EventKind::Granted, Some(reason.word().to_owned())),
+            Put::Extended | Put::Renewed => (EventKind::Renewed, None),
+        };
+        let event = Event::of(lease, kind, self.now.wall);
+        self.record(Event { reason, ..event });
         self.entry(&lease.key).0 = Some(lease.clone());
         Ok(())
     }
 
     fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
-        match how {
-            Ended::Released => self.record(lease, EventKind::Released, None, None),
-            Ended::Proven(proof) => self.record(lease, EventKind::of(proof), None, Some(proof)),
-        }
+        let (kind, evidence) = match how {
+            Ended::Released => (EventKind::Released, None),
+            Ended::Proven(evidence) => (EventKind::of(evidence), Some(evidence.clone())),
+        };
+        let event = Event::of(lease, kind, self.now.wall);
+        self.record(Event { evidence, ..event });
         self.entry(&lease.key).0 = None;
         Ok(())
     }
@@ -286,7 +278,10 @@ impl EngineStore for MemoryStore {
             woken: BTreeSet::new(),
         };
         let Ok(answer) = verb(&mut step);
-        let sessions = step.woken.iter().map(|session| step.state.sessions.get(session));
+        let sessions = step
+            .woken
+            .iter()
+            .map(|session| step.state.sessions.get(session));
         sessions.flatten().for_each(|bell| bell.ring());
         drop(step);
         Ok((answer, self.revision()))
@@ -297,7 +292,10 @@ impl EngineStore for MemoryStore {
         let mut snapshots = Vec::new();
         for key in &keys {
             let (snapshot, revision) = self.look(key, by, |step| engine::inspect(step, key))?;
-            snapshots.push(Snapshot { revision, ..snapshot });
+            snapshots.push(Snapshot {
+                revision,
+                ..snapshot
+            });
         }
         snapshots.retain(|snapshot| !snapshot.is_idle());
         Ok(snapshots)
