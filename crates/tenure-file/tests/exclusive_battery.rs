@@ -1,4 +1,4 @@
-//! The battery that every store must pass, for the exclusive lock.
+//! The store battery on the exclusive lock.
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use tenure_testkit::Subject;
 
 tenure_testkit::battery!(
     Subject::opened_by(|place| {
-        // A sync for each of many thousand grants would take longer than all the rest.
+        // Syncing each of many thousand grants would take longer than the rest of the test.
         let options = Options {
             disk: Disk::Crash,
             ..Options::default()
@@ -19,19 +19,19 @@ tenure_testkit::battery!(
     .sound(sound)
 );
 
-/// What is left after a crash, once somebody has used the store again: nothing on its way to or from
-/// the place, no step under way, and nothing beside the lock but the one folder.
+/// After a crash and one more use of the store: no private files, no pending step, and nothing beside
+/// the lock but its sidecar.
 fn sound(place: &Path) -> Result<(), String> {
-    let side = place.join(".exclusive-lock-tenure");
+    let sidecar = place.join(".exclusive-lock-tenure");
     for left in ["next", "aside"] {
-        if side.join(left).exists() {
+        if sidecar.join(left).exists() {
             return Err(format!("{left} was left behind"));
         }
     }
-    // Each half is a line about it, and JSON; the newer one counts.
-    let halves = ["state.a", "state.b"].map(|name| std::fs::read_to_string(side.join(name)));
+    // Each slot is a header line and JSON; the newer one counts.
+    let slots = ["state.a", "state.b"].map(|name| std::fs::read_to_string(sidecar.join(name)));
     let revision = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-    let newer = halves
+    let newer = slots
         .into_iter()
         .flatten()
         .max_by_key(|text| revision(text));
@@ -39,7 +39,7 @@ fn sound(place: &Path) -> Result<(), String> {
     let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
     let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
     if let Some(pending) = state.get("pending").filter(|pending| !pending.is_null()) {
-        return Err(format!("a step is under way: {pending}"));
+        return Err(format!("a step is pending: {pending}"));
     }
     let known = [
         ".gitignore",
@@ -49,11 +49,11 @@ fn sound(place: &Path) -> Result<(), String> {
         "live",
         "state.a",
         "state.b",
-        // Written before they get their name; the next one to write clears them.
+        // Private names; the next writer clears them.
         "ceiling.new",
         "history.new",
     ];
-    for entry in std::fs::read_dir(&side).unwrap() {
+    for entry in std::fs::read_dir(&sidecar).unwrap() {
         let name = entry.unwrap().file_name();
         if !known.iter().any(|known| name == **known) {
             return Err(format!("{} was left behind", name.display()));

@@ -1,4 +1,4 @@
-//! The battery that every store must pass, for the mkdir lock.
+//! The store battery on the mkdir lock.
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use tenure_testkit::Subject;
 
 tenure_testkit::battery!(
     Subject::opened_by(|place| {
-        // A sync for each of many thousand grants would take longer than all the rest.
+        // Syncing each of many thousand grants would take longer than the rest of the test.
         let options = Options {
             disk: Disk::Crash,
             ..Options::default()
@@ -19,13 +19,13 @@ tenure_testkit::battery!(
     .sound(sound)
 );
 
-/// What is left after a crash, once somebody has used the store again: nothing but the lock and the
-/// one folder beside it, and no step under way.
+/// After a crash and one more use of the store: no pending step, and nothing beside the lock but its
+/// sidecar.
 fn sound(place: &Path) -> Result<(), String> {
     let known = [
         "lock",
         ".lock-tenure",
-        // Of one that was killed last; whoever takes the lock next clears them (`mkdir_cut_off.rs`).
+        // Left by a process that was killed; the next grant clears them (`interrupted.rs`).
         ".lock-tenure-next",
         ".lock-tenure-bin",
     ];
@@ -35,10 +35,10 @@ fn sound(place: &Path) -> Result<(), String> {
             return Err(format!("{} is beside the lock", name.display()));
         }
     }
-    let side = place.join(".lock-tenure");
-    let halves = ["state.a", "state.b"].map(|name| std::fs::read_to_string(side.join(name)));
+    let sidecar = place.join(".lock-tenure");
+    let slots = ["state.a", "state.b"].map(|name| std::fs::read_to_string(sidecar.join(name)));
     let revision = |text: &str| text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-    let newer = halves
+    let newer = slots
         .into_iter()
         .flatten()
         .max_by_key(|text| revision(text));
@@ -46,7 +46,7 @@ fn sound(place: &Path) -> Result<(), String> {
     let (_, json) = newer.split_once('\n').ok_or("the state is torn")?;
     let state: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
     match state.get("pending").filter(|pending| !pending.is_null()) {
-        Some(pending) => Err(format!("a step is under way: {pending}")),
+        Some(pending) => Err(format!("a step is pending: {pending}")),
         None => Ok(()),
     }
 }

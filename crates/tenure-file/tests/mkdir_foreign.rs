@@ -1,4 +1,4 @@
-//! Shells that know nothing of tenure make, remove and break the same lock folder.
+//! Shells, which do not use tenure, create, remove and break the same lock folder.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,51 +6,42 @@
     reason = "test code fails by panicking"
 )]
 
+mod protocols;
+
 use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use protocols::{NO_PROCESS, Protocol, Sleeper, Touched};
 use tenure_core::{
-    Acquired, ErrorKind, EventKind, Evidence, Fenced, HistoryQuery, HolderId, Key, Lease, Reap,
-    Reason, Released, Renewed, Store, Verdict, Waited,
+    Acquired, ErrorKind, EventKind, Evidence, Fenced, HistoryQuery, HolderId, Key, Reap, Reason,
+    Released, Renewed, Store, Verdict, Waited,
 };
 use tenure_file::mkdir::Mkdir;
-use tenure_file::{Disk, FileStore, MkdirStore, Options};
-use tenure_host::files::LockProtocol;
-use tenure_host::files::atomic::Put;
-use tenure_host::files::protocol::{FoundLock, Removal};
-use tenure_host::files::sidecar::Sidecar;
+use tenure_file::{FileStore, MkdirStore, Options};
+use tenure_host::files::LockProtocol as _;
 use tenure_testkit::Ask;
 
-const NOBODY: u32 = i32::MAX as u32;
 const TTL: Duration = Duration::from_secs(60);
 
 fn key() -> Key {
     Key::parse("board").unwrap()
 }
 
-fn options() -> Options {
-    Options {
-        disk: Disk::Crash,
-        ..Options::default()
-    }
-}
-
 fn open(dir: &Path) -> MkdirStore {
-    MkdirStore::open(&dir.join("storage/lock"), options()).unwrap()
+    <Mkdir as Protocol>::open(dir)
 }
 
 fn lock(dir: &Path) -> PathBuf {
-    dir.join("storage/lock")
+    Mkdir::lock_path(dir)
 }
 
-/// A lock as a shell makes it.
+/// Creates a lock as a shell does.
 fn shell_lock(dir: &Path, pid: Option<&str>) {
-    fs::create_dir_all(dir.join("storage")).unwrap();
+    fs::create_dir_all(lock(dir).parent().unwrap()).unwrap();
     fs::create_dir(lock(dir)).unwrap();
     if let Some(pid) = pid {
         fs::write(lock(dir).join("pid"), format!("{pid}\n")).unwrap();
@@ -63,47 +54,24 @@ fn verdict(store: &MkdirStore) -> Verdict {
     store.inspect(&key()).unwrap().lease.unwrap().1
 }
 
-/// A process that does nothing. It ends with the test, however that ends.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
-    }
-
-    fn end(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
-fn the_lock_is_a_folder_that_may_not_be_written_with_the_files_of_the_protocol() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = MkdirStore::open(&lock(dir.path()), Options::default()).unwrap();
-    assert!(
-        !dir.path().join("storage").exists(),
-        "only looked at so far"
-    );
+fn the_lock_is_a_read_only_folder_with_the_files_of_the_protocol() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = &parent.path().join("storage");
+    let store = MkdirStore::open(&lock(dir), Options::default()).unwrap();
+    assert!(!dir.exists(), "opening creates nothing");
     let lease = Ask::new(&key(), "us").granted(&store);
-    let read = |name: &str| fs::read_to_string(lock(dir.path()).join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(lock(dir).join(name)).unwrap();
     assert_eq!(read("pid"), format!("{}\n", std::process::id()));
     assert_eq!(read("ts"), format!("{}\n", lease.acquired_at.as_second()));
     assert_eq!(read("cmd"), "us\n");
-    assert_eq!(lock(dir.path()).metadata().unwrap().mode() & 0o777, 0o555);
-    for entry in fs::read_dir(lock(dir.path())).unwrap() {
+    assert_eq!(lock(dir).metadata().unwrap().mode() & 0o777, 0o555);
+    for entry in fs::read_dir(lock(dir)).unwrap() {
         let mode = entry.unwrap().metadata().unwrap().mode();
         assert_eq!(mode & 0o777, 0o444);
     }
     let _ = store.release(&lease.grant()).unwrap();
-    let left = fs::read_dir(dir.path().join("storage")).unwrap();
+    let left = fs::read_dir(dir).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".lock-tenure"]);
     let again = store.release(&lease.grant()).unwrap();
@@ -111,18 +79,17 @@ fn the_lock_is_a_folder_that_may_not_be_written_with_the_files_of_the_protocol()
 }
 
 #[test]
-fn whoever_comes_by_a_link_meets_the_others() {
+fn a_link_to_the_folder_leads_to_the_same_lock() {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("storage")).unwrap();
-    symlink(dir.path().join("storage"), dir.path().join("link")).unwrap();
-    let by_link = MkdirStore::open(&dir.path().join("link/lock"), options()).unwrap();
+    symlink(dir.path(), dir.path().join("link")).unwrap();
+    let by_link = <Mkdir as Protocol>::open(&dir.path().join("link"));
     let _lease = Ask::new(&key(), "us").granted(&by_link);
     let asked = Ask::new(&key(), "other").once(&open(dir.path()));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
 }
 
 #[test]
-fn nobody_ever_sees_our_lock_without_its_pid() {
+fn tenures_lock_always_has_its_pid() {
     use std::os::fd::AsRawFd;
     let dir = tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap());
     let store = open(dir.path());
@@ -137,10 +104,10 @@ fn nobody_ever_sees_our_lock_without_its_pid() {
                 };
                 let inside = format!("/proc/self/fd/{}/pid", folder.as_raw_fd());
                 let pid = fs::read_to_string(inside);
-                // Still at the place, after that: it was there all the while.
-                let ours = folder.metadata().unwrap().ino();
-                if place.metadata().is_ok_and(|there| there.ino() == ours) {
-                    let known = [std::process::id(), NOBODY].map(|pid| format!("{pid}\n"));
+                // Still at the path: it was there all the time.
+                let inode = folder.metadata().unwrap().ino();
+                if place.metadata().is_ok_and(|there| there.ino() == inode) {
+                    let known = [std::process::id(), NO_PROCESS].map(|pid| format!("{pid}\n"));
                     assert!(known.contains(&pid.unwrap()));
                     seen += 1;
                 }
@@ -149,10 +116,10 @@ fn nobody_ever_sees_our_lock_without_its_pid() {
         });
         for round in 0..600 {
             if round % 2 == 0 {
-                // A takeover shows it, too. The dead one comes whole, to be told from ours.
+                // Test a takeover as well. The dead lock appears complete.
                 let dead = dir.path().join("dead");
                 fs::create_dir(&dead).unwrap();
-                fs::write(dead.join("pid"), format!("{NOBODY}\n")).unwrap();
+                fs::write(dead.join("pid"), format!("{NO_PROCESS}\n")).unwrap();
                 fs::create_dir_all(place.parent().unwrap()).unwrap();
                 fs::rename(dead, &place).unwrap();
             }
@@ -168,14 +135,14 @@ fn nobody_ever_sees_our_lock_without_its_pid() {
 fn a_lock_whose_pid_is_dead_is_taken_over_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut shell = Sleeper::new();
-    shell_lock(dir.path(), Some(&shell.0.id().to_string()));
+    let mut shell = Sleeper::start();
+    shell_lock(dir.path(), Some(&shell.id().to_string()));
     let Acquired::Busy(busy) = Ask::new(&key(), "us").once(&store) else {
         panic!("it lives");
     };
     let (theirs, verdict) = busy.lease.unwrap();
     assert_eq!(verdict, Verdict::Alive);
-    assert_eq!(theirs.holder.id.as_str(), format!("bilu:{}", shell.0.id()));
+    assert_eq!(theirs.holder.id.as_str(), format!("bilu:{}", shell.id()));
     assert_eq!(
         theirs.holder.command.as_deref(),
         Some("/usr/bin/bilu board --x")
@@ -190,13 +157,13 @@ fn a_lock_whose_pid_is_dead_is_taken_over_and_a_live_one_is_not() {
     assert_eq!(dead.kind, EventKind::Dead);
     assert_eq!(
         dead.evidence,
-        Some(Evidence::ProcessGone { pid: shell.0.id() })
+        Some(Evidence::ProcessGone { pid: shell.id() })
     );
     assert!(store.release(&lease.grant()).is_ok());
 }
 
 #[test]
-fn a_lock_that_names_nobody_is_never_taken_over() {
+fn a_lock_without_a_valid_pid_is_never_taken_over() {
     let own = std::process::id();
     for pid in [
         None,
@@ -215,7 +182,7 @@ fn a_lock_that_names_nobody_is_never_taken_over() {
         assert!(matches!(verdict(&store), Verdict::Unknown(_)), "{pid:?}");
         assert!(store.reap(Reap::Free).unwrap().is_empty(), "{pid:?}");
         assert!(lock(dir.path()).is_dir(), "{pid:?}");
-        // It was just being made.
+        // The shell goes on and writes its pid.
         fs::write(lock(dir.path()).join("pid"), format!("{own}\n")).unwrap();
         assert_eq!(verdict(&store), Verdict::Alive, "{pid:?}");
         let admin = HolderId::parse("admin").unwrap();
@@ -225,19 +192,17 @@ fn a_lock_that_names_nobody_is_never_taken_over() {
 }
 
 #[test]
-fn what_is_no_lock_is_somebodys_work_and_never_touched() {
+fn anything_but_a_lock_is_malformed_and_never_removed() {
     let file = |dir: &Path| {
-        fs::create_dir_all(dir.join("storage")).unwrap();
         fs::write(lock(dir), "a file").unwrap();
     };
     let work = |dir: &Path| {
-        shell_lock(dir, Some(&NOBODY.to_string()));
+        shell_lock(dir, Some(&NO_PROCESS.to_string()));
         fs::write(lock(dir).join("thesis.txt"), "years of work").unwrap();
     };
     let linked = |dir: &Path| {
-        fs::create_dir_all(dir.join("storage")).unwrap();
         fs::create_dir(dir.join("elsewhere")).unwrap();
-        fs::write(dir.join("elsewhere/pid"), format!("{NOBODY}\n")).unwrap();
+        fs::write(dir.join("elsewhere/pid"), format!("{NO_PROCESS}\n")).unwrap();
         symlink(dir.join("elsewhere"), lock(dir)).unwrap();
     };
     let cases: [&dyn Fn(&Path); 3] = [&file, &work, &linked];
@@ -256,12 +221,12 @@ fn what_is_no_lock_is_somebodys_work_and_never_touched() {
     }
 }
 
-/// What a holder finds once somebody else did `deed` to its lock.
-fn is_lost_after(deed: impl Fn(&Path), words: &str) {
+/// The holder loses its lease after another program did `action` to the lock.
+fn is_lost_after(action: impl Fn(&Path), wanted: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (store, other) = (open(dir.path()), open(dir.path()));
     let lease = Ask::new(&key(), "us").granted(&store);
-    deed(dir.path());
+    action(dir.path());
     let theirs = lock(dir.path()).metadata().ok().map(|there| there.ino());
     let fenced = store.fence(&key(), lease.token).unwrap();
     assert!(matches!(fenced, Fenced::Stale(_)), "{fenced:?}");
@@ -280,15 +245,15 @@ fn is_lost_after(deed: impl Fn(&Path), words: &str) {
     let Some(Evidence::Forced { reason, .. }) = last.evidence else {
         panic!("{last:?}");
     };
-    assert!(reason.unwrap().contains(words));
+    assert!(reason.unwrap().contains(wanted));
 }
 
 #[test]
-fn a_lock_that_was_removed_or_replaced_is_lost_and_that_is_recorded() {
+fn a_lock_that_was_removed_or_replaced_is_lost_and_recorded() {
     let remove = |dir: &Path| fs::remove_dir_all(lock(dir)).unwrap();
     is_lost_after(remove, "removing the lock");
     is_lost_after(
-        |dir| fs::rename(lock(dir), dir.join("storage/x")).unwrap(),
+        |dir| fs::rename(lock(dir), dir.join("x")).unwrap(),
         "removing",
     );
     let replace = |pid: Option<&'static str>| {
@@ -307,19 +272,19 @@ fn a_lock_that_was_removed_or_replaced_is_lost_and_that_is_recorded() {
 }
 
 #[test]
-fn what_a_shell_writes_into_our_lock_changes_nothing() {
+fn what_a_shell_writes_into_tenures_lock_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
-    // As root a shell can: one that was moved aside while it wrote its pid, or releases a lock it lost.
+    // Only root can: a shell whose lock was swapped out writes its pid, or releases a lock it has lost.
     for name in ["pid", "ts", "cmd"] {
         fs::remove_file(lock(dir.path()).join(name)).unwrap();
     }
     assert!(
         fs::remove_dir(lock(dir.path())).is_err(),
-        "ours is still in it"
+        "the file `tenure` is still in it"
     );
-    fs::write(lock(dir.path()).join("pid"), format!("{NOBODY}\n")).unwrap();
+    fs::write(lock(dir.path()).join("pid"), format!("{NO_PROCESS}\n")).unwrap();
     let asked = Ask::new(&key(), "other").once(&open(dir.path()));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
     let released = store.release(&lease.grant()).unwrap();
@@ -328,7 +293,7 @@ fn what_a_shell_writes_into_our_lock_changes_nothing() {
 }
 
 #[test]
-fn a_holder_is_told_at_once_when_its_lock_goes() {
+fn a_holder_is_woken_when_its_lock_is_removed() {
     for moved in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
@@ -339,15 +304,14 @@ fn a_holder_is_told_at_once_when_its_lock_goes() {
             seen,
             ahead: vec![],
         };
-        // Begin to listen, and nothing happens.
+        // The first wait starts the listener.
         let waited = store.wait(&watched, Duration::from_millis(50)).unwrap();
         assert_eq!(waited, Waited::TimedOut);
         std::thread::scope(|scope| {
             let wait = scope.spawn(|| store.wait(&watched, TTL));
-            // So that it most likely waits by then; what it sees before, it need not be told.
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(20));
             if moved {
-                fs::rename(lock(dir.path()), dir.path().join("storage/x")).unwrap();
+                fs::rename(lock(dir.path()), dir.path().join("x")).unwrap();
             } else {
                 fs::remove_dir_all(lock(dir.path())).unwrap();
             }
@@ -358,31 +322,7 @@ fn a_holder_is_told_at_once_when_its_lock_goes() {
 }
 
 #[test]
-fn a_waiter_is_woken_when_a_shell_releases_or_dies() {
-    for dies in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        let mut shell = Sleeper::new();
-        shell_lock(dir.path(), Some(&shell.0.id().to_string()));
-        let Acquired::Busy(busy) = Ask::new(&key(), "us").waiting().once(&store) else {
-            panic!("it lives");
-        };
-        std::thread::scope(|scope| {
-            let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
-            std::thread::sleep(Duration::from_millis(150));
-            if dies {
-                shell.end();
-            } else {
-                fs::remove_dir_all(lock(dir.path())).unwrap();
-            }
-            assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
-        });
-        let _lease = Ask::new(&key(), "us").granted(&store);
-    }
-}
-
-#[test]
-fn waiters_sleep_through_what_tenure_does() {
+fn tenures_own_changes_do_not_wake_waiters() {
     let dir = tempfile::tempdir().unwrap();
     let (store, waiter) = (open(dir.path()), open(dir.path()));
     let first = Ask::new(&key(), "first").granted(&store);
@@ -390,102 +330,55 @@ fn waiters_sleep_through_what_tenure_does() {
         panic!("it is held");
     };
     let place = lock(dir.path());
-    let heard =
+    let changes =
         tenure_host::files::lock_watch::LockWatch::on(&place, waiter.protocol().listen_for())
             .unwrap();
     let _ = store.release(&first.grant()).unwrap();
     drop(busy);
-    assert_eq!(heard.take().unwrap(), [], "a release is a move");
+    assert_eq!(changes.take().unwrap(), [], "a release is a rename");
     let lease = Ask::new(&key(), "waiter").granted(&waiter);
-    assert_eq!(heard.take().unwrap(), [], "and so is a grant");
+    assert_eq!(changes.take().unwrap(), [], "so is a grant");
     let _ = waiter.release(&lease.grant()).unwrap();
 }
 
-/// Somebody does something at a certain touch of the lock.
-type Deed = Box<dyn Fn(&Path) + Send + Sync>;
+/// What a shell does, given the folder of the lock.
+type Action = Box<dyn Fn(&Path) + Send + Sync>;
 
-/// A lock that others do something to while it is being taken over.
-struct Watched {
-    lock: Mkdir,
-    touched: AtomicUsize,
-    deeds: Vec<(usize, Deed)>,
-}
-
-impl Watched {
-    fn store(dir: &Path, deeds: Vec<(usize, Deed)>) -> FileStore<Self> {
-        let lock = Mkdir::at(&lock(dir), &options()).unwrap();
-        let side = Sidecar::for_folder(lock.sidecar());
-        let slot = Self {
-            lock,
-            touched: AtomicUsize::new(0),
-            deeds,
-        };
-        FileStore::with_sidecar(slot, side, options())
-    }
-
-    fn touch(&self) {
-        let touch = self.touched.fetch_add(1, Ordering::SeqCst) + 1;
-        for (_, deed) in self.deeds.iter().filter(|(at, _)| *at == touch) {
-            deed(self.lock.path().parent().unwrap());
+/// A store in which a shell acts before certain accesses to the lock.
+fn store_with(dir: &Path, actions: Vec<(usize, Action)>) -> FileStore<Touched<Mkdir>> {
+    let folder = dir.to_owned();
+    Touched::store(dir, &Arc::new(AtomicUsize::new(0)), move |touch| {
+        for (_, act) in actions.iter().filter(|(at, _)| *at == touch) {
+            act(&folder);
         }
-    }
-}
-
-impl LockProtocol for Watched {
-    fn key(&self) -> &Key {
-        self.lock.key()
-    }
-    fn path(&self) -> &Path {
-        self.lock.path()
-    }
-    fn read(&self, path: &Path) -> Option<FoundLock> {
-        self.touch();
-        let found = self.lock.read(path);
-        self.touch();
-        found
-    }
-    fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
-        self.lock.prepare(lease, path)
-    }
-    fn put(&self, from: &Path) -> io::Result<Put> {
-        self.lock.put(from)
-    }
-    fn may_discard(&self, path: &Path) -> bool {
-        self.lock.may_discard(path)
-    }
-    fn discard(&self, path: &Path) -> io::Result<()> {
-        self.lock.discard(path)
-    }
-    fn removal(&self) -> Removal {
-        self.lock.removal()
-    }
+    })
 }
 
 #[test]
-fn a_dead_lock_that_a_shell_is_taking_apart_is_taken_over_and_not_left_without_a_pid() {
+fn a_dead_lock_that_a_shell_is_deleting_is_taken_over() {
     let mut granted = 0;
     for gone in [&["pid"][..], &["pid", "ts"], &["pid", "ts", "cmd"]] {
         for at in 1..12 {
             let dir = tempfile::tempdir().unwrap();
-            shell_lock(dir.path(), Some(&NOBODY.to_string()));
-            // Through the folder it has open, wherever that is by now.
-            let take_apart: Deed = Box::new(move |storage| {
-                for place in [storage.join("lock"), storage.join(".lock-tenure-next")] {
-                    if !place.join("tenure").exists() {
+            shell_lock(dir.path(), Some(&NO_PROCESS.to_string()));
+            // The shell has the folder open, wherever it was renamed to.
+            let delete: Action = Box::new(move |dir| {
+                for lock in [dir.join("lock"), dir.join(".lock-tenure-next")] {
+                    if !lock.join("tenure").exists() {
                         for name in gone {
-                            let _ = fs::remove_file(place.join(name));
+                            let _ = fs::remove_file(lock.join(name));
                         }
                     }
                 }
             });
-            let store = Watched::store(dir.path(), vec![(at, take_apart)]);
+            let store = store_with(dir.path(), vec![(at, delete)]);
             match Ask::new(&key(), "us").once(&store) {
                 Acquired::Granted { lease, .. } => {
                     granted += 1;
                     let _ = store.release(&lease.grant()).unwrap();
                     assert!(!lock(dir.path()).exists());
                 }
-                // Before it was ever seen: nobody can know any more.
+                // Before the store first read it, so nothing shows that it was dead.
                 Acquired::Busy(_) if at == 1 => {}
                 other => panic!("at {at}, {gone:?}: {other:?}"),
             }
@@ -494,36 +387,36 @@ fn a_dead_lock_that_a_shell_is_taking_apart_is_taken_over_and_not_left_without_a
     assert!(granted >= 30, "{granted}");
 }
 
-/// A shell breaks the dead lock and makes its own in the very moment in which we swap, so that ours is in its
-/// place when the shell writes its pid: by path, as shells do.
+/// A shell breaks the dead lock and creates its own just before the swap. It then writes its pid by
+/// path, and so into tenure's lock.
 #[test]
-fn a_shell_that_writes_its_pid_into_our_lock_while_its_own_is_swapped_out_gets_that_back() {
+fn a_shell_whose_new_lock_was_swapped_out_gets_it_back() {
     let mut given_back = 0;
     for made in 1..14 {
         for written in made..made + 5 {
             let dir = tempfile::tempdir().unwrap();
-            shell_lock(dir.path(), Some(&NOBODY.to_string()));
-            let make: Deed = Box::new(|storage| {
-                let lock = storage.join("lock");
+            shell_lock(dir.path(), Some(&NO_PROCESS.to_string()));
+            let make: Action = Box::new(|dir| {
+                let lock = dir.join("lock");
                 if !lock.join("tenure").exists() {
                     let _ = fs::remove_dir_all(&lock);
                     fs::create_dir(lock).unwrap();
-                    fs::write(storage.join("made"), "").unwrap();
+                    fs::write(dir.join("made"), "").unwrap();
                 }
             });
-            let write: Deed = Box::new(|storage| {
-                if storage.join("made").exists() {
+            let write: Action = Box::new(|dir| {
+                if dir.join("made").exists() {
                     for name in ["pid", "cmd"] {
-                        let path = storage.join("lock").join(name);
+                        let path = dir.join("lock").join(name);
                         let _ = fs::remove_file(&path);
-                        // Another than ours, and alive.
+                        // A live process other than this one.
                         let _ = fs::write(path, "1\n");
                     }
                 }
             });
-            let store = Watched::store(dir.path(), vec![(made, make), (written, write)]);
+            let store = store_with(dir.path(), vec![(made, make), (written, write)]);
             let asked = Ask::new(&key(), "us").once(&store);
-            if dir.path().join("storage/made").exists() {
+            if dir.path().join("made").exists() {
                 assert!(
                     matches!(asked, Acquired::Busy(_)),
                     "{made}, {written}: {asked:?}"
@@ -531,7 +424,7 @@ fn a_shell_that_writes_its_pid_into_our_lock_while_its_own_is_swapped_out_gets_t
                 given_back += 1;
                 assert!(
                     !lock(dir.path()).join("tenure").exists(),
-                    "{made}, {written}: ours was left"
+                    "{made}, {written}: the lock of tenure was left"
                 );
                 let state = verdict(&open(dir.path()));
                 assert!(
@@ -545,12 +438,12 @@ fn a_shell_that_writes_its_pid_into_our_lock_while_its_own_is_swapped_out_gets_t
 }
 
 #[test]
-fn a_new_lock_in_the_place_of_a_dead_one_is_not_taken_for_it_though_it_has_no_pid_yet() {
-    // In memory, inode numbers are not used again at once; on ext4 they are.
+fn a_new_lock_without_a_pid_is_not_mistaken_for_the_dead_one_before() {
+    // Not in memory: ext4 reuses an inode number at once.
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for _ in 0..50 {
-        shell_lock(dir.path(), Some(&NOBODY.to_string()));
+        shell_lock(dir.path(), Some(&NO_PROCESS.to_string()));
         assert!(matches!(verdict(&store), Verdict::Dead(_)));
         fs::remove_dir_all(lock(dir.path())).unwrap();
         shell_lock(dir.path(), None);

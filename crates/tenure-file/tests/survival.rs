@@ -1,4 +1,4 @@
-//! G2, G10: what survives kills, torn files, other boots, and people who remove things.
+//! G2, G10: the exclusive lock survives kills, torn files, reboots and removed files.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use tenure_file::{Disk, ExclusiveStore, Options};
 use tenure_host::identity;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 
-const NOBODY: u32 = i32::MAX as u32;
+const NO_PROCESS: u32 = i32::MAX as u32;
 const KILLS: u32 = 160;
 
 fn key() -> Key {
@@ -36,7 +36,7 @@ fn open(dir: &Path) -> ExclusiveStore {
 fn stale() -> String {
     let host = identity::host();
     format!(
-        r#"{{"holder":"stale","pid":{NOBODY},"hostname":"{host}","started_at":"2025-10-25T12:00:00Z"}}"#
+        r#"{{"holder":"stale","pid":{NO_PROCESS},"hostname":"{host}","started_at":"2025-10-25T12:00:00Z"}}"#
     )
 }
 
@@ -44,8 +44,8 @@ fn side(dir: &Path) -> std::path::PathBuf {
     dir.join(".exclusive-lock-tenure")
 }
 
-/// Not a test: acquires, takes over and releases until it is killed. Each token that it was given
-/// is written down before anything else.
+/// Not a test: acquires, takes over and releases until it is killed. It logs each token before it does
+/// anything else.
 #[test]
 fn worker() {
     use std::io::Write;
@@ -74,7 +74,7 @@ fn worker() {
 }
 
 #[test]
-fn whoever_is_killed_whenever_the_next_one_gets_it_at_once_with_a_larger_token() {
+fn after_a_kill_at_any_time_the_next_claim_is_granted_with_a_larger_token() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut chance = Chance::from_seed(Chance::seed());
@@ -110,7 +110,7 @@ fn whoever_is_killed_whenever_the_next_one_gets_it_at_once_with_a_larger_token()
         .into_iter()
         .filter(|event| event.token != Token::NONE)
         .collect();
-    // A grant that was claimed from another tool follows on an end that is not among these.
+    // The event that ended another program's lease was filtered out above.
     let flaws: Vec<_> = history::flaws(&ours)
         .into_iter()
         .filter(|flaw| !flaw.what.contains("claimed_dead"))
@@ -125,7 +125,7 @@ fn tear(dir: &Path) {
 }
 
 #[test]
-fn a_torn_state_costs_the_queue_and_nothing_else() {
+fn a_torn_state_loses_only_the_queue() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
@@ -135,7 +135,7 @@ fn a_torn_state_costs_the_queue_and_nothing_else() {
     tear(dir);
     let known = open(dir).inspect(&key()).unwrap();
     let (found, _) = known.lease.unwrap();
-    assert!(found.is(&lease.grant()), "the lock file tells who it is");
+    assert!(found.is(&lease.grant()), "the lock file names the holder");
     assert!(known.queue.is_empty());
     let asked = Ask::new(&key(), "other").once(&open(dir));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
@@ -149,11 +149,11 @@ fn a_torn_state_costs_the_queue_and_nothing_else() {
     fs::remove_file(side(dir).join("ceiling")).unwrap();
     let _ = store.force(&key(), &next.holder.id, None).unwrap();
     let after = Ask::new(&key(), "next").granted(&store);
-    assert!(after.token > next.token, "the history knows it");
+    assert!(after.token > next.token, "the history has the newest token");
 }
 
 #[test]
-fn whatever_is_removed_of_the_lock_tokens_grow() {
+fn tokens_grow_whatever_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut last = Token(0);
@@ -172,7 +172,7 @@ fn whatever_is_removed_of_the_lock_tokens_grow() {
 }
 
 #[test]
-fn a_power_cut_that_brings_back_an_old_state_brings_no_token_back() {
+fn a_power_cut_that_brings_back_an_old_state_repeats_no_token() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let clock = Arc::new(FakeClock::booted("one"));

@@ -1,4 +1,4 @@
-//! Every row of the verdict table: none, alive, dead, remote, not to be signalled, malformed.
+//! Every row of the exclusive lock's verdict table: free, alive, dead, remote, not signallable, malformed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ use tenure_host::identity;
 use tenure_testkit::{Ask, Process, process};
 
 /// A pid that no process has.
-const NOBODY: u32 = i32::MAX as u32;
+const NO_PROCESS: u32 = i32::MAX as u32;
 
 fn key() -> Key {
     Key::parse("database").unwrap()
@@ -48,7 +48,7 @@ fn verdict(dir: &Path) -> Verdict {
     open(dir).inspect(&key()).unwrap().lease.unwrap().1
 }
 
-/// It stands, whoever looks, and the words are these.
+/// Nothing takes over or removes the lock, and the check prints `words`.
 fn stands(text: impl AsRef<[u8]>, wanted: &Verdict, words: &str) {
     let (dir, place) = folder(&text);
     assert_eq!(&verdict(dir.path()), wanted);
@@ -66,7 +66,7 @@ fn stands(text: impl AsRef<[u8]>, wanted: &Verdict, words: &str) {
     assert_eq!(fs::read(&place).unwrap(), text.as_ref(), "untouched");
 }
 
-/// It is stale: a daemon removes it and proceeds, and whoever asks gets it.
+/// The lock is stale: a daemon removes it and proceeds, and a claim is granted.
 fn is_stale(text: &str) {
     let (dir, place) = folder(text);
     assert!(matches!(verdict(dir.path()), Verdict::Dead(_)));
@@ -83,7 +83,7 @@ fn is_stale(text: &str) {
 }
 
 #[test]
-fn no_lock_lets_everybody_proceed() {
+fn a_free_lock_lets_the_daemon_proceed() {
     let dir = tempfile::tempdir().unwrap();
     let check = should_skip_database(dir.path());
     assert_eq!((check.to_string().as_str(), check.skips()), ("", false));
@@ -100,16 +100,16 @@ fn a_live_process_is_left_alone() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_stale_whatever_the_letter_case_of_its_host() {
-    is_stale(&foreign(NOBODY, identity::host()));
-    is_stale(&foreign(NOBODY, &identity::host().to_uppercase()));
+fn a_lock_of_a_dead_process_is_stale_and_the_host_ignores_letter_case() {
+    is_stale(&foreign(NO_PROCESS, identity::host()));
+    is_stale(&foreign(NO_PROCESS, &identity::host().to_uppercase()));
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     is_stale(&foreign(child.id(), identity::host()));
 }
 
 #[test]
-fn a_process_that_nobody_waited_for_yet_counts_as_there() {
+fn a_zombie_process_counts_as_alive() {
     let mut child = Command::new("true").spawn().unwrap();
     tenure_testkit::limit::within_limit("it to end", || process::state(child.id()).is_none());
     let text = foreign(child.id(), identity::host());
@@ -118,13 +118,13 @@ fn a_process_that_nobody_waited_for_yet_counts_as_there() {
 }
 
 #[test]
-fn another_host_is_never_judged() {
+fn a_process_on_another_host_is_unknown() {
     let unknown = Verdict::Unknown(Doubt::OtherHost);
     let words = "Skipping database (locked by ci-runner)";
     stands(fixture("live-remote.json"), &unknown, words);
     let words = "Skipping database (locked by tool)";
-    stands(foreign(NOBODY, "elsewhere"), &unknown, words);
-    let short = foreign(NOBODY, &format!("{}.local", identity::host()));
+    stands(foreign(NO_PROCESS, "elsewhere"), &unknown, words);
+    let short = foreign(NO_PROCESS, &format!("{}.local", identity::host()));
     stands(short, &unknown, words);
 }
 
@@ -136,8 +136,8 @@ fn odd_letter_case_and_extra_keys_are_read() {
 }
 
 #[test]
-fn what_is_malformed_is_never_taken_over() {
-    let good = foreign(NOBODY, identity::host());
+fn a_malformed_lock_is_never_taken_over() {
+    let good = foreign(NO_PROCESS, identity::host());
     for (text, reason) in [
         (fixture("empty.json"), "malformed lock file: "),
         (fixture("torn.json"), "malformed lock file: "),
@@ -174,7 +174,7 @@ fn what_is_malformed_is_never_taken_over() {
 }
 
 #[test]
-fn what_is_no_file_is_never_taken_over_and_never_blocks() {
+fn anything_but_a_file_is_never_taken_over_and_never_blocks() {
     for (name, make) in [
         ("directory", "mkdir"),
         ("pipe", "mkfifo"),
@@ -207,7 +207,7 @@ fn what_is_no_file_is_never_taken_over_and_never_blocks() {
 }
 
 #[test]
-fn force_removes_what_is_malformed() {
+fn force_removes_a_malformed_lock() {
     let (dir, place) = folder("{");
     let store = open(dir.path());
     let admin = HolderId::parse("admin").unwrap();
@@ -217,13 +217,13 @@ fn force_removes_what_is_malformed() {
 }
 
 #[test]
-fn a_name_that_would_garble_the_log_is_made_visible() {
+fn control_characters_in_a_holder_name_are_replaced() {
     let text = foreign(std::process::id(), identity::host()).replace("tool", r"a\nb\u001b[31m");
     let words = "Skipping database (locked by a\u{fffd}b\u{fffd}[31m)";
     stands(text, &Verdict::Alive, words);
 }
 
-/// Our own lock, as another process would have written it.
+/// A lock that tenure wrote for another process.
 fn ours(change: impl FnOnce(&mut ExclusiveLock)) -> String {
     let mut lock = ExclusiveLock::for_this_process("tool", None).unwrap();
     change(&mut lock);
@@ -231,15 +231,15 @@ fn ours(change: impl FnOnce(&mut ExclusiveLock)) -> String {
 }
 
 #[test]
-fn a_pid_that_was_used_again_is_proven() {
+fn a_reused_pid_proves_the_holder_dead() {
     stands(
         ours(|_| ()),
         &Verdict::Alive,
         "Skipping database (locked by tool)",
     );
-    let reused = ours(|lock| lock.extra.as_mut().unwrap().started = 1);
+    let reused = ours(|lock| lock.tenure.as_mut().unwrap().started = 1);
     is_stale(&reused);
-    let rebooted = ours(|lock| lock.extra.as_mut().unwrap().boot.0 = "earlier".into());
+    let rebooted = ours(|lock| lock.tenure.as_mut().unwrap().boot.0 = "earlier".into());
     is_stale(&rebooted);
     let (dir, _) = folder(&reused);
     let dead = verdict(dir.path());
@@ -250,10 +250,10 @@ fn a_pid_that_was_used_again_is_proven() {
 }
 
 #[test]
-fn another_container_of_the_same_host_name_is_never_judged() {
+fn a_process_in_another_container_is_unknown() {
     let elsewhere = ours(|lock| {
-        lock.pid = i64::from(NOBODY);
-        lock.extra.as_mut().unwrap().namespace = "pid:[1]".into();
+        lock.pid = i64::from(NO_PROCESS);
+        lock.tenure.as_mut().unwrap().namespace = "pid:[1]".into();
     });
     stands(
         elsewhere,
@@ -262,17 +262,17 @@ fn another_container_of_the_same_host_name_is_never_judged() {
     );
 }
 
-/// Not a test: checks a folder as somebody else, and reports.
+/// Not a test: checks a folder as another user, and reports.
 #[test]
 fn worker() {
     let Some(dir) = process::job() else { return };
     process::report(&should_skip_database(Path::new(&dir)).to_string());
 }
 
-/// What a user without rights is told of this folder.
+/// What a user without permissions is told about this folder.
 fn as_nobody(dir: &Path) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can become another user");
         return None;
     }
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -292,7 +292,7 @@ fn a_process_that_may_not_be_signalled_is_alive() {
 
 #[test]
 fn a_lock_that_may_not_be_read_is_left_alone() {
-    let (dir, place) = folder(foreign(NOBODY, identity::host()));
+    let (dir, place) = folder(foreign(NO_PROCESS, identity::host()));
     fs::set_permissions(&place, fs::Permissions::from_mode(0o000)).unwrap();
     if let Some(told) = as_nobody(dir.path()) {
         let words = "Skipping database (lock check failed: failed to read lock file: ";

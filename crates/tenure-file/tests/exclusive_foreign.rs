@@ -1,27 +1,27 @@
-//! Other programs that know nothing of tenure use the same lock file.
+//! Other programs, which do not use tenure, take, replace and remove the same lock file.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "test code fails by panicking"
 )]
 
+mod protocols;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use protocols::{NO_PROCESS, Sleeper, lock_file, options, replace_lock_file};
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, HolderId,
-    Key, Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
+    Acquired, Binding, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
+    Reap, Reason, Released, Renewed, Store, Token, Verdict,
 };
-use tenure_file::{Check, Disk, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
+use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
 use tenure_testkit::{Ask, limit};
 
-const NOBODY: u32 = i32::MAX as u32;
 const TTL: Duration = Duration::from_secs(60);
 
 fn key() -> Key {
@@ -29,83 +29,59 @@ fn key() -> Key {
 }
 
 fn open(dir: &Path) -> ExclusiveStore {
-    let options = Options {
-        disk: Disk::Crash,
-        ..Options::default()
-    };
-    ExclusiveStore::open(dir, options).unwrap()
+    ExclusiveStore::open(dir, options()).unwrap()
 }
 
-fn foreign(holder: &str, pid: u32) -> String {
-    let host = identity::host();
-    format!(
-        r#"{{"holder":"{holder}","pid":{pid},"hostname":"{host}","started_at":"2025-10-25T12:00:00Z"}}"#
-    )
-}
-
-fn place(dir: &Path) -> PathBuf {
+fn lock_path(dir: &Path) -> PathBuf {
     dir.join(".exclusive-lock")
 }
 
-/// As a careful tool would: written beside, and renamed over whatever is there.
-fn replace(dir: &Path, text: &str) {
-    fs::write(dir.join("tool.tmp"), text).unwrap();
-    fs::rename(dir.join("tool.tmp"), place(dir)).unwrap();
-}
-
-/// In memory if there is such a place: ext4 writes to disk at every rename over a file.
+/// A folder in memory if possible: ext4 writes to disk at every rename over a file.
 fn quick_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-fn queued(store: &ExclusiveStore, name: &str) -> Box<Busy> {
-    match Ask::new(&key(), name).waiting().once(store) {
-        Acquired::Busy(busy) => busy,
-        other => panic!("{other:?}"),
-    }
-}
+/// Tells another thread to stop, even when this one fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-/// Ends what goes on in another thread, also when this one fails.
-struct Until<'a>(&'a AtomicBool);
-
-impl Drop for Until<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Trap (a): between a checker's look and its removal a tool replaces the stale lock with a live one.
-/// `busy` is what goes on meanwhile, again and again.
-fn no_live_lock_is_lost(rounds: u32, busy: impl Fn(&Path) + Send + Sync) {
+/// A program replaces a stale lock with a live one while a checker, in a loop, removes stale locks.
+/// The live lock must survive.
+fn no_live_lock_is_lost(rounds: u32, check: impl Fn(&Path) + Send + Sync) {
     let folder = quick_folder();
     let dir = folder.path();
-    let enough = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     let (stale, live) = (
-        foreign("stale", NOBODY),
-        foreign("live", std::process::id()),
+        lock_file("stale", NO_PROCESS),
+        lock_file("live", std::process::id()),
     );
     std::thread::scope(|scope| {
         let checker = scope.spawn(|| {
-            while !enough.load(Ordering::SeqCst) {
-                busy(dir);
+            while !stopped.load(Ordering::SeqCst) {
+                check(dir);
             }
         });
-        let until = Until(&enough);
+        let stop = StopOnDrop(&stopped);
         for round in 0..rounds {
-            replace(dir, &stale);
-            // The checker sees it at a moment that is never the same.
+            replace_lock_file(dir, &stale);
+            // Vary the moment at which the checker sees it.
             for _ in 0..round % 97 * 40 {
                 std::hint::spin_loop();
             }
-            replace(dir, &live);
-            // Out of its place for microseconds it may be; gone it must not be.
-            let there = || fs::read_to_string(place(dir)).is_ok_and(|text| text == live);
-            limit::within_limit("the live lock to be in its place", there);
+            replace_lock_file(dir, &live);
+            // It may be missing from its path for microseconds, but must come back.
+            let is_back = || fs::read_to_string(lock_path(dir)).is_ok_and(|text| text == live);
+            limit::within_limit("the live lock to be at its path", is_back);
             if checker.is_finished() {
                 break;
             }
         }
-        drop(until);
+        drop(stop);
         checker.join().unwrap();
     });
     assert!(
@@ -133,67 +109,36 @@ fn taking_over_never_overwrites_a_live_lock_that_replaced_a_stale_one() {
 }
 
 #[test]
-fn of_many_that_ask_at_once_exactly_one_gets_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let all = 12;
-    let (begin, end) = (Barrier::new(all), Barrier::new(all));
-    let granted = std::sync::Mutex::new(vec![]);
-    std::thread::scope(|scope| {
-        for number in 0..all {
-            let (begin, end, granted, dir) = (&begin, &end, &granted, dir.path());
-            scope.spawn(move || {
-                let store = open(dir);
-                for round in 0..60 {
-                    begin.wait();
-                    let asked = Ask::new(&key(), &format!("tool-{number}")).once(&store);
-                    if let Acquired::Granted { lease, .. } = &asked {
-                        granted.lock().unwrap().push((round, lease.token));
-                    }
-                    end.wait();
-                    if let Acquired::Granted { lease, .. } = asked {
-                        let _ = store.release(&lease.grant()).unwrap();
-                    }
-                }
-            });
-        }
-    });
-    let granted = granted.into_inner().unwrap();
-    let rounds: Vec<_> = granted.iter().map(|(round, _)| *round).collect();
-    assert_eq!(rounds, (0..60).collect::<Vec<_>>());
-    assert!(granted.windows(2).all(|pair| pair[0].1 < pair[1].1));
-}
-
-#[test]
-fn our_lock_is_never_seen_half_written() {
+fn tenures_lock_is_never_seen_half_written() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let enough = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut seen = 0;
-            while !enough.load(Ordering::SeqCst) {
-                if let Ok(bytes) = fs::read(place(dir.path())) {
+            while !stopped.load(Ordering::SeqCst) {
+                if let Ok(bytes) = fs::read(lock_path(dir.path())) {
                     ExclusiveLock::parse(&bytes).unwrap();
                     seen += 1;
                 }
             }
             seen
         });
-        let until = Until(&enough);
+        let stop = StopOnDrop(&stopped);
         for _ in 0..400 {
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
-            replace(dir.path(), &foreign("stale", NOBODY));
+            replace_lock_file(dir.path(), &lock_file("stale", NO_PROCESS));
             let lease = Ask::new(&key(), "us").granted(&store);
             let _ = store.release(&lease.grant()).unwrap();
         }
-        drop(until);
+        drop(stop);
         assert!(reader.join().unwrap() > 0);
     });
 }
 
 #[test]
-fn the_lock_is_a_readable_file_with_the_keys_of_the_protocol() {
+fn the_lock_file_has_the_keys_and_the_mode_of_the_protocol() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
@@ -202,12 +147,12 @@ fn the_lock_is_a_readable_file_with_the_keys_of_the_protocol() {
     };
     let store = ExclusiveStore::open(dir.path(), options).unwrap();
     let lease = Ask::new(&key(), "us").granted(&store);
-    let mode = fs::metadata(place(dir.path()))
+    let mode = fs::metadata(lock_path(dir.path()))
         .unwrap()
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o644);
-    let text = fs::read_to_string(place(dir.path())).unwrap();
+    let text = fs::read_to_string(lock_path(dir.path())).unwrap();
     let keys: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("  \""))
@@ -218,17 +163,17 @@ fn the_lock_is_a_readable_file_with_the_keys_of_the_protocol() {
     assert_eq!(lock.pid, i64::from(std::process::id()));
     assert_eq!(lock.version.as_deref(), Some("1.2"));
     assert_eq!(lock.started_at, Some(lease.acquired_at));
-    assert_eq!(lock.extra.unwrap().token, Some(lease.token));
+    assert_eq!(lock.tenure.unwrap().token, Some(lease.token));
 }
 
 #[test]
-fn a_lock_that_is_being_written_is_left_alone_until_it_is_whole() {
+fn a_lock_that_is_being_written_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let live = foreign("cat", std::process::id());
+    let live = lock_file("cat", std::process::id());
     let (first, second) = live.split_at(30);
-    // As `cat > file` does.
-    let mut file = fs::File::create(place(dir.path())).unwrap();
+    // As `cat > file` writes it.
+    let mut file = fs::File::create(lock_path(dir.path())).unwrap();
     for part in [first, second] {
         let check = should_skip_database(dir.path());
         assert!(matches!(check, Check::CheckFailed { .. }), "{check:?}");
@@ -241,21 +186,24 @@ fn a_lock_that_is_being_written_is_left_alone_until_it_is_whole() {
 }
 
 #[test]
-fn a_lock_that_was_removed_under_a_running_holder_still_counts_and_is_put_back() {
+fn a_lock_that_was_removed_under_a_running_holder_is_still_held_and_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let (store, other) = (open(dir.path()), open(dir.path()));
     let lease = Ask::new(&key(), "us").granted(&store);
-    let text = fs::read(place(dir.path())).unwrap();
-    fs::remove_file(place(dir.path())).unwrap();
+    let text = fs::read(lock_path(dir.path())).unwrap();
+    fs::remove_file(lock_path(dir.path())).unwrap();
     let asked = Ask::new(&key(), "other").once(&other);
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
     assert!(should_skip_database(dir.path()).skips());
-    assert!(!place(dir.path()).exists(), "only its holder puts it back");
+    assert!(
+        !lock_path(dir.path()).exists(),
+        "only the holder puts it back"
+    );
     let renewed = store.renew(&lease.grant(), TTL).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
-    assert_eq!(fs::read(place(dir.path())).unwrap(), text);
-    // The holder's own look is enough.
-    fs::remove_file(place(dir.path())).unwrap();
+    assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
+    // The holder puts it back when it inspects the store, too.
+    fs::remove_file(lock_path(dir.path())).unwrap();
     assert!(
         store
             .inspect(&key())
@@ -265,37 +213,37 @@ fn a_lock_that_was_removed_under_a_running_holder_still_counts_and_is_put_back()
             .0
             .is(&lease.grant())
     );
-    assert_eq!(fs::read(place(dir.path())).unwrap(), text);
-    // Whoever can prove the grant may, from anywhere.
-    fs::remove_file(place(dir.path())).unwrap();
+    assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
+    // So does any process that has the grant.
+    fs::remove_file(lock_path(dir.path())).unwrap();
     let renewed = other.renew(&lease.grant(), TTL).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
-    assert_eq!(fs::read(place(dir.path())).unwrap(), text);
+    assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
     let released = other.release(&lease.grant()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
-    assert!(!place(dir.path()).exists());
+    assert!(!lock_path(dir.path()).exists());
 }
 
 #[test]
-fn force_takes_a_lock_away_whatever_somebody_wrote_into_it() {
+fn force_removes_a_lock_that_another_program_corrupted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
-    fs::write(place(dir.path()), "{").unwrap();
+    fs::write(lock_path(dir.path()), "{").unwrap();
     let admin = HolderId::parse("admin").unwrap();
     let _ = store.force(&key(), &admin, None).unwrap();
-    assert!(!place(dir.path()).exists());
+    assert!(!lock_path(dir.path()).exists());
     let next = Ask::new(&key(), "next").granted(&store);
     assert!(next.token > lease.token);
 }
 
 #[test]
-fn a_lock_that_another_tool_overwrote_is_lost_and_that_is_recorded() {
+fn a_lock_that_another_program_overwrote_is_lost_and_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
-    let theirs = foreign("rude", std::process::id());
-    replace(dir.path(), &theirs);
+    let other = lock_file("rude", std::process::id());
+    replace_lock_file(dir.path(), &other);
     let renewed = store.renew(&lease.grant(), TTL).unwrap();
     assert!(
         matches!(&renewed, Renewed::Lost(Some(by)) if by.holder.id.as_str() == "rude"),
@@ -306,7 +254,7 @@ fn a_lock_that_another_tool_overwrote_is_lost_and_that_is_recorded() {
         matches!(released, Released::AlreadyGone(Some(_))),
         "{released:?}"
     );
-    assert_eq!(fs::read_to_string(place(dir.path())).unwrap(), theirs);
+    assert_eq!(fs::read_to_string(lock_path(dir.path())).unwrap(), other);
     let last = store
         .history(&HistoryQuery::default())
         .unwrap()
@@ -321,16 +269,19 @@ fn a_lock_that_another_tool_overwrote_is_lost_and_that_is_recorded() {
 }
 
 #[test]
-fn a_lock_that_was_truncated_under_its_holder_is_still_held_and_then_never_taken_over() {
+fn a_lock_that_was_truncated_under_its_holder_stays_held_and_is_never_taken_over() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
-    fs::write(place(dir.path()), "").unwrap();
+    fs::write(lock_path(dir.path()), "").unwrap();
     let renewed = store.renew(&lease.grant(), TTL).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     let released = store.release(&lease.grant()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
-    assert!(place(dir.path()).exists(), "somebody is writing it");
+    assert!(
+        lock_path(dir.path()).exists(),
+        "another program may be writing it"
+    );
     let asked = Ask::new(&key(), "other").once(&store);
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
 }
@@ -348,46 +299,21 @@ fn claim_for(store: &ExclusiveStore, name: &str, pid: u32) -> Claim {
     }
 }
 
-/// A process that does nothing. It ends with the test, however that ends.
-struct Sleeper(std::process::Child);
-
-impl Sleeper {
-    fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn sleeper() -> Sleeper {
-    Sleeper(Command::new("sleep").arg("600").spawn().unwrap())
-}
-
 #[test]
-fn a_script_that_removes_its_lock_file_has_released_it() {
+fn a_script_that_removes_its_lock_file_releases_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let script = sleeper();
+    let script = Sleeper::start();
     let claim = claim_for(&store, "script", script.id());
     let Acquired::Granted { lease, .. } = store.acquire(&claim).unwrap() else {
         panic!("it is free");
     };
-    let text = fs::read(place(dir.path())).unwrap();
+    let text = fs::read(lock_path(dir.path())).unwrap();
     assert_eq!(
         ExclusiveLock::parse(&text).unwrap().pid,
         i64::from(script.id())
     );
-    fs::remove_file(place(dir.path())).unwrap();
+    fs::remove_file(lock_path(dir.path())).unwrap();
     let (next, reason) = Ask::new(&key(), "next").granted_for(&store);
     assert_eq!(reason, Reason::AcquiredNew);
     assert!(next.token > lease.token);
@@ -401,25 +327,25 @@ fn a_script_that_removes_its_lock_file_has_released_it() {
 fn a_lock_that_was_truncated_before_its_holder_died_is_never_taken_over() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut script = sleeper();
+    let mut script = Sleeper::start();
     let claim = claim_for(&store, "script", script.id());
     let asked = store.acquire(&claim).unwrap();
     assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
-    fs::write(place(dir.path()), "").unwrap();
+    fs::write(lock_path(dir.path()), "").unwrap();
     script.end();
     let Acquired::Busy(busy) = Ask::new(&key(), "other").once(&store) else {
-        panic!("nobody knows who writes it");
+        panic!("another program may be writing it");
     };
     assert_eq!(busy.lease.unwrap().1, Verdict::Malformed);
     assert!(store.reap(Reap::Free).unwrap().is_empty());
 }
 
 #[test]
-fn a_lock_that_the_same_script_wrote_itself_is_adopted() {
+fn a_lock_that_the_same_process_wrote_itself_gets_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let script = sleeper();
-    replace(dir.path(), &foreign("script", script.id()));
+    let script = Sleeper::start();
+    replace_lock_file(dir.path(), &lock_file("script", script.id()));
     let asked = store
         .acquire(&claim_for(&store, "script", script.id()))
         .unwrap();
@@ -445,49 +371,7 @@ fn a_lock_that_the_same_script_wrote_itself_is_adopted() {
 }
 
 #[test]
-fn a_waiter_is_woken_when_another_tool_removes_its_lock() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    let tool = sleeper();
-    replace(dir.path(), &foreign("tool", tool.id()));
-    let busy = queued(&store, "waiter");
-    std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
-        fs::remove_file(place(dir.path())).unwrap();
-        assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
-    });
-    let (_, reason) = Ask::new(&key(), "waiter").granted_for(&store);
-    assert_eq!(reason, Reason::AcquiredNew);
-}
-
-#[test]
-fn a_waiter_is_woken_when_another_tool_dies_and_takes_its_lock_over() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    let mut tool = sleeper();
-    replace(dir.path(), &foreign("tool", tool.id()));
-    let busy = queued(&store, "waiter");
-    std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
-        tool.end();
-        assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
-    });
-    let (_, reason) = Ask::new(&key(), "waiter").granted_for(&store);
-    assert_eq!(reason, Reason::ClaimedDead);
-}
-
-#[test]
-fn a_waiter_behind_another_tool_that_lives_sleeps() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    replace(dir.path(), &foreign("tool", std::process::id()));
-    let busy = queued(&store, "waiter");
-    let waited = store.wait(&busy.watch(&key()), Duration::from_millis(300));
-    assert_eq!(waited.unwrap(), Waited::TimedOut);
-}
-
-#[test]
-fn what_a_lock_file_can_not_say_is_refused() {
+fn a_claim_that_the_lock_file_can_not_express_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let detached = Ask::new(&key(), "us").detached().claim(&store);
