@@ -1,4 +1,4 @@
-//! `tenure exclusive`: the lock file that makes a background process stand aside.
+//! `tenure exclusive`: the lock file that makes daemons skip a database.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,7 +11,7 @@ mod project;
 use project::Project;
 use serde_json::Value;
 
-/// A project of another tool.
+/// A project that only has another tool's folder.
 fn beads() -> Project {
     let project = Project::uninitialised();
     std::fs::create_dir(project.path(".beads")).unwrap();
@@ -35,7 +35,7 @@ fn foreign(project: &Project, holder: &str, pid: u32, host: &str) {
 }
 
 #[test]
-fn a_script_takes_the_lock_for_itself_and_gives_it_back() {
+fn a_script_takes_the_lock_and_releases_it() {
     let project = beads();
     let script = "$TENURE exclusive acquire --holder my-tool --version 1.0.0 >&2 || exit 9
         echo $$; cat .beads/.exclusive-lock; $TENURE exclusive release >&2";
@@ -43,13 +43,13 @@ fn a_script_takes_the_lock_for_itself_and_gives_it_back() {
     let (pid, text) = said.out.split_once('\n').unwrap();
     let lock: Value = serde_json::from_str(text).unwrap();
     assert_eq!(lock["holder"], "my-tool");
-    assert_eq!(lock["pid"].to_string(), pid, "of the process that goes on");
+    assert_eq!(lock["pid"].to_string(), pid, "the script's own process");
     assert_eq!(lock["version"], "1.0.0");
     assert!(!project.path(".beads/.exclusive-lock").exists());
 }
 
 #[test]
-fn a_lock_whose_script_has_ended_is_stale_and_taken_over() {
+fn a_lock_of_a_script_that_has_ended_is_stale_and_taken_over() {
     let project = beads();
     let script = "$TENURE exclusive acquire --holder first";
     project.shell(script).end().exits(0);
@@ -62,7 +62,7 @@ fn a_lock_whose_script_has_ended_is_stale_and_taken_over() {
 }
 
 #[test]
-fn a_lock_that_is_held_is_refused_with_its_holder() {
+fn a_held_lock_is_refused_and_the_holder_is_named() {
     let project = beads();
     foreign(&project, "vc-executor", 1, &host());
     project
@@ -81,7 +81,7 @@ fn a_lock_that_is_held_is_refused_with_its_holder() {
 }
 
 #[test]
-fn each_verdict_has_its_code() {
+fn each_verdict_has_its_exit_code() {
     let project = beads();
     project.tenure("exclusive status").exits(0);
     foreign(&project, "gone", 4_000_000, &host());
@@ -116,7 +116,7 @@ fn a_lock_file_that_a_mistaken_checker_removes_is_put_back() {
 }
 
 #[test]
-fn a_lock_file_that_another_tool_replaces_is_lost() {
+fn a_lock_file_that_another_program_replaces_is_lost() {
     let project = beads();
     let mine = format!(
         "printf '{{\"holder\":\"thief\",\"pid\":1,\"hostname\":\"{}\",\"started_at\":\"2025-10-25T12:00:00Z\"}}' > .beads/new
@@ -129,12 +129,12 @@ fn a_lock_file_that_another_tool_replaces_is_lost() {
 }
 
 #[test]
-fn of_many_that_ask_at_once_one_gets_it() {
+fn one_of_many_callers_at_once_gets_the_lock() {
     let project = beads();
     let asking: Vec<_> = (0..8)
         .map(|n| {
             let call = format!("exclusive run --holder tool-{n} -- sh -c");
-            // Taken by two, the second could not make it.
+            // mkdir fails if two commands run at the same time.
             let script = "mkdir inside || echo crowded >> crowded; sleep 0.3; rmdir inside";
             project.call(&call).arg(script).start()
         })
@@ -146,7 +146,7 @@ fn of_many_that_ask_at_once_one_gets_it() {
 }
 
 #[test]
-fn those_who_wait_get_it_one_after_another() {
+fn waiting_callers_get_the_lock_one_after_another() {
     let project = beads();
     let asking: Vec<_> = (0..6)
         .map(|n| {
@@ -162,7 +162,7 @@ fn those_who_wait_get_it_one_after_another() {
 }
 
 #[test]
-fn the_folder_is_the_projects_or_the_one_that_is_named() {
+fn the_folder_is_the_projects_or_the_one_given_with_dir() {
     let project = Project::new();
     std::fs::create_dir(project.path(".beads")).unwrap();
     let run = project.call("exclusive run --holder me -- ls -A .tenure .beads");

@@ -1,14 +1,14 @@
 //! The exclusive lock: the file `.exclusive-lock` in a database's folder, as a [`LockProtocol`].
 //!
-//! `exclusive:DIR` is the store of the one key `database`. Its sidecar folder is
+//! `exclusive:DIR` is the store of the one key `database`. Its sidecar is
 //! `DIR/.exclusive-lock-tenure/`.
 //!
-//! | what stands there | who is judged how |
+//! | the lock file | its holder |
 //! |---|---|
-//! | written by tenure | by its extra keys: life lock, or pid with start time, boot and namespace |
-//! | written by others, this host (letter case ignored) | no process has the pid (`ESRCH`): dead. Otherwise alive, also if it may not be signalled (`EPERM`) |
-//! | written by others, another host | unknown |
-//! | a directory, unreadable, or not what a lock file is | malformed, never taken over |
+//! | modified by tenure | judged by tenure's own keys: liveness lock, or pid with start time, boot and namespace |
+//! | modified by another program on this host (letter case ignored) | dead if no process has the pid (`ESRCH`); otherwise alive, even if it may not be signalled (`EPERM`) |
+//! | modified by another program on another host | unknown |
+//! | a directory, unreadable, or not a valid lock file | malformed; never taken over |
 
 mod api;
 mod record;
@@ -25,28 +25,28 @@ use tenure_core::{
 };
 use tenure_host::identity;
 
-use crate::outsider::{self, FOR_EVER, name, written};
+use crate::foreign_holder::{self, FOR_EVER, holder_id, modified};
 use crate::state::never;
 use crate::{Disk, FileStore, Options};
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 
 pub use api::{Check, check, is_process_alive, should_skip_database};
-pub use record::{ExclusiveLock, Extra, LockError, LockFlaw};
+pub use record::{ExclusiveLock, LockError, LockFlaw, TenureFields};
 
 /// The name of the lock file.
 pub const FILE: &str = ".exclusive-lock";
 
-/// The name of the folder beside it.
-pub const SIDE: &str = ".exclusive-lock-tenure";
+/// The name of the sidecar folder.
+pub const SIDECAR: &str = ".exclusive-lock-tenure";
 
-/// The one key.
+/// The only key.
 pub const KEY: &str = "database";
 
-/// The longest lock file that is read.
-const LONGEST: u64 = 1 << 20;
+/// The largest lock file that is read, in bytes.
+const MAX_LENGTH: u64 = 1 << 20;
 
-/// The exclusive lock of one folder as a store.
+/// The exclusive lock of one folder, as a store.
 ///
 /// ```
 /// use tenure_core::{Key, Store};
@@ -69,23 +69,23 @@ pub struct Exclusive {
 }
 
 impl ExclusiveStore {
-    /// Opens the lock of this folder, which must be there.
+    /// Opens the lock of a folder, which must exist.
     pub fn open(dir: &Path, options: Options) -> Result<Self, StoreError> {
         let protocol = Exclusive::of(dir, &options)?;
-        let sidecar = protocol.place.with_file_name(SIDE);
+        let sidecar = protocol.place.with_file_name(SIDECAR);
         Ok(Self::new(protocol, sidecar, options))
     }
 }
 
 impl Exclusive {
-    /// The lock file of this folder, which must be there.
+    /// The lock file of a folder, which must exist.
     pub fn of(dir: &Path, options: &Options) -> Result<Self, StoreError> {
         let no_folder = |why: &str| {
-            let what = format!("{} is no folder: {why}", dir.display());
+            let what = format!("{} is not a folder: {why}", dir.display());
             StoreError::new(ErrorKind::NotAStore, what)
                 .fix("name the folder of the database, for example exclusive:.beads")
         };
-        // Whoever comes by a link must meet the others at the same place.
+        // Processes that use different links to the folder must agree on one path.
         let real = match dir.canonicalize() {
             Ok(real) if real.is_dir() => real,
             Ok(_) => return Err(no_folder("it is a file")),
@@ -113,20 +113,20 @@ impl LockProtocol for Exclusive {
     }
 
     fn read(&self, path: &Path) -> Option<FoundLock> {
-        let (bytes, fingerprint, written) = match read(path) {
+        let (bytes, fingerprint, modified) = match read(path) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => return self.unreadable(path, &error),
         };
         let lock = match ExclusiveLock::parse_unchecked(&bytes) {
             Ok(lock) => lock,
-            Err(error) => return Some(self.flawed(fingerprint, written, None, error.to_string())),
+            Err(error) => return Some(self.flawed(fingerprint, modified, None, error.to_string())),
         };
         if let Err(flaw) = lock.validate() {
-            let words = LockError::Invalid(flaw).to_string();
-            return Some(self.flawed(fingerprint, written, Some(&lock.holder), words));
+            let reason = LockError::Invalid(flaw).to_string();
+            return Some(self.flawed(fingerprint, modified, Some(&lock.holder), reason));
         }
-        Some(self.found(&lock, fingerprint, written))
+        Some(self.found(&lock, fingerprint, modified))
     }
 
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
@@ -150,35 +150,35 @@ impl LockProtocol for Exclusive {
 }
 
 impl Exclusive {
-    /// A lock that can be understood.
+    /// A valid lock.
     fn found(
         &self,
         lock: &ExclusiveLock,
         fingerprint: Fingerprint,
-        written: Timestamp,
+        modified: Timestamp,
     ) -> FoundLock {
         let (binding, proof) = match lock.binding() {
             Some(binding) => (binding, HolderProof::Binding),
             None => (
-                outsider::binding(lock.pid, &lock.hostname, is_here(&lock.hostname)),
-                HolderProof::Protocol(seed_rules(lock.pid, &lock.hostname)),
+                foreign_holder::binding(lock.pid, &lock.hostname, is_this_host(&lock.hostname)),
+                HolderProof::Protocol(liveness_by_protocol(lock.pid, &lock.hostname)),
             ),
         };
-        let at = lock.started_at.unwrap_or(written);
+        let at = lock.started_at.unwrap_or(modified);
         FoundLock {
             fingerprint,
             lease: Lease {
                 key: self.key.clone(),
                 holder: Holder {
-                    id: name(&lock.holder),
+                    id: holder_id(&lock.holder),
                     host: lock.hostname.clone(),
                     command: None,
                     binding,
                 },
                 token: lock
-                    .extra
+                    .tenure
                     .as_ref()
-                    .and_then(|extra| extra.token)
+                    .and_then(|fields| fields.token)
                     .unwrap_or(Token::NONE),
                 acquired_at: at,
                 expires: never(),
@@ -190,11 +190,11 @@ impl Exclusive {
         }
     }
 
-    /// Something that can't be understood. It stands until someone looks.
+    /// A lock that can't be parsed. It stays until a person removes it.
     fn flawed(
         &self,
         fingerprint: Fingerprint,
-        written: Timestamp,
+        modified: Timestamp,
         holder: Option<&str>,
         flaw: String,
     ) -> FoundLock {
@@ -203,15 +203,15 @@ impl Exclusive {
             lease: Lease {
                 key: self.key.clone(),
                 holder: Holder {
-                    id: holder.map_or_else(HolderId::unreadable, name),
+                    id: holder.map_or_else(HolderId::unreadable, holder_id),
                     host: "?".into(),
                     command: None,
                     binding: Binding::Detached,
                 },
                 token: Token::NONE,
-                acquired_at: written,
+                acquired_at: modified,
                 expires: never(),
-                heartbeat_at: written,
+                heartbeat_at: modified,
                 ttl: FOR_EVER,
             },
             proof: HolderProof::Protocol(Liveness::Unverifiable(Doubt::Malformed)),
@@ -219,20 +219,20 @@ impl Exclusive {
         }
     }
 
-    /// Something that is there and can't be read.
+    /// A lock that exists and can't be read.
     fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
-        let (file, written) = match path.symlink_metadata() {
-            Ok(file) => ((file.dev(), file.ino()), written(&file)),
+        let (file, modified) = match path.symlink_metadata() {
+            Ok(file) => ((file.dev(), file.ino()), modified(&file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
         };
         let fingerprint = Fingerprint { file, digest: 0 };
-        let words = LockError::Unreadable(error.to_string()).to_string();
-        Some(self.flawed(fingerprint, written, None, words))
+        let reason = LockError::Unreadable(error.to_string()).to_string();
+        Some(self.flawed(fingerprint, modified, None, reason))
     }
 }
 
-/// What is in a file, and which one it is. Neither a link nor a pipe can lead us anywhere else.
+/// Reads a lock file. Does not follow a symbolic link, nor block on a pipe.
 fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -243,27 +243,27 @@ fn read(path: &Path) -> io::Result<(Vec<u8>, Fingerprint, Timestamp)> {
     if !known.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    if known.len() > LONGEST {
+    if known.len() > MAX_LENGTH {
         return Err(io::Error::other("it is too long for a lock file"));
     }
     let mut bytes = Vec::new();
-    (&file).take(LONGEST).read_to_end(&mut bytes)?;
+    (&file).take(MAX_LENGTH).read_to_end(&mut bytes)?;
     let fingerprint = Fingerprint {
         file: (known.dev(), known.ino()),
         digest: digest(&bytes),
     };
-    Ok((bytes, fingerprint, written(&known)))
+    Ok((bytes, fingerprint, modified(&known)))
 }
 
-/// Whether a name of a machine is that of this one.
-fn is_here(hostname: &str) -> bool {
+/// Whether this is the name of this machine.
+fn is_this_host(hostname: &str) -> bool {
     hostname.to_lowercase() == identity::host().to_lowercase()
 }
 
-/// What the seed's rules say of a process that another program wrote down.
-fn seed_rules(pid: i64, hostname: &str) -> Liveness {
-    if !is_here(hostname) {
+/// The protocol's rule for a process that another program recorded.
+fn liveness_by_protocol(pid: i64, hostname: &str) -> Liveness {
+    if !is_this_host(hostname) {
         return Liveness::Unverifiable(Doubt::OtherHost);
     }
-    outsider::liveness(pid)
+    foreign_holder::liveness(pid)
 }

@@ -1,7 +1,7 @@
-//! Holders that another program wrote down, in a protocol that knows pids and little else.
+//! Holders that another program recorded, in a protocol that knows little more than a pid.
 //!
-//! Death is what the protocols call it: no process has the pid (`ESRCH`). Whoever may not be
-//! signalled (`EPERM`) is there.
+//! A holder is dead, as the protocols define it, if no process has its pid (`ESRCH`). A process that
+//! may not be signalled (`EPERM`) is alive.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rustix::process::{Pid, test_kill_process};
 use tenure_core::{Binding, Doubt, Epoch, Evidence, HolderId, Liveness, Process};
 use tenure_host::identity;
 
-/// How long a lease of somebody else lasts: for as long as it stands there.
+/// The time to live of another program's lease: it has none.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// What can be said of the process of this machine that has this pid.
+/// Whether a process of this machine has this pid.
 pub(crate) fn liveness(pid: i64) -> Liveness {
     let raw = i32::try_from(pid).ok().filter(|pid| *pid > 0);
     let (Some(raw), Ok(shown)) = (raw.and_then(Pid::from_raw), u32::try_from(pid)) else {
@@ -25,7 +25,8 @@ pub(crate) fn liveness(pid: i64) -> Liveness {
     }
 }
 
-/// What to watch for the end of such a process: the one that has the pid now. Nobody judges by it.
+/// The binding of a lease that another program recorded. It only serves to watch the process that has
+/// the pid now; [`liveness`] decides whether the holder is dead.
 pub(crate) fn binding(pid: i64, host: &str, is_here: bool) -> Binding {
     let pid = u32::try_from(pid).unwrap_or(0);
     let here = is_here
@@ -41,8 +42,8 @@ pub(crate) fn binding(pid: i64, host: &str, is_here: bool) -> Binding {
     Binding::Process { process }
 }
 
-/// A name that can be shown on one line.
-pub(crate) fn name(text: &str) -> HolderId {
+/// A holder id from any text: control characters are replaced, and a long text is cut.
+pub(crate) fn holder_id(text: &str) -> HolderId {
     let mut visible: String = text
         .chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
@@ -53,8 +54,8 @@ pub(crate) fn name(text: &str) -> HolderId {
     HolderId::parse(visible.trim()).unwrap_or_else(|_| HolderId::unreadable())
 }
 
-/// When a file or folder was last written.
-pub(crate) fn written(file: &std::fs::Metadata) -> Timestamp {
+/// When a file or folder was last modified.
+pub(crate) fn modified(file: &std::fs::Metadata) -> Timestamp {
     file.modified()
         .ok()
         .and_then(|at| Timestamp::try_from(at).ok())

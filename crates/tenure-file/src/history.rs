@@ -1,8 +1,8 @@
-//! Events: append, prune, tell. One JSON object a line, in the file `history` of the sidecar folder.
+//! The history of a lock: one JSON object per line in the sidecar's `history` file.
 //!
-//! An event is written after what it tells of has happened and before the step is off the record,
-//! so a crash in between is repaired by whoever finishes the step; `state` knows how long the
-//! file was, so that nothing is told twice.
+//! A step appends its events after it changed the lock and before it clears `pending`. If it is
+//! killed in between, the next step appends them again; the state records the last event id, so no
+//! event appears twice.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,19 +18,19 @@ use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::{cut_torn_line, open_history};
 
-/// How often, in events, something is pruned.
+/// After how many events the history is pruned.
 const PRUNE_EVERY: u64 = 1024;
 
-/// How much of the past to keep.
+/// How much of the history to keep.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keep {
+pub(crate) struct Retention {
     pub(crate) age: Duration,
     pub(crate) events: u64,
 }
 
-/// One line.
+/// One line of the history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct EventRecord {
     #[serde(default)]
     pub(crate) id: u64,
     pub(crate) at: Timestamp,
@@ -44,7 +44,7 @@ pub(crate) struct Line {
     pub(crate) evidence: Option<Evidence>,
 }
 
-impl Line {
+impl EventRecord {
     pub(crate) fn new(
         at: Timestamp,
         key: &Key,
@@ -79,31 +79,31 @@ impl Line {
     }
 }
 
-/// Whether some of the lines may be there already.
+/// Whether the events may have been written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
-    No,
-    /// Somebody was killed while writing them.
-    Perhaps,
+pub(crate) enum Attempt {
+    First,
+    /// A step that was killed may have written some of them.
+    Repeated,
 }
 
-/// Appends some lines and counts them in `state`.
+/// Appends events and counts them in `state`.
 pub(crate) fn append(
     sidecar: &Sidecar,
     state: &mut State,
-    lines: Vec<Line>,
-    again: Again,
-    keep: Keep,
+    lines: Vec<EventRecord>,
+    attempt: Attempt,
+    retention: Retention,
 ) -> Result<(), StoreError> {
     let path = sidecar.history();
     let write = || {
         let mut file = open_history(&path)?;
-        let mut there = state.last_event;
+        let mut written = state.last_event;
         if file.metadata()?.len() != state.history_bytes {
-            there = mend(&mut file)?.max(there);
+            written = repair(&mut file)?.max(written);
         }
-        if again == Again::No {
-            state.last_event = there;
+        if attempt == Attempt::First {
+            state.last_event = written;
         }
         let before = state.last_event / PRUNE_EVERY;
         let mut text = Vec::new();
@@ -112,7 +112,7 @@ pub(crate) fn append(
             state.last_event = state.last_event.saturating_add(1);
             line.id = state.last_event;
             now = Some(line.at);
-            if line.id > there {
+            if line.id > written {
                 serde_json::to_writer(&mut text, &line).map_err(io::Error::other)?;
                 text.push(b'\n');
             }
@@ -122,28 +122,28 @@ pub(crate) fn append(
         if let Some(now) = now
             && state.last_event / PRUNE_EVERY > before
         {
-            state.history_bytes = prune(sidecar, &path, now, keep)?;
+            state.history_bytes = prune(sidecar, &path, now, retention)?;
         }
         Ok(())
     };
     write().map_err(|error| explain("written", &path, error))
 }
 
-/// The id of the last event. A line that was torn by a power cut is cut off.
-fn mend(file: &mut File) -> io::Result<u64> {
+/// Cuts off a torn last line, and returns the id of the last event.
+fn repair(file: &mut File) -> io::Result<u64> {
     let lines = cut_torn_line(file)?;
     let last = lines
         .split(|byte| *byte == b'\n')
         .rev()
-        .find_map(|line| serde_json::from_slice::<Line>(line).ok());
+        .find_map(|line| serde_json::from_slice::<EventRecord>(line).ok());
     Ok(last.map_or(0, |line| line.id))
 }
 
-fn lines(path: &Path) -> io::Result<Vec<Line>> {
+fn lines(path: &Path) -> io::Result<Vec<EventRecord>> {
     match fs::read(path) {
         Ok(bytes) => Ok(bytes
             .split(|byte| *byte == b'\n')
-            // What is no event is a note, or was torn or written by somebody else.
+            // Other lines are notes, torn, or another program's.
             .filter_map(|line| serde_json::from_slice(line).ok())
             .collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -151,13 +151,15 @@ fn lines(path: &Path) -> io::Result<Vec<Line>> {
     }
 }
 
-/// Drops what is too old or too much, but never the newest; how long the rest is.
-fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Result<u64> {
+/// Drops events beyond the retention, but never the newest, and returns the new length of the file.
+fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, retention: Retention) -> io::Result<u64> {
     let all = lines(path)?;
-    let too_many = all
-        .len()
-        .saturating_sub(usize::try_from(keep.events).unwrap_or(usize::MAX).max(1));
-    let oldest = SignedDuration::try_from(keep.age)
+    let too_many = all.len().saturating_sub(
+        usize::try_from(retention.events)
+            .unwrap_or(usize::MAX)
+            .max(1),
+    );
+    let oldest = SignedDuration::try_from(retention.age)
         .ok()
         .and_then(|age| now.checked_sub(age).ok())
         .unwrap_or(Timestamp::MIN);
@@ -181,14 +183,14 @@ fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, keep: Keep) -> io::Resu
 }
 
 /// The newest events that match, oldest first.
-pub(crate) fn tell(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
+pub(crate) fn query(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
     let path = sidecar.history();
     let mut events: Vec<Event> = lines(&path)
         .map_err(|error| explain("read", &path, error))?
         .into_iter()
         .filter(|line| query.key.as_ref().is_none_or(|key| line.key == *key))
         .filter(|line| query.since.is_none_or(|since| line.at >= since))
-        .map(Line::event)
+        .map(EventRecord::event)
         .collect();
     let too_many = events
         .len()
@@ -196,7 +198,7 @@ pub(crate) fn tell(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>
     Ok(events.split_off(too_many))
 }
 
-/// The newest token and event on record, for when the state was lost.
+/// The newest token and event id in the history, for a lost state.
 pub(crate) fn newest(sidecar: &Sidecar) -> (Token, u64) {
     let all = lines(&sidecar.history()).unwrap_or_default();
     let token = all.iter().map(|line| line.token).max();
@@ -208,12 +210,12 @@ pub(crate) fn newest(sidecar: &Sidecar) -> (Token, u64) {
 mod tests {
     use super::*;
 
-    fn line(token: u64) -> Line {
+    fn line(token: u64) -> EventRecord {
         let (key, holder) = (
             Key::parse("database").unwrap(),
             HolderId::parse("a").unwrap(),
         );
-        Line::new(
+        EventRecord::new(
             Timestamp::UNIX_EPOCH,
             &key,
             EventKind::Granted,
@@ -222,13 +224,13 @@ mod tests {
         )
     }
 
-    const KEEP: Keep = Keep {
+    const RETENTION: Retention = Retention {
         age: Duration::MAX,
         events: 100,
     };
 
-    fn told(sidecar: &Sidecar) -> Vec<(u64, u64)> {
-        let events = tell(sidecar, &HistoryQuery::default()).unwrap();
+    fn ids_and_tokens(sidecar: &Sidecar) -> Vec<(u64, u64)> {
+        let events = query(sidecar, &HistoryQuery::default()).unwrap();
         events
             .iter()
             .map(|event| (event.id, event.token.0))
@@ -236,16 +238,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_crash_is_not_told_twice() {
+    fn an_event_written_before_a_crash_is_not_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
-        append(&sidecar, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
+        append(
+            &sidecar,
+            &mut state,
+            vec![line(1)],
+            Attempt::First,
+            RETENTION,
+        )
+        .unwrap();
         let mut lost = state.clone();
-        append(&sidecar, &mut lost, vec![line(2), line(3)], Again::No, KEEP).unwrap();
+        append(
+            &sidecar,
+            &mut lost,
+            vec![line(2), line(3)],
+            Attempt::First,
+            RETENTION,
+        )
+        .unwrap();
         let again = vec![line(2), line(3)];
-        append(&sidecar, &mut state, again, Again::Perhaps, KEEP).unwrap();
-        assert_eq!(told(&sidecar), [(1, 1), (2, 2), (3, 3)]);
+        append(&sidecar, &mut state, again, Attempt::Repeated, RETENTION).unwrap();
+        assert_eq!(ids_and_tokens(&sidecar), [(1, 1), (2, 2), (3, 3)]);
         assert_eq!(
             (state.last_event, state.history_bytes),
             (3, lost.history_bytes)
@@ -253,31 +269,59 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_is_cut_off_and_a_note_is_no_event() {
+    fn a_torn_line_is_cut_off_and_a_note_is_not_an_event() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
-        append(&sidecar, &mut state, vec![line(1)], Again::No, KEEP).unwrap();
+        append(
+            &sidecar,
+            &mut state,
+            vec![line(1)],
+            Attempt::First,
+            RETENTION,
+        )
+        .unwrap();
         let mut file = open_history(&sidecar.history()).unwrap();
         file.write_all(b"{\"id\":2,\"at\"").unwrap();
         sidecar.note(Timestamp::UNIX_EPOCH, "torn").unwrap();
-        append(&sidecar, &mut state, vec![line(2)], Again::No, KEEP).unwrap();
-        assert_eq!(told(&sidecar), [(1, 1), (2, 2)]);
+        append(
+            &sidecar,
+            &mut state,
+            vec![line(2)],
+            Attempt::First,
+            RETENTION,
+        )
+        .unwrap();
+        assert_eq!(ids_and_tokens(&sidecar), [(1, 1), (2, 2)]);
         assert_eq!(newest(&sidecar), (Token(2), 2));
     }
 
     #[test]
-    fn the_oldest_are_pruned_and_the_newest_stay() {
+    fn the_oldest_events_are_pruned() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path());
         let mut state = State::default();
         for token in 1..=PRUNE_EVERY {
-            append(&sidecar, &mut state, vec![line(token)], Again::No, KEEP).unwrap();
+            append(
+                &sidecar,
+                &mut state,
+                vec![line(token)],
+                Attempt::First,
+                RETENTION,
+            )
+            .unwrap();
         }
-        let left = told(&sidecar);
+        let left = ids_and_tokens(&sidecar);
         assert_eq!(left.len(), 100);
         assert_eq!(left.last(), Some(&(PRUNE_EVERY, PRUNE_EVERY)));
-        append(&sidecar, &mut state, vec![line(9999)], Again::No, KEEP).unwrap();
-        assert_eq!(told(&sidecar).len(), 101);
+        append(
+            &sidecar,
+            &mut state,
+            vec![line(9999)],
+            Attempt::First,
+            RETENTION,
+        )
+        .unwrap();
+        assert_eq!(ids_and_tokens(&sidecar).len(), 101);
     }
 }

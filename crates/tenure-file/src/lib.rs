@@ -1,61 +1,54 @@
-//! Locks that are files: the exclusive lock, the mkdir lock, the event ledger and its claims, and the
-//! ground that every such lock stands on.
+//! Locks that are files and are shared with other programs: the exclusive lock and the mkdir lock.
 //!
 //! # Contents
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the seed's library calls |
-//! | [`mkdir`] | the mkdir lock: a folder that other programs make and remove |
-//! | [`ledger`] | the event ledger: append, read, follow, verify; claims on its nodes as a store |
-//! | [`store`] | [`FileStore`]: one lock at one place as a [`tenure_core::Store`] |
-//! | `verbs` | its verbs, each one step under the guard |
-//! | `step` | such a step under way: load, finish what was cut off, look, act, save |
-//! | `places` | places in the queue, inside a step |
-//! | `view` | what the lock and the side folder say together |
-//! | [`slot`] | [`LockProtocol`]: what a protocol has to tell of its lock |
-//! | `outsider` | holders that another program wrote down |
-//! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
-//! | [`side`] | the folder beside the lock: what tenure knows beyond the protocol |
-//! | `halves` | what is changed often, in two halves that are written in turn |
-//! | `history` | events: append, prune, tell |
-//! | [`guard`] | the kernel lock that serialises tenure's own processes |
-//! | [`atomic`] | files that are there whole or not at all |
-//! | [`watch`] | be told when the lock appears, changes or goes |
-//! | `rfc3339` | times as the protocols write them |
-//! | `fault` | the system's errors in words |
+//! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the protocol's library calls |
+//! | [`mkdir`] | the mkdir lock: a folder that other programs create and remove |
+//! | [`store`] | [`FileStore`]: one lock as a [`tenure_core::Store`] |
+//! | `verbs` | the verbs of the store |
+//! | `step` | one atomic step: load, finish an interrupted step, look, act, save |
+//! | `view` | which lease counts, from the lock and the state together |
+//! | `state` | what tenure records beside the lock |
+//! | `history` | the events |
+//! | `foreign_holder` | holders that another program recorded |
+//!
+//! The parts that the ledger needs as well (atomic files, takeover, sidecar, step lock) are in
+//! [`tenure_host::files`].
 //!
 //! # Invariants
 //!
-//! 1. Every verb that may change something runs under the [`guard`]: tenure's own processes go one
-//!    after the other (G1, G5). Programs that know nothing of the guard are left to [`takeover`].
-//! 2. A lock appears at its place whole, and only where none is; a stale one is swapped for its
-//!    successor, so that the place never stands free (G5).
-//! 3. What was swapped out or taken aside is compared with what was judged. Anything else is given
-//!    back (G4).
-//! 4. Before the lock is touched, what is about to happen is on record (`pending`), so that
-//!    whoever comes after a crash can tell whether it happened, and finishes it or drops it (G10).
-//! 5. No token is given that is not below the `ceiling`, which is on disk before (G2).
-//! 6. Bells are rung after the guard is given back, never under it.
+//! 1. Every verb that may change something holds the step lock
+//!    ([`tenure_host::files::step_lock`]): tenure's own processes act one after another (G1, G5).
+//!    [`tenure_host::files::takeover`] deals with programs that do not use tenure.
+//! 2. A lock appears at its path complete, and only if the path is free. A stale lock is swapped for
+//!    its successor, so the path is never free in between (G5).
+//! 3. A lock that was swapped out or moved away is compared with the one that was found stale. Any
+//!    other lock goes back (G4).
+//! 4. Before a step touches the lock, it records what it is about to do (`pending`). After a crash the
+//!    next step can tell whether it happened, and finishes or drops it (G10).
+//! 5. No token above the `ceiling` is granted, and the ceiling is on disk first (G2).
+//! 6. Waiters are woken after the step lock is released, never under it.
 //!
 //! # Lock order
 //!
-//! The store object's own mutex, then the guard. Nothing else is taken inside; life locks are only
-//! ever *tried*.
+//! The store object's own mutex, then the step lock. Nothing else is taken inside; liveness locks are
+//! only *tried*.
 //!
 //! # Limitations
 //!
 //! One machine, Linux, and a file system that can swap two names (`RENAME_EXCHANGE`: ext4, xfs,
-//! btrfs, tmpfs and most others). A program that writes or removes the lock without asking breaks
-//! any promise; it is noticed and recorded, not prevented. The kernel can't remove a name on
-//! condition: a live lock that another program puts in the place of a stale one in the very
-//! microseconds in which that is removed is out of its place until it is given back.
-//! Whoever deletes the side folder deletes the queue, the history and the token counter with it.
+//! btrfs, tmpfs and most others). Tenure notices and records when another program writes or removes
+//! the lock without asking, but can't prevent it. The kernel can't remove a name conditionally: a live
+//! lock that another program puts in place of a stale one within the microseconds of its removal is
+//! missing from its path until it is put back. Deleting the sidecar deletes the queue, the history and
+//! the token counter.
 
 pub mod exclusive;
+mod foreign_holder;
 mod history;
 pub mod mkdir;
-mod outsider;
 mod state;
 mod step;
 pub mod store;

@@ -1,35 +1,33 @@
-//! The mkdir lock: a folder that whoever wants to work on the board makes, and removes when done, as
-//! a [`LockProtocol`].
+//! The mkdir lock, as a [`LockProtocol`]: a folder that a program creates to take the lock and removes
+//! to release it.
 //!
-//! `mkdir:DIR` is the store of the one key `board`; the lock is the folder `DIR` itself, with the
-//! files `pid`, `ts` and `cmd` in it. Beside it, for `storage/lock`: `storage/.lock-tenure/`.
+//! `mkdir:DIR` is the store of the one key `board`. The lock is the folder `DIR` itself, with the files
+//! `pid`, `ts` and `cmd` in it. The sidecar of `storage/lock` is `storage/.lock-tenure/`.
 //!
-//! | what stands there | who is judged how |
+//! | the lock folder | its holder |
 //! |---|---|
-//! | made by tenure (it has a file `tenure`) | by what that says: life lock, or pid with start time, boot and namespace |
-//! | made by others, with a pid | no process has it (`ESRCH`): dead. Otherwise alive |
-//! | made by others, without one | unknown: it is just being made, or the rest of a crash |
-//! | a folder with anything else in it, or no folder | malformed, never taken over or removed |
+//! | made by tenure (it has a file `tenure`) | judged by that file: liveness lock, or pid with start time, boot and namespace |
+//! | made by another program, with a pid | dead if no process has the pid (`ESRCH`); otherwise alive |
+//! | made by another program, without a pid | unknown: it is just being made, or was left by a crash |
+//! | a folder with other files in it, or not a folder | malformed; never taken over or removed |
 //!
 //! # Invariants
 //!
-//! 1. A lock of ours is prepared under another name and moved in without replacing: nobody ever sees
-//!    it without its pid.
-//! 2. From that instant until it is moved out it may not be written into (mode 0555): a shell that
-//!    "breaks" it with `rm -rf`, because it saw a dead pid a moment before, can't, unless it is root.
-//!    That is why it is moved within one folder only: to move a folder elsewhere, one must be able to
-//!    write into it.
-//! 3. A lock of ours that is gone, or that is another one now, is lost ([`Removal::Loss`]): somebody
-//!    else may have been inside since.
-//! 4. A dead lock that a shell is just removing file by file is still the dead one, and is told by its
-//!    open descriptor: while we have that, no new folder can get its number.
-//! 5. What is thrown away is moved away first, and then taken apart: half of a lock is never found
-//!    where a whole one is looked for.
+//! 1. Tenure prepares its lock under a private name and renames it without replacing anything: no
+//!    program ever sees the lock without its pid.
+//! 2. While tenure's lock is at its path, the folder is read-only (mode 0555). A shell that saw a dead
+//!    pid a moment before and "breaks" the lock with `rm -rf` fails, unless it is root. A read-only
+//!    folder can be renamed only within its parent, so the private names are in the same folder.
+//! 3. If tenure's lock is removed or replaced, the lease is lost ([`Removal::Loss`]): another program
+//!    may have held the lock since.
+//! 4. A dead lock that a shell is removing file by file is still recognised as the dead one, by its
+//!    open descriptor: while that is open, no new folder can get the same inode number.
+//! 5. A lock is renamed before it is deleted file by file: no incomplete lock is ever at the path.
 //!
 //! # Limitations
 //!
-//! The protocol names a pid and no machine: locks of other programs are judged as if made on this one,
-//! in this container. A pid that another process has by now counts as alive.
+//! The protocol records a pid but no machine: another program's lock is judged as if it was made on
+//! this machine and in this container. A pid that another process has now counts as alive.
 
 mod folder;
 
@@ -46,8 +44,10 @@ use tenure_core::{
 };
 use tenure_host::identity;
 
-use self::folder::{CMD, Contents, Extra, Folder, NAMES, OURS, PID, TS, Theirs, There};
-use crate::outsider::{self, FOR_EVER, name, written};
+use self::folder::{
+    CMD, Contents, Entry, ForeignFiles, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
+};
+use crate::foreign_holder::{self, FOR_EVER, holder_id, modified};
 use crate::state::{Sidecar, never};
 use crate::{Disk, FileStore, Options};
 use tenure_host::files::atomic::{self, Put, Sync};
@@ -56,10 +56,10 @@ use tenure_host::files::protocol::{
     Fingerprint, FoundLock, HolderProof, LockProtocol, Removal, digest,
 };
 
-/// The one key.
+/// The only key.
 pub const KEY: &str = "board";
 
-/// The mkdir lock as a store.
+/// The mkdir lock, as a store.
 ///
 /// ```
 /// use tenure_core::{Key, Store};
@@ -76,23 +76,23 @@ pub type MkdirStore = FileStore<Mkdir>;
 #[derive(Debug)]
 pub struct Mkdir {
     key: Key,
-    place: PathBuf,
+    path: PathBuf,
     sync: Sync,
-    /// The dead lock that was last seen at the place (invariant 4).
-    pinned: Mutex<Option<Pinned>>,
+    /// The dead lock that was last read at the path (invariant 4).
+    dead_lock: Mutex<Option<OpenDeadLock>>,
 }
 
-/// A folder that is kept open.
+/// A dead lock whose folder stays open.
 #[derive(Debug)]
-struct Pinned {
-    _open: OwnedFd,
+struct OpenDeadLock {
+    _folder: OwnedFd,
     found: FoundLock,
 }
 
 impl MkdirStore {
-    /// Opens the lock at this path. Neither it nor the folder it is in need be there yet.
-    pub fn open(place: &Path, options: Options) -> Result<Self, StoreError> {
-        let protocol = Mkdir::at(place, &options)?;
+    /// Opens the lock at this path. Neither the lock nor its parent folder needs to exist.
+    pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let protocol = Mkdir::at(path, &options)?;
         let sidecar = Sidecar::for_folder(protocol.sidecar());
         Ok(Self::with_sidecar(protocol, sidecar, options))
     }
@@ -100,47 +100,47 @@ impl MkdirStore {
 
 impl Mkdir {
     /// The lock folder at this path.
-    pub fn at(place: &Path, options: &Options) -> Result<Self, StoreError> {
-        let no_lock = |why: &str| {
-            let what = format!("{} can't be a lock: {why}", place.display());
+    pub fn at(path: &Path, options: &Options) -> Result<Self, StoreError> {
+        let not_a_lock = |why: &str| {
+            let what = format!("{} can't be a lock: {why}", path.display());
             StoreError::new(ErrorKind::NotAStore, what)
                 .fix("name a folder that need not exist, for example mkdir:.bilu/storage/lock")
         };
-        let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
-            return Err(no_lock("it has no name of its own"));
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(not_a_lock("it has no name"));
         };
-        let parent = real(parent).map_err(|error| no_lock(&error.to_string()))?;
+        let parent = canonical(parent).map_err(|error| not_a_lock(&error.to_string()))?;
         Ok(Self {
-            key: Key::parse(KEY).map_err(|error| no_lock(&error.to_string()))?,
-            place: parent.join(name),
+            key: Key::parse(KEY).map_err(|error| not_a_lock(&error.to_string()))?,
+            path: parent.join(name),
             sync: match options.disk {
                 Disk::PowerCut => Sync::ToDisk,
                 Disk::Crash => Sync::Later,
             },
-            pinned: Mutex::new(None),
+            dead_lock: Mutex::new(None),
         })
     }
 
-    /// The folder beside the lock, where the rest is kept.
+    /// The path of the sidecar.
     pub fn sidecar(&self) -> PathBuf {
-        let name = self.place.file_name().unwrap_or_default().to_string_lossy();
-        self.place.with_file_name(format!(".{name}-tenure"))
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(format!(".{name}-tenure"))
     }
 }
 
-/// The real path of a folder that may not be there yet: whoever comes by a link must meet the others at
-/// the same place.
-fn real(folder: &Path) -> io::Result<PathBuf> {
+/// The canonical path of a folder that may not exist yet: processes that use different links to it
+/// must agree on one path.
+fn canonical(folder: &Path) -> io::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
     match folder.canonicalize() {
-        Ok(real) if real.is_dir() => Ok(real),
-        Ok(real) => Err(io::Error::new(
+        Ok(found) if found.is_dir() => Ok(found),
+        Ok(found) => Err(io::Error::new(
             io::ErrorKind::NotADirectory,
-            format!("{} is a file", real.display()),
+            format!("{} is a file", found.display()),
         )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match (folder.parent(), folder.file_name()) {
-                (Some(parent), Some(name)) => Ok(real(parent)?.join(name)),
+                (Some(parent), Some(name)) => Ok(canonical(parent)?.join(name)),
                 _ => Err(error),
             }
         }
@@ -154,34 +154,34 @@ impl LockProtocol for Mkdir {
     }
 
     fn path(&self) -> &Path {
-        &self.place
+        &self.path
     }
 
     fn read(&self, path: &Path) -> Option<FoundLock> {
         match folder::read(path) {
             Ok(None) => None,
-            Ok(Some(There::Folder(folder))) => Some(self.found(path, folder)),
-            Ok(Some(There::NoFolder { file, written })) => {
+            Ok(Some(Entry::Folder(folder))) => Some(self.found(path, folder)),
+            Ok(Some(Entry::NotAFolder { file, modified })) => {
                 let fingerprint = Fingerprint { file, digest: 0 };
-                Some(self.unnamed(fingerprint, written, Doubt::Malformed))
+                Some(self.unnamed(fingerprint, modified, Doubt::Malformed))
             }
             Err(error) => self.unreadable(path, &error),
         }
     }
 
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()> {
-        let extra = Extra::of(lease).ok_or_else(|| {
+        let file = TenureFile::of(lease).ok_or_else(|| {
             io::Error::new(io::ErrorKind::Unsupported, "a lock folder names a process")
         })?;
         self.discard(path)?;
-        // For nobody else to look into while it is half made.
+        // No other user may look into it while it is incomplete.
         DirBuilder::new().mode(0o700).create(path)?;
-        let ours = serde_json::to_string(&extra).map_err(io::Error::other)?;
+        let json = serde_json::to_string(&file).map_err(io::Error::other)?;
         for (name, text) in [
-            (PID, extra.pid().to_string()),
-            (TS, extra.acquired_at().as_second().to_string()),
-            (CMD, extra.cmd()),
-            (OURS, ours),
+            (PID, file.pid().to_string()),
+            (TS, file.acquired_at().as_second().to_string()),
+            (CMD, file.cmd()),
+            (TENURE, json),
         ] {
             let mut file = File::options()
                 .write(true)
@@ -190,8 +190,8 @@ impl LockProtocol for Mkdir {
                 .open(path.join(name))?;
             file.set_permissions(Permissions::from_mode(0o444))?;
             file.write_all(format!("{text}\n").as_bytes())?;
-            // The last one tells all that the others do.
-            if name == OURS && self.sync == Sync::ToDisk {
+            // The last file repeats what the others contain.
+            if name == TENURE && self.sync == Sync::ToDisk {
                 file.sync_all()?;
             }
         }
@@ -199,37 +199,37 @@ impl LockProtocol for Mkdir {
     }
 
     fn put(&self, from: &Path) -> io::Result<Put> {
-        atomic::move_in(from, &self.place)
+        atomic::move_in(from, &self.path)
     }
 
     fn may_discard(&self, path: &Path) -> bool {
         match folder::read(path) {
-            Ok(Some(There::Folder(folder))) => {
-                matches!(folder.contents, Contents::Ours(..))
-                    || folder::stranger(&folder.open).is_ok_and(|stranger| stranger.is_none())
+            Ok(Some(Entry::Folder(folder))) => {
+                matches!(folder.contents, Contents::Tenure(..))
+                    || folder::unexpected_entry(&folder.open).is_ok_and(|name| name.is_none())
             }
-            Ok(Some(There::NoFolder { .. })) => false,
+            Ok(Some(Entry::NotAFolder { .. })) => false,
             Ok(None) | Err(_) => true,
         }
     }
 
     fn discard(&self, path: &Path) -> io::Result<()> {
-        let is_there = |path: &Path| path.symlink_metadata().ok();
+        let metadata = |path: &Path| path.symlink_metadata().ok();
         let mut bin = self.bin(None);
-        if is_there(&bin).is_some() {
-            // Somebody was killed over it.
-            clear(&bin);
+        if metadata(&bin).is_some() {
+            // A process was killed while it deleted this.
+            delete(&bin);
         }
-        let Some(thrown) = is_there(path) else {
+        let Some(discarded) = metadata(path) else {
             return Ok(());
         };
-        if is_there(&bin).is_some() {
-            // What is there we may move, but not take apart: it is somebody else's.
-            bin = self.bin(Some(thrown.ino()));
+        if metadata(&bin).is_some() {
+            // Another user's folder: it can be renamed here, but not deleted.
+            bin = self.bin(Some(discarded.ino()));
         }
         match fs::rename(path, &bin) {
             Ok(()) => {
-                clear(&bin);
+                delete(&bin);
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -247,7 +247,7 @@ impl LockProtocol for Mkdir {
 }
 
 impl Mkdir {
-    /// Where what is thrown away is taken apart.
+    /// Where a discarded lock is deleted file by file.
     fn bin(&self, number: Option<u64>) -> PathBuf {
         let mut bin = self.sidecar().into_os_string();
         bin.push("-bin");
@@ -257,86 +257,91 @@ impl Mkdir {
         bin.into()
     }
 
-    fn found(&self, path: &Path, folder: Folder) -> FoundLock {
-        let Folder {
+    fn found(&self, path: &Path, folder: LockFolder) -> FoundLock {
+        let LockFolder {
             open,
             file,
-            written,
+            modified,
             contents,
         } = folder;
         match contents {
-            Contents::Ours(extra, bytes) => {
+            Contents::Tenure(ours, bytes) => {
                 let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
-                let (token, at) = (extra.token(), extra.acquired_at());
+                let (token, at) = (ours.token(), ours.acquired_at());
                 FoundLock {
                     fingerprint,
-                    lease: self.lease(extra.into_holder(), token, at),
+                    lease: self.lease(ours.into_holder(), token, at),
                     proof: HolderProof::Binding,
                     flaw: None,
                 }
             }
-            Contents::Unknown(why, bytes) => {
+            Contents::UnreadableTenure(why, bytes) => {
                 let fingerprint = Fingerprint {
                     file,
                     digest: digest(&bytes),
                 };
                 FoundLock {
-                    flaw: Some(format!("its file {OURS} can't be understood: {why}")),
-                    ..self.unnamed(fingerprint, written, Doubt::Malformed)
+                    flaw: Some(format!("its file {TENURE} can't be parsed: {why}")),
+                    ..self.unnamed(fingerprint, modified, Doubt::Malformed)
                 }
             }
-            Contents::Theirs(theirs) => self.theirs(path, open, file, written, &theirs),
+            Contents::Foreign(files) => self.foreign(path, open, file, modified, &files),
         }
     }
 
-    fn theirs(
+    fn foreign(
         &self,
         path: &Path,
         open: OwnedFd,
         file: (u64, u64),
-        written: Timestamp,
-        theirs: &Theirs,
+        modified: Timestamp,
+        files: &ForeignFiles,
     ) -> FoundLock {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dead) = pinned.as_ref()
+        let mut dead_lock = self
+            .dead_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(dead) = dead_lock.as_ref()
             && dead.found.fingerprint.file == file
-            && theirs.pid.is_none()
-            && theirs.stranger.is_none()
+            && files.pid.is_none()
+            && files.unexpected.is_none()
         {
             return dead.found.clone();
         }
         let fingerprint = Fingerprint {
             file,
-            digest: digest(&theirs.bytes()),
+            digest: digest(&files.bytes()),
         };
-        let found = match theirs.pid() {
-            _ if theirs.stranger.is_some() => self.unnamed(fingerprint, written, Doubt::Malformed),
-            None => self.unnamed(fingerprint, written, Doubt::NoProcess),
+        let found = match files.pid() {
+            _ if files.unexpected.is_some() => {
+                self.unnamed(fingerprint, modified, Doubt::Malformed)
+            }
+            None => self.unnamed(fingerprint, modified, Doubt::NoProcess),
             Some(pid) => {
-                let (host, command) = (identity::host(), theirs.command());
+                let (host, command) = (identity::host(), files.command());
                 let program = command.as_deref().and_then(program).unwrap_or("pid");
                 let holder = Holder {
-                    id: name(&format!("{program}:{pid}")),
+                    id: holder_id(&format!("{program}:{pid}")),
                     host: host.to_owned(),
-                    binding: outsider::binding(pid, host, true),
+                    binding: foreign_holder::binding(pid, host, true),
                     command,
                 };
-                let at = theirs.since().unwrap_or(written);
+                let at = files.since().unwrap_or(modified);
                 FoundLock {
                     fingerprint,
                     lease: self.lease(holder, Token::NONE, at),
-                    proof: HolderProof::Protocol(outsider::liveness(pid)),
+                    proof: HolderProof::Protocol(foreign_holder::liveness(pid)),
                     flaw: None,
                 }
             }
         };
-        if path == self.place {
+        if path == self.path {
             let is_dead = matches!(found.proof, HolderProof::Protocol(Liveness::Gone(_)));
-            *pinned = is_dead.then(|| Pinned {
-                _open: open,
+            *dead_lock = is_dead.then(|| OpenDeadLock {
+                _folder: open,
                 found: found.clone(),
             });
         }
@@ -355,8 +360,8 @@ impl Mkdir {
         }
     }
 
-    /// A lock that names nobody. It is not a flaw of ours: it is somebody else's, who may be at work.
-    fn unnamed(&self, fingerprint: Fingerprint, written: Timestamp, doubt: Doubt) -> FoundLock {
+    /// A lock that names no holder. It has no flaw: another program may be just writing it.
+    fn unnamed(&self, fingerprint: Fingerprint, modified: Timestamp, doubt: Doubt) -> FoundLock {
         let holder = Holder {
             id: HolderId::parse("unnamed").unwrap_or_else(|_| HolderId::unreadable()),
             host: identity::host().to_owned(),
@@ -365,16 +370,16 @@ impl Mkdir {
         };
         FoundLock {
             fingerprint,
-            lease: self.lease(holder, Token::NONE, written),
+            lease: self.lease(holder, Token::NONE, modified),
             proof: HolderProof::Protocol(Liveness::Unverifiable(doubt)),
             flaw: None,
         }
     }
 
-    /// Something that is there and can't be read: it may be our own.
+    /// A lock that exists and can't be read: it may be tenure's own.
     fn unreadable(&self, path: &Path, error: &io::Error) -> Option<FoundLock> {
         let (file, at) = match path.symlink_metadata() {
-            Ok(known) => ((known.dev(), known.ino()), written(&known)),
+            Ok(known) => ((known.dev(), known.ino()), modified(&known)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => ((0, 0), Timestamp::UNIX_EPOCH),
         };
@@ -385,14 +390,14 @@ impl Mkdir {
     }
 }
 
-/// The program of a command line, without its folder.
+/// The program name of a command line, without its folder.
 fn program(command: &str) -> Option<&str> {
     let first = command.split_whitespace().next()?;
     first.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-/// Takes a folder apart that is out of everybody's way. What may not be removed stays there.
-fn clear(bin: &Path) {
+/// Deletes a discarded lock file by file, as far as permissions allow.
+fn delete(bin: &Path) {
     let _ = fs::set_permissions(bin, Permissions::from_mode(0o700));
     for name in NAMES {
         let _ = atomic::unlink(&bin.join(name));

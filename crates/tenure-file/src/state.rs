@@ -1,34 +1,29 @@
-//! The folder beside the lock: what tenure knows beyond the protocol.
+//! [`StateFile`]: what tenure records beside the lock, in the sidecar folder.
 //!
-//! | name | what it is |
+//! | name | contents |
 //! |---|---|
-//! | `guard` | locked with `flock` by whoever works here |
-//! | `state.a`, `state.b` | the grant, the queue, the newest token, a step that is under way |
-//! | `ceiling` | a number that no token given so far exceeds; on disk before it is used |
-//! | `history` | one event a line |
-//! | `next`, `aside` | a lock on its way to or from its place (of one that is a folder: beside this) |
+//! | `guard` | the file of the step lock (`flock`) |
+//! | `state.a`, `state.b` | the grant, the queue, the newest token and a pending step: [`State`], a two-slot file of JSON |
+//! | `ceiling` | an upper bound of all tokens granted so far; synced to disk before a token is used |
+//! | `history` | one event per line |
+//! | `next`, `aside` | a lock that is being put at its path or removed (for a lock folder: beside the sidecar) |
 //! | `live/` | one named pipe for each process that holds or waits |
-//! | `.gitignore` | nothing here is ever committed |
-//!
-//! # The state
-//!
-//! It is JSON, kept in two halves: see `halves`.
+//! | `.gitignore` | excludes all of this from git |
 //!
 //! # Tokens (G2)
 //!
-//! The state is not synced: a power cut may bring back an old one, or leave none. So it counts only in
-//! the boot in which it was written; after that, and when it can't be read, tokens go on above the
-//! ceiling. Nothing but the order of the queue, and a note in the history, is lost with it.
+//! The state is not synced: a power cut may bring back an old one or leave none. So the newest token
+//! in it is trusted only in the boot that wrote it. After a reboot, and if the state can't be read,
+//! tokens continue above the ceiling. Only the queue is lost with the state.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Presence, Priority, Reason, StoreError, Ticket,
-    Token, Waiter,
+    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Reason, StoreError, Ticket, Token,
 };
 pub(crate) use tenure_host::files::sidecar::{Sidecar, TicketRecord};
 
@@ -37,52 +32,55 @@ use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::Fingerprint;
 use tenure_host::files::two_slot::TwoSlotFile;
 
-/// By how much the ceiling is raised at a time: raising it takes two syncs.
-const BLOCK: u64 = 1 << 16;
+/// By how much the ceiling rises at a time. Each rise takes two syncs.
+const CEILING_STEP: u64 = 1 << 16;
 
 /// The format of `state`.
 const FORMAT: u32 = 1;
 
-/// A lease that never runs out by itself.
-pub const NEVER: Timestamp = Timestamp::MAX;
+/// The end of a lease that has none.
+pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
-/// What the state file adds to the sidecar folder.
-pub(crate) trait StateFile {
-    fn halves(&self) -> TwoSlotFile;
-    fn ceiling(&self) -> PathBuf;
-    fn load(&self) -> Result<Loaded, StoreError>;
-    fn revision(&self) -> u64;
-    fn save(&self, state: &mut State) -> Result<(), StoreError>;
-    fn read_ceiling(&self) -> Option<Token>;
-    fn make_room(&self, token: Token) -> Result<(), StoreError>;
+/// The state of one lock, in its sidecar folder.
+#[derive(Debug, Clone)]
+pub(crate) struct StateFile {
+    sidecar: Sidecar,
+    slots: TwoSlotFile,
+    ceiling: PathBuf,
 }
 
-impl StateFile for Sidecar {
-    fn halves(&self) -> TwoSlotFile {
-        TwoSlotFile::new(&self.path().join("state"))
+impl StateFile {
+    pub(crate) fn new(sidecar: Sidecar) -> Self {
+        Self {
+            slots: TwoSlotFile::new(&sidecar.path().join("state")),
+            ceiling: sidecar.path().join("ceiling"),
+            sidecar,
+        }
     }
 
-    fn ceiling(&self) -> PathBuf {
-        self.path().join("ceiling")
+    pub(crate) fn sidecar(&self) -> &Sidecar {
+        &self.sidecar
     }
 
-    /// Reads the state.
-    fn load(&self) -> Result<Loaded, StoreError> {
-        let (newest, flaw) = self.halves().read()?;
-        let Some((revision, half, json)) = newest else {
-            // A new folder (also if its very first state was torn), or one whose state was lost.
-            return Ok(if self.ceiling().exists() || self.history().exists() {
-                let why = flaw.unwrap_or_else(|| "it is not there".into());
-                Loaded::Lost(State::default(), why)
-            } else {
-                Loaded::Known(State::default())
-            });
+    pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
+        let (newest, flaw) = self.slots.read()?;
+        let Some((revision, slot, json)) = newest else {
+            // A new folder (even if its first state is torn), or one that lost its state.
+            return Ok(
+                if self.ceiling.exists() || self.sidecar.history().exists() {
+                    let why = flaw.unwrap_or_else(|| "it does not exist".into());
+                    Loaded::Lost(State::default(), why)
+                } else {
+                    Loaded::Known(State::default())
+                },
+            );
         };
         match serde_json::from_slice::<Format>(&json) {
             Ok(Format { format }) if format > FORMAT => {
+                let folder = self.sidecar.path().display();
                 return Err(StoreError::new(
                     ErrorKind::TooNew,
-                    format!("{} was written by a newer tenure", self.path().display()),
+                    format!("{folder} was written by a newer tenure"),
                 )
                 .fix("update this tenure"));
             }
@@ -91,13 +89,13 @@ impl StateFile for Sidecar {
         Ok(match serde_json::from_slice::<State>(&json) {
             Ok(mut state) => {
                 state.revision = revision;
-                state.half = half;
+                state.slot = slot;
                 Loaded::Known(state)
             }
             Err(error) => {
                 let lost = State {
                     revision,
-                    half,
+                    slot,
                     ..State::default()
                 };
                 Loaded::Lost(lost, error.to_string())
@@ -105,83 +103,83 @@ impl StateFile for Sidecar {
         })
     }
 
-    /// Which state is on record, without the guard.
-    fn revision(&self) -> u64 {
+    /// The revision of the state. Needs no step lock.
+    pub(crate) fn revision(&self) -> u64 {
         match self.load() {
             Ok(Loaded::Known(state) | Loaded::Lost(state, _)) => state.revision,
             Err(_) => 0,
         }
     }
 
-    /// Writes the state into the older half.
-    fn save(&self, state: &mut State) -> Result<(), StoreError> {
+    /// Writes the state as the next revision.
+    pub(crate) fn save(&self, state: &mut State) -> Result<(), StoreError> {
         state.format = FORMAT;
         state.revision = state.revision.wrapping_add(1);
         let json = serde_json::to_vec(state)
-            .map_err(|error| explain("written", self.path(), error.into()))?;
-        state.half = self.halves().write(state.revision, state.half, &json)?;
+            .map_err(|error| explain("written", self.sidecar.path(), error.into()))?;
+        state.slot = self.slots.write(state.revision, state.slot, &json)?;
         Ok(())
     }
 
-    /// The number that no token given so far exceeds; `None` if it is not known.
-    fn read_ceiling(&self) -> Option<Token> {
-        let text = fs::read_to_string(self.ceiling()).ok()?;
+    /// The upper bound of all tokens granted so far; `None` if it is unknown.
+    pub(crate) fn ceiling(&self) -> Option<Token> {
+        let text = fs::read_to_string(&self.ceiling).ok()?;
         text.trim().parse().ok().map(Token)
     }
 
-    /// Makes sure that `token` may be given: that whoever loses the state goes on above it.
-    fn make_room(&self, token: Token) -> Result<(), StoreError> {
-        if self.read_ceiling().is_some_and(|ceiling| token <= ceiling) {
+    /// Makes sure that `token` is not above the ceiling, so that tokens continue above it even if
+    /// the state is lost.
+    pub(crate) fn raise_ceiling(&self, token: Token) -> Result<(), StoreError> {
+        if self.ceiling().is_some_and(|ceiling| token <= ceiling) {
             return Ok(());
         }
-        let path = self.ceiling();
-        let raised = format!("{}\n", token.0.saturating_add(BLOCK));
-        let temp = self.path().join("ceiling.new");
-        atomic::replace(&path, &temp, raised.as_bytes(), Sync::ToDisk)
-            .map_err(|error| explain("written", &path, error))
+        let raised = format!("{}\n", token.0.saturating_add(CEILING_STEP));
+        let temp = self.sidecar.path().join("ceiling.new");
+        atomic::replace(&self.ceiling, &temp, raised.as_bytes(), Sync::ToDisk)
+            .map_err(|error| explain("written", &self.ceiling, error))
     }
 }
 
-/// What every format begins with.
+/// The part of the state that every format has.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
 }
 
-/// The state as it was found.
+/// The result of loading the state.
 pub(crate) enum Loaded {
     Known(State),
-    /// It can't be understood; why.
+    /// The state can't be read, and why.
     Lost(State, String),
 }
 
-/// What tenure knows beyond the protocol.
+/// What tenure knows beyond what the lock itself states.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
     pub(crate) format: u32,
-    /// Grows with every change.
+    /// Grows with every save.
     #[serde(skip)]
     pub(crate) revision: u64,
-    /// In which half it is.
+    /// The slot that it was read from.
     #[serde(skip)]
-    pub(crate) half: usize,
+    pub(crate) slot: usize,
     /// The boot in which `newest` was last raised.
     pub(crate) boot: Option<Epoch>,
-    /// At least every token ever given.
+    /// At least as large as every token ever granted.
     pub(crate) newest: u64,
     pub(crate) last_ticket: u64,
-    /// The newest event in the history, and how long that is.
+    /// The id of the newest event, and the length of the history file.
     pub(crate) last_event: u64,
     pub(crate) history_bytes: u64,
-    /// The lease that we granted and nobody ended.
+    /// The lease that tenure granted and that has not ended.
     pub(crate) grant: Option<LeaseRecord>,
     pub(crate) tickets: Vec<TicketRecord>,
-    /// What is about to happen.
+    /// A step that has begun and not ended.
     pub(crate) pending: Option<Pending>,
 }
 
-/// A lease of ours.
+/// A lease that tenure granted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LeaseRecord {
     pub(crate) token: Token,
@@ -204,7 +202,7 @@ impl From<&Lease> for LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// The lease itself, which never runs out.
+    /// The lease, which has no end.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         Lease {
             key: key.clone(),
@@ -218,7 +216,7 @@ impl LeaseRecord {
     }
 }
 
-/// The end of a lease that has none: a boot that is never ours leaves the wall clock to judge.
+/// The deadline of a lease that has no end: an unknown epoch leaves it to the wall clock.
 pub(crate) fn never() -> tenure_core::Deadline {
     tenure_core::Deadline {
         wall: NEVER,
@@ -235,7 +233,7 @@ pub(crate) enum Ending {
     Proven(Evidence),
 }
 
-/// What is about to happen, all of it or nothing.
+/// A step that is written down before the lock is touched: all of it happens, or none of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pending {
@@ -243,12 +241,13 @@ pub(crate) struct Pending {
     pub(crate) ended: Option<(LeaseRecord, Ending)>,
     /// The lease that begins, and why.
     pub(crate) granted: Option<(LeaseRecord, Reason)>,
-    /// The lease that goes on, as it will be.
+    /// The renewed lease.
     pub(crate) renewed: Option<LeaseRecord>,
-    /// The lock that was judged: it is swapped out or removed. The place is free without it, or is
-    /// not touched.
-    pub(crate) judged: Option<Fingerprint>,
-    /// The ticket that is used up.
+    /// The lock that is swapped out or removed. Without one, the path is free or the step does not
+    /// touch it.
+    #[serde(rename = "judged")]
+    pub(crate) replaced: Option<Fingerprint>,
+    /// The waiter's ticket, which the grant uses up.
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -258,47 +257,47 @@ mod tests {
     use tenure_host::files::protocol::digest;
 
     #[test]
-    fn a_token_has_room_only_below_the_ceiling() {
+    fn the_ceiling_rises_only_for_a_token_above_it() {
         let dir = tempfile::tempdir().unwrap();
         let sidecar = Sidecar::new(dir.path().join("sidecar"));
         sidecar.make().unwrap();
-        assert_eq!(sidecar.read_ceiling(), None);
-        sidecar.make_room(Token(1)).unwrap();
-        assert_eq!(sidecar.read_ceiling(), Some(Token(BLOCK + 1)));
-        sidecar.make_room(Token(BLOCK + 1)).unwrap();
-        assert_eq!(sidecar.read_ceiling(), Some(Token(BLOCK + 1)));
-        sidecar.make_room(Token(BLOCK + 2)).unwrap();
-        assert_eq!(sidecar.read_ceiling(), Some(Token(2 * BLOCK + 2)));
+        let file = StateFile::new(sidecar);
+        assert_eq!(file.ceiling(), None);
+        file.raise_ceiling(Token(1)).unwrap();
+        assert_eq!(file.ceiling(), Some(Token(CEILING_STEP + 1)));
+        file.raise_ceiling(Token(CEILING_STEP + 1)).unwrap();
+        assert_eq!(file.ceiling(), Some(Token(CEILING_STEP + 1)));
+        file.raise_ceiling(Token(CEILING_STEP + 2)).unwrap();
+        assert_eq!(file.ceiling(), Some(Token(2 * CEILING_STEP + 2)));
     }
 
     #[test]
     fn a_state_of_a_newer_tenure_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let sidecar = Sidecar::new(dir.path());
+        let file = StateFile::new(Sidecar::new(dir.path()));
         let json = r#"{"format": 2, "tickets": "elsewhere"}"#;
         let head = format!("1 {:016x} {}\n", digest(json.as_bytes()), json.len());
         fs::write(dir.path().join("state.a"), head + json).unwrap();
-        let error = sidecar.load().err().unwrap();
+        let error = file.load().err().unwrap();
         assert_eq!(error.kind, ErrorKind::TooNew);
     }
 
     #[test]
-    fn a_half_that_was_torn_anywhere_leaves_the_state_before() {
+    fn a_slot_that_is_torn_anywhere_leaves_the_previous_state() {
         let dir = tempfile::tempdir().unwrap();
-        let sidecar = Sidecar::new(dir.path());
+        let file = StateFile::new(Sidecar::new(dir.path()));
         let mut state = State::default();
         for newest in 1..=3 {
             state.newest = newest;
-            sidecar.save(&mut state).unwrap();
+            file.save(&mut state).unwrap();
         }
-        let halves = sidecar.halves();
-        let path = &halves.paths()[state.half];
+        let path = &file.slots.paths()[state.slot];
         let good = fs::read(path).unwrap();
         for cut in 0..good.len() {
             let torn = [&good[..cut], &vec![b'0'; good.len() - cut]].concat();
             for bytes in [&good[..cut], &torn[..]] {
                 fs::write(path, bytes).unwrap();
-                let Ok(Loaded::Known(found)) = sidecar.load() else {
+                let Ok(Loaded::Known(found)) = file.load() else {
                     panic!("cut at {cut}");
                 };
                 let whole = if bytes == good { 3 } else { 2 };

@@ -16,8 +16,7 @@ use tenure_core::{
 };
 use tenure_host::LivenessLock;
 
-use crate::history::{self, Again, Keep, Line};
-use crate::state::StateFile as _;
+use crate::history::{self, Attempt, EventRecord, Retention};
 use crate::state::{Ending, LeaseRecord, Loaded, Pending, State, TicketRecord, never};
 use crate::store::FileStore;
 use crate::view::{See as _, Seen, Standing};
@@ -97,8 +96,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         self.store.protocol.path()
     }
 
-    fn keep(&self) -> Keep {
-        Keep {
+    fn keep(&self) -> Retention {
+        Retention {
             age: self.store.options.history_age,
             events: self.store.options.history_events,
         }
@@ -106,8 +105,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
 
     /// Loads the state, finishes what was cut off, and looks.
     pub(crate) fn begin(&mut self) -> Result<(), StoreError> {
-        let sidecar = &self.store.sidecar;
-        match sidecar.load()? {
+        let state_file = &self.store.state_file;
+        match state_file.load()? {
             Loaded::Known(state) => self.state = state,
             Loaded::Lost(state, why) => {
                 self.state = state;
@@ -119,7 +118,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         {
             // A power cut may have brought back an older state.
             let newest = Token(self.state.newest);
-            let ceiling = sidecar.read_ceiling();
+            let ceiling = state_file.ceiling();
             let jump = || Token(newest.0.saturating_add(JUMP));
             self.state.newest = ceiling.unwrap_or_else(jump).max(newest).0;
             self.state.boot = Some(self.now.epoch.clone());
@@ -134,19 +133,19 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     /// The state is lost: tokens go on above the ceiling, the queue begins anew, and whoever stands
     /// at the place is judged by what is written there.
     fn go_on_without_state(&mut self, why: &str) -> Result<(), StoreError> {
-        let sidecar = &self.store.sidecar;
-        let (token, event) = history::newest(sidecar);
+        let state_file = &self.store.state_file;
+        let (token, event) = history::newest(state_file.sidecar());
         let there = self.store.found().map(|found| found.lease.token);
         let known = token.max(there.unwrap_or(Token::NONE));
         let beyond = || Token(known.0.saturating_add(JUMP));
-        self.state.newest = sidecar.read_ceiling().unwrap_or_else(beyond).max(known).0;
+        self.state.newest = state_file.ceiling().unwrap_or_else(beyond).max(known).0;
         self.state.last_event = event;
         let words = format!("the state could not be read ({why}): the queue begins anew");
-        sidecar.note(self.now.wall, &words)?;
+        state_file.sidecar().note(self.now.wall, &words)?;
         self.state.boot = Some(self.now.epoch.clone());
         self.dirty = true;
         // A lock that was on its way out may be a live one.
-        let aside = sidecar.aside();
+        let aside = state_file.sidecar().aside();
         if self.store.protocol.read(&aside).is_some() {
             let (Put::Done | Put::Occupied) = self.act(&aside, |protocol| protocol.put(&aside))?;
             self.act(&aside, |protocol| protocol.discard(&aside))?;
@@ -164,8 +163,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
 
     /// Brings to an end what somebody else began.
     fn finish(&mut self, pending: Pending) -> Result<(), StoreError> {
-        let (next, aside) = (self.store.sidecar.next(), self.store.sidecar.aside());
-        let judged = pending.judged.as_ref();
+        let (next, aside) = (self.store.sidecar().next(), self.store.sidecar().aside());
+        let judged = pending.replaced.as_ref();
         let happened = match (&pending.granted, judged) {
             (None, None) => true,
             (None, Some(judged)) => self.act(&aside, |protocol| {
@@ -179,7 +178,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
             }
         };
         if happened {
-            self.complete(pending, Again::Perhaps)
+            self.complete(pending, Attempt::Repeated)
         } else {
             self.state.pending = None;
             self.save()
@@ -199,7 +198,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
                 ..Pending::default()
             };
             self.announce(&pending)?;
-            self.complete(pending, Again::No)?;
+            self.complete(pending, Attempt::First)?;
             let queue = self.reader().queue(&self.state.tickets, None);
             self.ring_next(&queue);
         }
@@ -210,7 +209,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     }
 
     fn save(&mut self) -> Result<(), StoreError> {
-        self.store.sidecar.save(&mut self.state)?;
+        self.store.state_file.save(&mut self.state)?;
         self.dirty = false;
         Ok(())
     }
@@ -233,19 +232,19 @@ impl<'a, S: LockProtocol> Step<'a, S> {
     }
 
     /// It happened: the events, and the state as it is now.
-    fn complete(&mut self, pending: Pending, again: Again) -> Result<(), StoreError> {
+    fn complete(&mut self, pending: Pending, attempt: Attempt) -> Result<(), StoreError> {
         let key = self.store.key();
         let line = |kept: &LeaseRecord, kind| {
-            Line::new(self.now.wall, key, kind, kept.token, &kept.holder.id)
+            EventRecord::new(self.now.wall, key, kind, kept.token, &kept.holder.id)
         };
         let ended = pending.ended.as_ref().map(|(kept, ending)| match ending {
             Ending::Released => line(kept, EventKind::Released),
-            Ending::Proven(evidence) => Line {
+            Ending::Proven(evidence) => EventRecord {
                 evidence: Some(evidence.clone()),
                 ..line(kept, EventKind::of(evidence))
             },
         });
-        let granted = pending.granted.as_ref().map(|(kept, reason)| Line {
+        let granted = pending.granted.as_ref().map(|(kept, reason)| EventRecord {
             reason: Some(reason.word().into()),
             ..line(kept, EventKind::Granted)
         });
@@ -253,7 +252,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let renewed = renewed.map(|kept| line(kept, EventKind::Renewed));
         let lines = ended.into_iter().chain(granted).chain(renewed).collect();
         let keep = self.keep();
-        history::append(&self.store.sidecar, &mut self.state, lines, again, keep)?;
+        history::append(self.store.sidecar(), &mut self.state, lines, attempt, keep)?;
         self.state.grant = pending.granted.map(|(kept, _)| kept).or(pending.renewed);
         self.drop_ticket(pending.ticket);
         self.state.pending = None;
@@ -285,8 +284,8 @@ impl<'a, S: LockProtocol> Step<'a, S> {
             heartbeat_at: self.now.wall,
             ttl: claim.ttl,
         };
-        self.store.sidecar.make_room(token)?;
-        let next = self.store.sidecar.next();
+        self.store.state_file.raise_ceiling(token)?;
+        let next = self.store.sidecar().next();
         self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
         let standing = self.seen.current.as_ref().map(|current| &current.standing);
         let judged = match standing {
@@ -297,7 +296,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let pending = Pending {
             ended: ended.map(|(lease, proof)| (LeaseRecord::from(&lease), Ending::Proven(proof))),
             granted: Some((LeaseRecord::from(&lease), reason)),
-            judged,
+            replaced: judged,
             ticket: claim_ticket.ticket(),
             ..Pending::default()
         };
@@ -306,7 +305,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         self.announce(&pending)?;
         let taken = self
             .act(self.store.protocol.path(), |protocol| {
-                match &pending.judged {
+                match &pending.replaced {
                     Some(judged) => takeover::swap(protocol, &next, judged),
                     None => protocol.put(&next).map(|put| match put {
                         Put::Done => Taken::Done,
@@ -320,7 +319,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
             self.call_off()?;
             return Ok(None);
         }
-        self.complete(pending, Again::No).map_err(unsettled)?;
+        self.complete(pending, Attempt::First).map_err(unsettled)?;
         // What is left of it is cleared by the next one to come.
         let _ = self.store.protocol.discard(&next);
         if let Some(over) = over {
@@ -334,7 +333,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let Some(kept) = self.state.grant.clone() else {
             return Ok(false);
         };
-        let next = self.store.sidecar.next();
+        let next = self.store.sidecar().next();
         let lease = kept.lease(self.store.key());
         self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
         let put = self.act(&next, |protocol| protocol.put(&next))?;
@@ -357,7 +356,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
             ..Pending::default()
         };
         self.announce(&pending)?;
-        self.complete(pending, Again::No)
+        self.complete(pending, Attempt::First)
     }
 
     /// Ends the lease that counts; `false` if something else stands there by now.
@@ -375,12 +374,12 @@ impl<'a, S: LockProtocol> Step<'a, S> {
         let released = ending == Ending::Released;
         let pending = Pending {
             ended: Some((LeaseRecord::from(&current.lease), ending)),
-            judged,
+            replaced: judged,
             ..Pending::default()
         };
         self.announce(&pending)?;
-        if let Some(judged) = &pending.judged {
-            let aside = self.store.sidecar.aside();
+        if let Some(judged) = &pending.replaced {
+            let aside = self.store.sidecar().aside();
             let taken = self
                 .act(self.store.protocol.path(), |protocol| {
                     takeover::remove(protocol, &aside, judged)
@@ -391,7 +390,7 @@ impl<'a, S: LockProtocol> Step<'a, S> {
                 return Ok(false);
             }
         }
-        self.complete(pending, Again::No).map_err(unsettled)?;
+        self.complete(pending, Attempt::First).map_err(unsettled)?;
         self.seen.current = None;
         if !released {
             self.ring(&current.lease.holder);

@@ -4,15 +4,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use tenure_core::{Clock, ErrorKind, Key, Revision, StoreError};
+use tenure_core::{ErrorKind, Key, Revision, StoreError};
 use tenure_host::watch::Watches;
-use tenure_host::{Bell, HostClock, LivenessFolder, LivenessLock, bell};
+use tenure_host::{Bell, LivenessFolder, LivenessLock, bell};
 
 use crate::Options;
-use crate::state::StateFile as _;
-use crate::state::{Loaded, Sidecar, State};
+use crate::state::{Loaded, Sidecar, State, StateFile};
 use crate::step::Step;
 use crate::view::{See as _, Seen};
 use tenure_host::files::fault::explain;
@@ -32,7 +30,7 @@ pub(crate) enum Listening {
 /// One lock at one place, with a queue, tokens and history in a folder beside it.
 pub struct FileStore<S> {
     pub(crate) protocol: S,
-    pub(crate) sidecar: Sidecar,
+    pub(crate) state_file: StateFile,
     pub(crate) folder: LivenessFolder,
     /// Ours. Begun when a lease or a ticket first needs it.
     pub(crate) lock_cell: OnceLock<LivenessLock>,
@@ -59,7 +57,7 @@ impl<S: LockProtocol> FileStore<S> {
         Self {
             protocol,
             folder: sidecar.liveness_folder(),
-            sidecar,
+            state_file: StateFile::new(sidecar),
             lock_cell: OnceLock::new(),
             beginning: Mutex::new(()),
             stepping: Mutex::new(()),
@@ -83,7 +81,7 @@ impl<S: LockProtocol> FileStore<S> {
 
     /// The folder beside it.
     pub fn sidecar(&self) -> &Sidecar {
-        &self.sidecar
+        self.state_file.sidecar()
     }
 
     /// What stands at the place right now, whatever tenure knows beyond it.
@@ -99,7 +97,7 @@ impl<S: LockProtocol> FileStore<S> {
         if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
-        self.sidecar.make()?;
+        self.sidecar().make()?;
         let life = LivenessLock::begin(&self.folder)
             .map_err(|error| explain("written", self.folder.path(), error))?;
         Ok(self.lock_cell.get_or_init(|| life))
@@ -146,7 +144,7 @@ impl<S: LockProtocol> FileStore<S> {
 
     fn guard(&self) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
         let one = lock(&self.stepping);
-        let guard = StepLock::take(&self.sidecar.guard(), PATIENCE)?;
+        let guard = StepLock::take(&self.sidecar().step_lock(), PATIENCE)?;
         Ok((one, guard))
     }
 
@@ -155,7 +153,7 @@ impl<S: LockProtocol> FileStore<S> {
         &self,
         verb: impl FnOnce(&mut Step<'_, S>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
-        self.sidecar.make()?;
+        self.sidecar().make()?;
         let guard = self.guard()?;
         // Under the guard: time spent waiting for it must not count against anyone.
         let mut step = Step::new(self, self.options.clock.now());
@@ -178,7 +176,7 @@ impl<S: LockProtocol> FileStore<S> {
         look: impl Fn(&Reader<'_>, &State, &Seen) -> T,
     ) -> Result<(T, Revision), StoreError> {
         // Nobody has ever used this lock through tenure.
-        let guard = if self.sidecar.path().is_dir() {
+        let guard = if self.sidecar().path().is_dir() {
             Some(self.guard()?)
         } else {
             None
@@ -190,7 +188,7 @@ impl<S: LockProtocol> FileStore<S> {
             us: self.lock_cell.get().map(LivenessLock::id),
             removal: self.protocol.removal(),
         };
-        let (state, lost) = match self.sidecar.load()? {
+        let (state, lost) = match self.state_file.load()? {
             Loaded::Known(state) => (state, false),
             Loaded::Lost(state, _) => (state, true),
         };

@@ -16,7 +16,6 @@ use tenure_core::{
 use tenure_host::{LivenessLock, bell, identity};
 
 use crate::history;
-use crate::state::StateFile as _;
 use crate::state::{Ending, LeaseRecord, State};
 use crate::step::Step;
 use crate::store::{FileStore, Listening};
@@ -227,7 +226,7 @@ impl<S: LockProtocol> Store for FileStore<S> {
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let (events, _) = self.read(|_, _, _| history::tell(&self.sidecar, query))?;
+        let (events, _) = self.read(|_, _, _| history::query(self.sidecar(), query))?;
         events
     }
 
@@ -244,7 +243,7 @@ impl<S: LockProtocol> Store for FileStore<S> {
         );
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.bell.generation();
-        if self.revision(self.sidecar.revision()) != watched.seen {
+        if self.revision(self.state_file.revision()) != watched.seen {
             return Ok(Waited::Changed);
         }
         for ahead in &watched.ahead {

@@ -12,13 +12,12 @@
 
 use tenure_core::decide::View;
 use tenure_core::{
-    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Presence,
-    Token, Verdict, Waiter,
+    Binding, Doubt, Evidence, HolderId, Key, Lease, Liveness, Token, Verdict, Waiter,
 };
 use tenure_host::files::reader::Reader;
 use tenure_host::liveness;
 
-use crate::state::{Ending, LeaseRecord, State, TicketRecord};
+use crate::state::{Ending, LeaseRecord, State};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, Removal};
 
 /// What is at the place of the lease that counts.

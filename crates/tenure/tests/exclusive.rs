@@ -1,4 +1,4 @@
-//! The exclusive lock, held by a process that keeps it.
+//! The exclusive lock through the library.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -37,37 +37,37 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_lock_file_that_somebody_removes_is_put_back_while_it_is_held() {
+fn a_lock_file_that_is_removed_while_it_is_held_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join(".exclusive-lock");
+    let path = dir.path().join(".exclusive-lock");
     let tenure = open(dir.path());
     let mut held = granted(&tenure);
     let (tell, told) = mpsc::channel();
     held.keep_alive(move || tell.send(()).unwrap());
-    let text = fs::read(&place).unwrap();
+    let text = fs::read(&path).unwrap();
     for _ in 0..5 {
-        fs::remove_file(&place).unwrap();
+        fs::remove_file(&path).unwrap();
         wait_until("the lock to be put back", || {
-            fs::read(&place).is_ok_and(|found| found == text)
+            fs::read(&path).is_ok_and(|found| found == text)
         });
     }
     assert!(held.check().unwrap());
     assert!(told.try_recv().is_err(), "it was never lost");
     let _ = held.release().unwrap();
-    assert!(!place.exists());
+    assert!(!path.exists());
 }
 
 #[test]
-fn a_lock_file_that_somebody_overwrites_is_lost_at_once() {
+fn a_lock_file_that_is_overwritten_is_lost_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join(".exclusive-lock");
+    let path = dir.path().join(".exclusive-lock");
     let tenure = open(dir.path());
     let mut held = granted(&tenure);
     let (tell, told) = mpsc::channel();
     held.keep_alive(move || tell.send(()).unwrap());
-    let theirs =
+    let other =
         r#"{"holder":"rude","pid":1,"hostname":"elsewhere","started_at":"2025-10-25T12:00:00Z"}"#;
-    fs::write(&place, theirs).unwrap();
+    fs::write(&path, other).unwrap();
     told.recv_timeout(LONG).unwrap();
     let loss = held.take_loss();
     assert!(
@@ -76,14 +76,14 @@ fn a_lock_file_that_somebody_overwrites_is_lost_at_once() {
     );
     drop(held);
     assert_eq!(
-        fs::read_to_string(&place).unwrap(),
-        theirs,
-        "not ours to remove"
+        fs::read_to_string(&path).unwrap(),
+        other,
+        "the other program's lock stays"
     );
 }
 
 #[test]
-fn a_store_of_locks_only_has_no_tasks_and_a_folder_must_be_there() {
+fn the_store_has_no_tasks_and_its_folder_must_exist() {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
     assert!(tenure.tasks().is_err());

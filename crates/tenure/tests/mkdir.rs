@@ -1,4 +1,4 @@
-//! The mkdir lock, held by a process that keeps it.
+//! The mkdir lock through the library.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tenure::{Config, Held, Loss, Outcome, StoreUrl, Tenure};
 
-/// An hour between two looks: whoever is told, is told by somebody.
+/// Polling once an hour: only a wake-up can end a test in time.
 const HOUR: Duration = Duration::from_secs(3600);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -31,17 +31,17 @@ fn granted(tenure: &Tenure) -> Held {
     }
 }
 
-/// What the guard object tells once somebody did this to the lock.
-fn loss_after(deed: impl Fn(&Path)) -> Option<Loss> {
+/// The loss that the guard reports after another program did `action` to the lock.
+fn loss_after(action: impl Fn(&Path)) -> Option<Loss> {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
     let mut held = granted(&tenure);
     assert!(held.check().unwrap() && held.is_trusted());
     let (tell, told) = mpsc::channel();
     held.keep_alive(move || tell.send(()).unwrap());
-    // So that it most likely waits by then.
-    std::thread::sleep(Duration::from_millis(100));
-    deed(&dir.path().join("lock"));
+    // Most likely the guard sleeps by now.
+    std::thread::sleep(Duration::from_millis(20));
+    action(&dir.path().join("lock"));
     told.recv_timeout(LONG).unwrap();
     assert!(!held.is_trusted());
     assert!(!held.check().unwrap());
@@ -55,13 +55,13 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
     let loss = loss_after(|lock| fs::rename(lock, lock.with_extension("x")).unwrap());
     assert!(matches!(loss, Some(Loss::Taken(None))), "{loss:?}");
     let loss = loss_after(|lock| {
-        let theirs = lock.with_extension("x");
-        fs::create_dir(&theirs).unwrap();
-        fs::write(theirs.join("pid"), "1\n").unwrap();
+        let other = lock.with_extension("x");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("pid"), "1\n").unwrap();
         fs::remove_dir_all(lock).unwrap();
-        fs::rename(theirs, lock).unwrap();
+        fs::rename(other, lock).unwrap();
     });
-    // Seen between the two, nobody has it yet.
+    // The guard may look between the removal and the rename.
     let by = |by: &tenure::core::Lease| by.holder.process().unwrap().pid == 1;
     assert!(
         matches!(&loss, Some(Loss::Taken(thief)) if thief.as_ref().is_none_or(by)),
@@ -70,7 +70,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
 }
 
 #[test]
-fn the_store_is_the_same_whether_the_lock_is_there_or_not() {
+fn the_identity_of_the_store_does_not_depend_on_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("not/yet");
     let before = open(&deep).identity().to_owned();

@@ -1,4 +1,4 @@
-//! What can be typed about the exclusive lock.
+//! The arguments of `tenure exclusive`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,24 +9,25 @@ use tenure::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Exclusive {
-    /// Take the lock for the process that called this, and leave it standing
+    /// Take the lock for the calling process and keep it after this command ends
     #[command(after_help = "Example, in a script:
   tenure exclusive acquire --holder my-tool --version 1.0.0 || exit
   bd create 'My issue' -p 1
   tenure exclusive release
 
-The lock is this shell's (or --pid's): it ends with that process, by release, or when somebody removes
-the file. Of many who ask at once, exactly one gets it; the others hear who has it (exit 6).")]
+The lock belongs to the calling shell (or to --pid). It ends when that process ends, when it is
+released, or when the file is removed. Of several callers at once exactly one gets the lock; the
+others are told the holder (exit 6).")]
     Acquire(Acquire),
-    /// Give the lock back
+    /// Release the lock
     Release {
-        /// Who holds it, if it is not the process that called this
+        /// The holder, if it is not the calling process
         #[arg(long, value_name = "NAME")]
         holder: Option<String>,
         #[command(flatten)]
         place: Place,
     },
-    /// Whether the lock is held, by whom, and why: exit 0 free or stale, 6 held, 1 malformed
+    /// Show whether the lock is held, and by which holder: exit 0 free or stale, 6 held, 1 malformed
     Status {
         #[command(flatten)]
         place: Place,
@@ -35,8 +36,8 @@ the file. Of many who ask at once, exactly one gets it; the others hear who has 
     #[command(
         after_help = "Example: tenure exclusive run --holder nightly -- ./import.sh
 
-If somebody removes the lock file while the command runs, it is put back at once if its place is still
-free; otherwise the command is stopped and tenure exits with 7."
+If another program removes the lock file while the command runs, tenure puts it back at once. If
+another program has written its own lock there, tenure stops the command and exits with 7."
     )]
     Run(Run),
 }
@@ -52,15 +53,15 @@ impl Exclusive {
     }
 }
 
-/// Where the lock is.
+/// The folder of the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
-    /// The folder of the lock file [default: .tenure, or .beads where only that exists]
+    /// The folder of the lock file [default: .tenure, or .beads if there is no project]
     #[arg(long = "dir", value_name = "DIR", id = "folder")]
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// Who takes it.
+/// The holder that takes the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Who {
     /// The name of the tool that holds it
@@ -80,7 +81,7 @@ pub(crate) struct Who {
 pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) who: Who,
-    /// The process that holds it [default: the one that called this]
+    /// The process that holds the lock [default: the calling process]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! `tenure exclusive`: the lock file that makes a background process stand aside.
+//! `tenure exclusive`: the lock file that makes daemons skip a database.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::signals::Signals;
 use crate::waiting;
 use crate::words;
 
-/// The one key.
+/// The only key.
 const KEY: &str = "database";
 
 pub(crate) fn exclusive(global: &Global, exclusive: Exclusive) -> Result<Answer, Failure> {
@@ -32,8 +32,7 @@ pub(crate) fn exclusive(global: &Global, exclusive: Exclusive) -> Result<Answer,
     }
 }
 
-/// The folder of the lock: the one that is named, the project's `.tenure`, or a `.beads` where only
-/// that exists.
+/// The folder of the lock: `--dir`, the project's `.tenure`, or `.beads` if there is no project.
 fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let start = context::start()?;
     if let Some(dir) = &place.folder {
@@ -90,7 +89,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
     remark(
         global,
         &format!(
-            "{} holds the exclusive lock until it ends or says: tenure exclusive release",
+            "{} holds the exclusive lock until the process ends or calls: tenure exclusive release",
             lease.holder
         ),
     );
@@ -119,19 +118,19 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     let holder = holder.or(global.holder.clone());
     let named = holder.map(HolderId::parse).transpose()?;
     let pid = lease.holder.process().map(|process| process.pid);
-    let theirs = match &named {
+    let is_callers = match &named {
         Some(named) => *named == lease.holder.id,
         None => pid == Some(context::shell()),
     };
-    if !theirs {
+    if !is_callers {
         return Err(not_yours(&tenure, &lease));
     }
     if lease.token == Token::NONE {
-        // Written by another tool: no grant of ours, but its own process or name asks.
+        // Another program wrote the lock, so there is no grant. The caller is that process, or named it.
         let by = named.unwrap_or_else(|| lease.holder.id.clone());
-        let _freed = tenure
+        let _forced = tenure
             .store()
-            .force(&key, &by, Some("its own holder asked"))?;
+            .force(&key, &by, Some("released by its own holder"))?;
         return Ok(freed(global, &lease));
     }
     let grant: Grant = lease.grant();
@@ -145,7 +144,7 @@ fn freed(global: &Global, lease: &Lease) -> Answer {
     let text = if global.quiet {
         ""
     } else {
-        "The exclusive lock is free."
+        "Released the exclusive lock."
     };
     Answer::new(json!({ "holder": lease.holder.id, "released": true }), text)
 }
@@ -168,7 +167,7 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let Some((lease, verdict)) = &snapshot.lease else {
         return Ok(Answer::new(
             json!({ "verdict": "free" }),
-            "Free: nobody holds the exclusive lock.",
+            "Free: the exclusive lock is not held.",
         ));
     };
     let data = words::snapshot_json(&now, &snapshot);
@@ -183,7 +182,7 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
                 _ => "it has just changed".to_owned(),
             };
             let message = format!(
-                "the lock can't be understood, so everybody stands aside: {why}\n  correct or remove {}",
+                "the lock file is malformed, so every daemon skips the database: {why}\n  correct or remove {}",
                 dir.join(".exclusive-lock").display()
             );
             Err(Failure::new(ErrorCode::LockMalformed, message).details(data))
@@ -206,7 +205,7 @@ fn run_under(global: &Global, asked: &Run) -> Result<Answer, Failure> {
     )?;
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
     let ask = ask(&tenure, &asked.who)?;
-    // The name that was given is the holder's; commands inside may share it.
+    // The command inherits the holder's name, so that tenure commands in it may use the lock.
     let global = Global {
         holder: Some(asked.who.holder.clone()),
         ..global.clone()

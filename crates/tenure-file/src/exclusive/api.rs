@@ -1,35 +1,35 @@
-//! The library calls of the seed, and the check that a daemon makes at the start of every cycle.
+//! The protocol's library calls, and the check that a daemon makes at the start of every cycle.
 
 use std::fmt;
 use std::path::Path;
 
 use tenure_core::{HolderId, Key, Liveness, Reap, Store, StoreError, Verdict};
 
-use super::{ExclusiveStore, seed_rules};
+use super::{ExclusiveStore, liveness_by_protocol};
 use tenure_host::files::Options;
 
-/// How often to look again when something else stands there each time.
-const TRIES: usize = 16;
+/// How often to check again while other programs replace the lock each time.
+const ATTEMPTS: usize = 16;
 
 /// What a daemon does with a database, and why.
 ///
-/// Its text is the seed's log line; nothing for [`Check::Free`].
+/// It displays as the protocol's log line, which is empty for [`Check::Free`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Check {
-    /// Proceed: nobody holds it.
+    /// Proceed: the lock is free.
     Free,
-    /// Skip it: somebody holds it, or may.
+    /// Skip: the lock is held, or may be.
     Skip {
-        /// Who.
+        /// The holder.
         holder: HolderId,
     },
-    /// Proceed: its holder was proven dead, and the lock has been removed.
+    /// Proceed: the holder was proven dead, and the lock was removed.
     RemovedStale {
-        /// Who it was.
+        /// The dead holder.
         holder: HolderId,
     },
-    /// Skip it: nobody knows who holds it.
+    /// Skip: the lock can't be checked.
     CheckFailed {
         /// Why.
         reason: String,
@@ -37,7 +37,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// Whether the database is to be left alone.
+    /// Whether the daemon must skip the database.
     pub fn skips(&self) -> bool {
         match self {
             Self::Free | Self::RemovedStale { .. } => false,
@@ -45,7 +45,7 @@ impl Check {
         }
     }
 
-    /// Whose lock it is or was, if that is known.
+    /// The holder of the lock, if it is known.
     pub fn holder(&self) -> Option<&HolderId> {
         match self {
             Self::Skip { holder } | Self::RemovedStale { holder } => Some(holder),
@@ -69,8 +69,8 @@ impl fmt::Display for Check {
     }
 }
 
-/// Whether a daemon has to leave the database in this folder alone. A lock whose holder is proven
-/// dead is removed, and never one that replaced it meanwhile.
+/// Checks whether a daemon must skip the database in this folder. Removes a lock whose holder is
+/// proven dead, and never a lock that has replaced it meanwhile.
 ///
 /// ```
 /// use tenure_file::{Check, ExclusiveLock, should_skip_database};
@@ -85,7 +85,7 @@ impl fmt::Display for Check {
 /// assert_eq!(check.to_string(), "Skipping database (locked by my-tool)");
 /// ```
 pub fn should_skip_database(dir: &Path) -> Check {
-    // No folder, no lock: the daemon itself will tell what else is wrong.
+    // Without the folder there is no lock. The daemon reports a missing folder itself.
     if matches!(dir.try_exists(), Ok(false)) {
         return Check::Free;
     }
@@ -95,44 +95,46 @@ pub fn should_skip_database(dir: &Path) -> Check {
     }
 }
 
-/// The same for a store that is open: the check at the start of a cycle.
+/// Like [`should_skip_database`], for a store that is open.
 pub fn check(store: &ExclusiveStore) -> Check {
     let attempt = || -> Result<Check, StoreError> {
         let key = store.key().clone();
         let mut last = Check::Free;
-        for _ in 0..TRIES {
-            last = match judge(store, &key)? {
-                Judged::Settled(check) => return Ok(check),
-                Judged::Stale(holder) => Check::Skip { holder },
+        for _ in 0..ATTEMPTS {
+            last = match inspect(store, &key)? {
+                Inspected::Settled(check) => return Ok(check),
+                Inspected::Stale(holder) => Check::Skip { holder },
             };
             if let Some(reaped) = store.reap(Reap::Free)?.pop() {
                 let holder = reaped.lease.holder.id;
                 return Ok(Check::RemovedStale { holder });
             }
         }
-        // Something else every time: somebody is at work there.
+        // A different lock every time: another program is using it.
         Ok(last)
     };
     attempt().unwrap_or_else(|error| failed(&error))
 }
 
-enum Judged {
+enum Inspected {
     Settled(Check),
     Stale(HolderId),
 }
 
-fn judge(store: &ExclusiveStore, key: &Key) -> Result<Judged, StoreError> {
+fn inspect(store: &ExclusiveStore, key: &Key) -> Result<Inspected, StoreError> {
     let Some((lease, verdict)) = store.inspect(key)?.lease else {
-        return Ok(Judged::Settled(Check::Free));
+        return Ok(Inspected::Settled(Check::Free));
     };
     let holder = lease.holder.id;
     Ok(match verdict {
-        Verdict::Dead(_) | Verdict::Expired(_) => Judged::Stale(holder),
-        Verdict::Alive | Verdict::Unknown(_) => Judged::Settled(Check::Skip { holder }),
-        Verdict::Malformed => Judged::Settled(match store.found().and_then(|found| found.flaw) {
-            Some(reason) => Check::CheckFailed { reason },
-            None => Check::Skip { holder },
-        }),
+        Verdict::Dead(_) | Verdict::Expired(_) => Inspected::Stale(holder),
+        Verdict::Alive | Verdict::Unknown(_) => Inspected::Settled(Check::Skip { holder }),
+        Verdict::Malformed => {
+            Inspected::Settled(match store.found().and_then(|found| found.flaw) {
+                Some(reason) => Check::CheckFailed { reason },
+                None => Check::Skip { holder },
+            })
+        }
     })
 }
 
@@ -142,7 +144,7 @@ fn failed(error: &StoreError) -> Check {
     }
 }
 
-/// Whether a process runs, as far as the protocol can tell: one on another machine counts as running,
+/// Whether a process is alive, by the protocol's rule: a process on another machine counts as alive,
 /// and so does one that may not be signalled.
 ///
 /// ```
@@ -154,5 +156,9 @@ fn failed(error: &StoreError) -> Check {
 /// assert!(!is_process_alive(i32::MAX as u32, here));
 /// ```
 pub fn is_process_alive(pid: u32, hostname: &str) -> bool {
-    pid > 0 && !matches!(seed_rules(i64::from(pid), hostname), Liveness::Gone(_))
+    pid > 0
+        && !matches!(
+            liveness_by_protocol(i64::from(pid), hostname),
+            Liveness::Gone(_)
+        )
 }

@@ -1,11 +1,11 @@
 //! The format of the lock file: [`ExclusiveLock`].
 //!
-//! JSON with the keys `holder`, `pid`, `hostname`, `started_at` and, if there is one, `version`; two
-//! spaces of indent, no newline at the end. What tenure adds is under the one key `tenure`, which
-//! other readers ignore: it tells the process from every other that ever had its pid.
+//! It is a JSON object with the keys `holder`, `pid`, `hostname`, `started_at` and, optionally,
+//! `version`; two spaces of indent, no newline at the end. Tenure adds the key `tenure`, which other
+//! readers ignore: it distinguishes the process from every other that ever had its pid.
 //!
-//! Read as the real tool reads it: key names in any letter case, the last of several counts, keys
-//! that are not known are passed over, `null` is as if the key were not there.
+//! Reading follows the protocol's own tool: key names in any letter case, the last of duplicate keys
+//! counts, unknown keys are ignored, and `null` is the same as a missing key.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ use tenure_host::{HostClock, identity};
 
 use tenure_host::files::rfc3339;
 
-/// The first second of the year 2: what is before is Go's zero time, and means "not given".
+/// The first second of the year 2. An earlier time is Go's zero time and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
 
-/// What the lock file says.
+/// The contents of the lock file.
 ///
 /// ```
 /// use tenure_file::ExclusiveLock;
@@ -37,71 +37,71 @@ const YEAR_TWO: i64 = -62_104_060_800;
 pub struct ExclusiveLock {
     /// The name of the tool that holds it.
     pub holder: String,
-    /// Its process.
+    /// The pid of its process.
     pub pid: i64,
-    /// Where that runs.
+    /// The machine that the process runs on.
     pub hostname: String,
-    /// Since when; `None` if it is missing, or the year is 1.
+    /// When it took the lock; `None` if the key is missing or the year is 1.
     pub started_at: Option<Timestamp>,
     /// The version of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What tenure adds.
-    #[serde(rename = "tenure", skip_serializing_if = "Option::is_none")]
-    pub extra: Option<Extra>,
+    /// The fields that tenure adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenure: Option<TenureFields>,
 }
 
-/// What tenure adds: which process it is, whoever has its pid by now.
+/// The fields that tenure adds, to identify the process even after its pid is reused.
 #[derive(Debug, Clone, PartialEq, Serialize, Readable)]
-pub struct Extra {
-    /// The fencing number, if a store granted it.
+pub struct TenureFields {
+    /// The fencing token, if a store granted the lock.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub token: Option<Token>,
-    /// When the process started, in ticks since boot.
+    /// The start time of the process, in ticks since boot.
     pub started: u64,
-    /// The boot it runs in.
+    /// The boot that the process runs in.
     pub boot: Epoch,
     /// Its pid namespace.
     pub namespace: String,
-    /// Its life lock, in `live/` of the side folder.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub life: Option<LivenessId>,
+    /// Its liveness lock, in `live/` of the sidecar.
+    #[serde(rename = "life", skip_serializing_if = "Option::is_none", default)]
+    pub liveness_lock: Option<LivenessId>,
 }
 
-/// A value that a lock can't have, in the order in which they are looked for.
+/// An invalid value. The variants are in the order of the checks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockFlaw {
-    /// No name.
+    /// `holder` is empty.
     #[error("holder is required")]
     Holder,
-    /// No process.
+    /// `pid` is not positive.
     #[error("pid must be positive (got {0})")]
     Pid(i64),
-    /// No machine.
+    /// `hostname` is empty.
     #[error("hostname is required")]
     Hostname,
-    /// No time.
+    /// `started_at` is missing.
     #[error("started_at is required")]
     StartedAt,
 }
 
-/// Why a lock file says nothing.
+/// Why a lock file is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("failed to read lock file: {0}")]
     Unreadable(String),
-    /// It is not what a lock file is.
+    /// The file is not a JSON object with the right types.
     #[error("malformed lock file: {0}")]
     Malformed(String),
-    /// It has a value that it can't have.
+    /// A value is invalid.
     #[error("invalid lock file: {0}")]
     Invalid(#[from] LockFlaw),
 }
 
 impl ExclusiveLock {
-    /// A lock for this very process, from now on. It is only a text yet: to take the lock so that no
-    /// two have it, open an [`crate::ExclusiveStore`].
+    /// The contents of a lock for this process, taken now. This does not take the lock: open an
+    /// [`crate::ExclusiveStore`] for that.
     pub fn for_this_process(holder: &str, version: Option<&str>) -> Result<Self, LockFlaw> {
         let process = identity::this_process();
         let lock = Self {
@@ -110,19 +110,19 @@ impl ExclusiveLock {
             hostname: process.host,
             started_at: Some(HostClock::new().now().wall),
             version: version.map(str::to_owned),
-            extra: Some(Extra {
+            tenure: Some(TenureFields {
                 token: None,
                 started: process.started,
                 boot: process.boot,
                 namespace: process.namespace,
-                life: None,
+                liveness_lock: None,
             }),
         };
         lock.validate()?;
         Ok(lock)
     }
 
-    /// The lock of a lease; `None` if that is tied to no process.
+    /// The lock of a lease; `None` if no process is attached to the lease.
     pub(crate) fn of(lease: &Lease, version: Option<&str>) -> Option<Self> {
         let process = lease.holder.process()?;
         Some(Self {
@@ -131,17 +131,17 @@ impl ExclusiveLock {
             hostname: process.host.clone(),
             started_at: Some(lease.acquired_at),
             version: version.map(str::to_owned),
-            extra: Some(Extra {
+            tenure: Some(TenureFields {
                 token: Some(lease.token),
                 started: process.started,
                 boot: process.boot.clone(),
                 namespace: process.namespace.clone(),
-                life: lease.holder.liveness_lock().cloned(),
+                liveness_lock: lease.holder.liveness_lock().cloned(),
             }),
         })
     }
 
-    /// Checks that every value is one that a lock can have.
+    /// Checks the values.
     pub fn validate(&self) -> Result<(), LockFlaw> {
         if self.holder.is_empty() {
             return Err(LockFlaw::Holder);
@@ -158,7 +158,7 @@ impl ExclusiveLock {
         Ok(())
     }
 
-    /// Reads what a lock file holds, and checks it.
+    /// Parses and checks the contents of a lock file.
     pub fn parse(bytes: &[u8]) -> Result<Self, LockError> {
         let lock = Self::parse_unchecked(bytes)?;
         lock.validate()?;
@@ -169,22 +169,22 @@ impl ExclusiveLock {
         serde_json::from_slice(bytes).map_err(|error| LockError::Malformed(error.to_string()))
     }
 
-    /// The bytes of the lock file.
+    /// The contents of the lock file.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// What the lease is tied to, if tenure wrote it.
+    /// The binding of the lease, if tenure wrote the lock.
     pub(crate) fn binding(&self) -> Option<Binding> {
-        let extra = self.extra.clone()?;
+        let fields = self.tenure.clone()?;
         let process = Process {
             pid: u32::try_from(self.pid).ok()?,
-            started: extra.started,
-            boot: extra.boot,
-            namespace: extra.namespace,
+            started: fields.started,
+            boot: fields.boot,
+            namespace: fields.namespace,
             host: self.hostname.clone(),
         };
-        Some(match extra.life {
+        Some(match fields.liveness_lock {
             Some(lock) => Binding::LivenessLock { lock, process },
             None => Binding::Process { process },
         })
@@ -193,13 +193,13 @@ impl ExclusiveLock {
 
 impl<'de> Deserialize<'de> for ExclusiveLock {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(LockVisitor)
     }
 }
 
-struct Fields;
+struct LockVisitor;
 
-impl<'de> Visitor<'de> for Fields {
+impl<'de> Visitor<'de> for LockVisitor {
     type Value = ExclusiveLock;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for Fields {
             hostname: String::new(),
             started_at: None,
             version: None,
-            extra: None,
+            tenure: None,
         };
         while let Some(key) = map.next_key::<String>()? {
             match key.to_lowercase().as_str() {
@@ -223,16 +223,16 @@ impl<'de> Visitor<'de> for Fields {
                 "started_at" => {
                     if let Some(text) = map.next_value::<Option<String>>()? {
                         let at = rfc3339::parse(&text).ok_or_else(|| {
-                            M::Error::custom(format!("started_at {text:?} is no RFC 3339 time"))
+                            M::Error::custom(format!("started_at {text:?} is not an RFC 3339 time"))
                         })?;
                         lock.started_at = (at.as_second() >= YEAR_TWO).then_some(at);
                     }
                 }
                 "version" => set(&mut lock.version, map.next_value::<Option<_>>()?.map(Some)),
                 "tenure" => {
-                    // What a later tenure may write there is no reason to refuse the lock.
+                    // A later tenure may write other fields: that must not make the lock malformed.
                     let value: serde_json::Value = map.next_value()?;
-                    lock.extra = serde_json::from_value(value).ok();
+                    lock.tenure = serde_json::from_value(value).ok();
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -263,7 +263,7 @@ mod tests {
         r#"{"holder":"x","pid":1,"hostname":"h","started_at":"2025-10-25T12:00:00Z"}"#;
 
     #[test]
-    fn the_bytes_are_those_of_the_real_writer() {
+    fn the_json_is_the_same_as_the_real_tools() {
         let mut lock = ExclusiveLock::parse(GOOD.as_bytes()).unwrap();
         assert_eq!(
             lock.to_json(),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_is_malformed() {
+    fn anything_else_is_malformed() {
         for json in [
             "",
             "{",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_real_tool_reads_is_read() {
+    fn locks_that_the_real_tool_accepts_are_read() {
         for json in [
             GOOD.to_owned(),
             format!("\n {GOOD}\n\n"),
@@ -348,7 +348,7 @@ mod tests {
             GOOD.replace("{\"holder", "{\"holder\":\"first\",\"Holder"),
         ] {
             let lock = ExclusiveLock::parse(json.as_bytes()).unwrap();
-            assert_eq!((lock.holder.as_str(), lock.extra), ("x", None), "{json}");
+            assert_eq!((lock.holder.as_str(), lock.tenure), ("x", None), "{json}");
         }
     }
 }

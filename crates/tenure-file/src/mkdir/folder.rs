@@ -1,5 +1,5 @@
-//! What is in the lock folder: [`Folder`], read through one open descriptor, so that all of it is of
-//! one and the same folder, whatever is moved to its name meanwhile.
+//! [`LockFolder`]: the files of a lock folder, read through one open descriptor. All of them belong to
+//! the same folder, even if another folder takes its name meanwhile.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,69 +15,69 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Binding, Epoch, Holder, HolderId, Lease, LivenessId, Process, Token};
 
-use crate::outsider::written;
+use crate::foreign_holder::modified;
 
 /// The pid of the holder.
 pub(super) const PID: &str = "pid";
-/// Since when, in seconds since 1970.
+/// When the holder took the lock, in seconds since 1970.
 pub(super) const TS: &str = "ts";
-/// What it runs.
+/// The holder's command.
 pub(super) const CMD: &str = "cmd";
-/// What tenure adds.
-pub(super) const OURS: &str = "tenure";
+/// The file that tenure adds: [`TenureFile`].
+pub(super) const TENURE: &str = "tenure";
 
-/// All that a lock consists of.
-pub(super) const NAMES: [&str; 4] = [PID, TS, CMD, OURS];
+/// All files of a lock.
+pub(super) const NAMES: [&str; 4] = [PID, TS, CMD, TENURE];
 
-/// The longest file that is read.
-const LONGEST: u64 = 1 << 16;
+/// The largest file that is read, in bytes.
+const MAX_LENGTH: u64 = 1 << 16;
 
-/// What stands at a path.
+/// What is at the path of a lock.
 #[derive(Debug)]
-pub(super) enum There {
+pub(super) enum Entry {
     /// A folder.
-    Folder(Folder),
-    /// Something that is no folder.
-    NoFolder {
+    Folder(LockFolder),
+    /// A file or a link.
+    NotAFolder {
         file: (u64, u64),
-        written: Timestamp,
+        modified: Timestamp,
     },
 }
 
 /// A lock folder.
 #[derive(Debug)]
-pub(super) struct Folder {
-    /// Open for as long as this is kept: nobody else's folder can have its number until then.
+pub(super) struct LockFolder {
+    /// While this is open, no new folder can get the same inode number.
     pub(super) open: OwnedFd,
     /// The device and inode.
     pub(super) file: (u64, u64),
-    pub(super) written: Timestamp,
+    pub(super) modified: Timestamp,
     pub(super) contents: Contents,
 }
 
-/// What is in it.
+/// The contents of a lock folder.
 #[derive(Debug)]
 pub(super) enum Contents {
-    /// What tenure wrote; the other files need not be looked at.
-    Ours(Extra, Vec<u8>),
-    /// Tenure wrote it, but this one can't read it.
-    Unknown(String, Vec<u8>),
-    /// What another program wrote, as far as it has.
-    Theirs(Theirs),
+    /// Tenure wrote the lock: its own file, parsed and as bytes. The other files do not count.
+    Tenure(TenureFile, Vec<u8>),
+    /// Tenure wrote the lock, but its file can't be parsed: the reason, and the bytes.
+    UnreadableTenure(String, Vec<u8>),
+    /// Another program wrote the lock, or is still writing it.
+    Foreign(ForeignFiles),
 }
 
-/// A lock of another program.
+/// The files of another program's lock.
 #[derive(Debug, Default)]
-pub(super) struct Theirs {
+pub(super) struct ForeignFiles {
     pub(super) pid: Option<Vec<u8>>,
     pub(super) ts: Option<Vec<u8>>,
     pub(super) cmd: Option<Vec<u8>>,
-    /// Something that no lock has.
-    pub(super) stranger: Option<String>,
+    /// The name of a file that no lock has.
+    pub(super) unexpected: Option<String>,
 }
 
-impl Theirs {
-    /// The pid, if one is written there.
+impl ForeignFiles {
+    /// The pid, if there is a valid one.
     pub(super) fn pid(&self) -> Option<i64> {
         text(self.pid.as_ref()?)?.parse().ok()
     }
@@ -87,14 +87,14 @@ impl Theirs {
         Timestamp::from_second(seconds).ok()
     }
 
-    /// What it runs, on one line.
+    /// The command, on one line.
     pub(super) fn command(&self) -> Option<String> {
         let text = String::from_utf8_lossy(self.cmd.as_ref()?);
         let line = text.trim().replace(char::is_control, " ");
         (!line.is_empty()).then_some(line)
     }
 
-    /// All of it as one text, to tell it from others.
+    /// All files as one byte string, for the fingerprint.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let parts = [&self.pid, &self.ts, &self.cmd];
         let mut all = Vec::new();
@@ -104,7 +104,7 @@ impl Theirs {
                 None => all.extend(b"-\0"),
             }
         }
-        all.extend(self.stranger.as_deref().unwrap_or_default().as_bytes());
+        all.extend(self.unexpected.as_deref().unwrap_or_default().as_bytes());
         all
     }
 }
@@ -113,10 +113,10 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().map(str::trim)
 }
 
-/// What tenure adds in the file `tenure`: one line of JSON. A lock that has it is tenure's, whatever
-/// somebody writes into the other files.
+/// The file `tenure`: one line of JSON. A lock that has it is tenure's, whatever another program
+/// writes into the other files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Extra {
+pub(super) struct TenureFile {
     holder: HolderId,
     token: Token,
     acquired_at: Timestamp,
@@ -124,17 +124,17 @@ pub(super) struct Extra {
     command: Option<String>,
     host: String,
     pid: u32,
-    /// When the process started, in ticks since boot.
+    /// The start time of the process, in ticks since boot.
     started: u64,
     boot: Epoch,
     namespace: String,
-    /// Its life lock, in `live/` of the side folder.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    life: Option<LivenessId>,
+    /// Its liveness lock, in `live/` of the sidecar.
+    #[serde(rename = "life", skip_serializing_if = "Option::is_none", default)]
+    liveness_lock: Option<LivenessId>,
 }
 
-impl Extra {
-    /// Of a lease; `None` if that is tied to no process.
+impl TenureFile {
+    /// The file for a lease; `None` if no process is attached to the lease.
     pub(super) fn of(lease: &Lease) -> Option<Self> {
         let process = lease.holder.process()?.clone();
         Some(Self {
@@ -147,7 +147,7 @@ impl Extra {
             started: process.started,
             boot: process.boot,
             namespace: process.namespace,
-            life: lease.holder.liveness_lock().cloned(),
+            liveness_lock: lease.holder.liveness_lock().cloned(),
         })
     }
 
@@ -163,10 +163,10 @@ impl Extra {
         self.token
     }
 
-    /// What the file `cmd` says: one line.
+    /// The contents of the file `cmd`: one line.
     pub(super) fn cmd(&self) -> String {
-        let words = self.command.as_deref().unwrap_or(self.holder.as_str());
-        words.replace(char::is_control, " ")
+        let command = self.command.as_deref().unwrap_or(self.holder.as_str());
+        command.replace(char::is_control, " ")
     }
 
     pub(super) fn into_holder(self) -> Holder {
@@ -181,7 +181,7 @@ impl Extra {
             id: self.holder,
             host: self.host,
             command: self.command,
-            binding: match self.life {
+            binding: match self.liveness_lock {
                 Some(lock) => Binding::LivenessLock { lock, process },
                 None => Binding::Process { process },
             },
@@ -189,51 +189,51 @@ impl Extra {
     }
 }
 
-/// Reads what stands at `path`; `None` if nothing does. No link leads anywhere else.
-pub(super) fn read(path: &Path) -> io::Result<Option<There>> {
+/// Reads the lock at `path`, without following a link; `None` if nothing is there.
+pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = match openat(CWD, path, flags, Mode::empty()) {
         Ok(open) => open,
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::NOTDIR | Errno::LOOP) => return no_folder(path),
+        Err(Errno::NOTDIR | Errno::LOOP) => return not_a_folder(path),
         Err(error) => return Err(error.into()),
     };
     let folder = File::from(open);
     let known = folder.metadata()?;
     let open = OwnedFd::from(folder);
-    let contents = match part(&open, OURS)? {
+    let contents = match read_file(&open, TENURE)? {
         Some(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(extra) => Contents::Ours(extra, bytes),
-            Err(error) => Contents::Unknown(error.to_string(), bytes),
+            Ok(file) => Contents::Tenure(file, bytes),
+            Err(error) => Contents::UnreadableTenure(error.to_string(), bytes),
         },
-        None => Contents::Theirs(Theirs {
-            pid: part(&open, PID)?,
-            ts: part(&open, TS)?,
-            cmd: part(&open, CMD)?,
-            stranger: stranger(&open)?,
+        None => Contents::Foreign(ForeignFiles {
+            pid: read_file(&open, PID)?,
+            ts: read_file(&open, TS)?,
+            cmd: read_file(&open, CMD)?,
+            unexpected: unexpected_entry(&open)?,
         }),
     };
-    Ok(Some(There::Folder(Folder {
+    Ok(Some(Entry::Folder(LockFolder {
         open,
         file: (known.dev(), known.ino()),
-        written: written(&known),
+        modified: modified(&known),
         contents,
     })))
 }
 
-fn no_folder(path: &Path) -> io::Result<Option<There>> {
+fn not_a_folder(path: &Path) -> io::Result<Option<Entry>> {
     match path.symlink_metadata() {
-        Ok(known) => Ok(Some(There::NoFolder {
+        Ok(known) => Ok(Some(Entry::NotAFolder {
             file: (known.dev(), known.ino()),
-            written: written(&known),
+            modified: modified(&known),
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// One file of it. What is no file, or too long for one, is as good as empty.
-fn part(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+/// Reads one file of the folder. An entry that is not a regular file counts as empty.
+fn read_file(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -243,13 +243,13 @@ fn part(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     };
     let mut bytes = Vec::new();
     if file.metadata()?.is_file() {
-        file.take(LONGEST).read_to_end(&mut bytes)?;
+        file.take(MAX_LENGTH).read_to_end(&mut bytes)?;
     }
     Ok(Some(bytes))
 }
 
-/// The first name in the folder that no lock has.
-pub(super) fn stranger(folder: &OwnedFd) -> io::Result<Option<String>> {
+/// The first name in the folder that is not of a lock.
+pub(super) fn unexpected_entry(folder: &OwnedFd) -> io::Result<Option<String>> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());

@@ -1,7 +1,8 @@
-//! Files that are there whole or not at all.
+//! Files that appear complete or not at all.
 //!
-//! Whatever is written is written under a private name first. A reader of the public name sees all
-//! of it or nothing, also if the writer is killed in between.
+//! A writer writes under a private name first and then links or renames the file to its public name.
+//! A reader of the public name sees all of the file or none of it, even if the writer is killed in
+//! between.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,27 +11,27 @@ use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Whether what is written has to survive a power cut, too.
+/// What a write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// It is on disk before this returns.
+    /// A power cut: the bytes are on disk before the call returns.
     ToDisk,
-    /// It survives the end of its writer, not that of the machine.
+    /// The end of the writer, but not a power cut.
     Later,
 }
 
-/// What came of putting something where nothing may be.
+/// The result of giving a file a name that must be free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Put {
-    /// It is there.
+    /// The file has the name.
     Done,
-    /// Something else is.
+    /// Another file has it.
     Occupied,
 }
 
-/// Writes a new file under a private name, with mode 0644. What had that name is unlinked, never
-/// written into: it may be known under another name as well.
+/// Writes a new file with mode 0644 under a private name. An existing file of that name is unlinked,
+/// never written into: it may be linked to a public name as well.
 pub fn write(path: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     unlink(path)?;
     let mut file = File::options()
@@ -46,7 +47,7 @@ pub fn write(path: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file whole in the place of what is there, by way of the private name `temp`.
+/// Replaces `path` with a complete new file, by way of the private name `temp`.
 pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     write(temp, bytes, sync)?;
     fs::rename(temp, path)?;
@@ -58,7 +59,7 @@ pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result
     Ok(())
 }
 
-/// Gives a file a second name, if that name is free. The first one stays.
+/// Links a file to a second name if that name is free. The first name stays.
 pub fn put(from: &Path, to: &Path) -> io::Result<Put> {
     match fs::hard_link(from, to) {
         Ok(()) => Ok(Put::Done),
@@ -67,33 +68,34 @@ pub fn put(from: &Path, to: &Path) -> io::Result<Put> {
     }
 }
 
-/// Moves something to another name, if that is free. The first one goes.
+/// Renames a file or folder if the new name is free.
 pub fn move_in(from: &Path, to: &Path) -> io::Result<Put> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(Put::Done),
         Err(rustix::io::Errno::EXIST) => Ok(Put::Occupied),
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this file system can't move a folder without replacing: use one on a local one such as ext4, xfs, btrfs or tmpfs",
+            "this file system can't move a folder without replacing: use a local one such as ext4, xfs, btrfs or tmpfs",
         )),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Swaps two names in one step; `false` if one of them is missing.
+/// Swaps two names in one atomic step; `false` if one of them does not exist.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::NOENT) => Ok(false),
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this file system can't swap two names: use a folder on a local one such as ext4, xfs, btrfs or tmpfs",
+            "this file system can't swap two names: use a local one such as ext4, xfs, btrfs or tmpfs",
         )),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Moves something to a private name, which must be free; `false` if it is not there.
+/// Renames a file or folder to a private name, which must be free; `false` if there is nothing to
+/// rename.
 pub fn take_aside(from: &Path, to: &Path) -> io::Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
@@ -102,7 +104,7 @@ pub fn take_aside(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a name, which need not be there.
+/// Removes a name. A name that does not exist is no error.
 pub fn unlink(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_name_that_is_also_a_public_one_is_not_written_into() {
+    fn write_never_changes_a_file_that_is_also_linked_to_a_public_name() {
         let dir = tempfile::tempdir().unwrap();
         let (private, public) = (dir.path().join("private"), dir.path().join("public"));
         write(&private, b"first", Sync::Later).unwrap();

@@ -1,11 +1,11 @@
-//! The system's errors in words: what is wrong, where, and the way out.
+//! Turns I/O errors into store errors that name the file and the way out.
 
 use std::io;
 use std::path::Path;
 
 use tenure_core::{ErrorKind, StoreError};
 
-/// Puts an error of the system into words: `what` could not be done to `path`.
+/// Explains an I/O error: `path` could not be `what` ("written", "read", "opened").
 pub fn explain(what: &str, path: &Path, error: io::Error) -> StoreError {
     let place = path.display();
     let fault = match error.kind() {
@@ -22,7 +22,8 @@ pub fn explain(what: &str, path: &Path, error: io::Error) -> StoreError {
     fault.because(error)
 }
 
-/// The same after the lock itself may have been changed: nobody knows, until the next one looks.
+/// Marks an error that came after the lock may have changed: whether the verb happened is unknown
+/// until the next step looks.
 pub fn unsettled(mut error: StoreError) -> StoreError {
     error.kind = ErrorKind::OutcomeUnknown;
     error.what = format!("{}, and the lock may have changed hands", error.what);

@@ -1,4 +1,4 @@
-//! How a store of lock files is set up: [`Options`].
+//! Settings of a store of lock files: [`Options`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use tenure_core::Clock;
 
 use crate::HostClock;
 
-/// What a lock has to survive besides the end of every process.
+/// What a lock must survive besides the death of every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// A power cut, too: the lock is on disk before it is put in its place, so that no torn one is
-    /// found there. Costs a sync for each grant.
+    /// A power cut: the lock is on disk before it gets its public name, so a torn lock is never found
+    /// there. Costs one sync per grant.
     PowerCut,
-    /// Nothing more. Tokens survive a power cut even so.
+    /// Nothing more. Tokens survive a power cut all the same.
     Crash,
 }
 
-/// How a store is set up.
+/// The settings of a store.
 #[derive(Clone)]
 pub struct Options {
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// How long events are kept.
+    /// How long the history keeps an event.
     pub history_age: Duration,
-    /// How many events are kept.
+    /// How many events the history keeps.
     pub history_events: u64,
-    /// How long the place of a waiter that was cut off is kept.
+    /// How long a ticket of an absent waiter stays in the queue.
     pub queue_grace: Duration,
-    /// The version of the holder, for protocols that write one down.
+    /// The version of the holder's program, for protocols that record one.
     pub version: Option<String>,
-    /// What the lock has to survive.
+    /// What a lock must survive.
     pub disk: Disk,
 }
 

@@ -1,8 +1,8 @@
-//! One lock at one place: [`LockProtocol`], what a protocol has to tell of it.
+//! [`LockProtocol`]: how one lock, shared with other programs, is written, read and removed.
 //!
-//! A slot knows how its lock is written and read, and how a holder is judged that another program
-//! wrote down. It decides nothing: that is for [`tenure_core::decide`], and what is done to the
-//! place is for [`crate::files::takeover`].
+//! A protocol reads and writes its lock and applies the protocol's own rule for holders that another
+//! program recorded. It makes no decisions: those are [`tenure_core::decide`]'s. The order of
+//! changes to the lock is [`crate::files::takeover`]'s.
 
 use std::io;
 use std::path::Path;
@@ -13,40 +13,40 @@ use tenure_core::{Key, Lease, Liveness, Token};
 use crate::files::atomic::Put;
 use crate::files::lock_watch::Listen;
 
-/// Tells one lock apart from every other that ever stood at the place. Moving it changes nothing;
-/// writing into it does.
+/// Identifies one lock among all that ever had the same path. Renaming a lock keeps its
+/// fingerprint; writing into it changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The device and inode.
     pub file: (u64, u64),
-    /// A digest of what is in it.
+    /// A digest of the contents.
     pub digest: u64,
 }
 
-/// How the holder of a lock is to be judged.
+/// How to tell whether the holder of a lock is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HolderProof {
-    /// By what its lease is tied to: tenure wrote it.
+    /// By the lease's binding: tenure wrote the lock.
     Binding,
-    /// As the protocol says, which has been done.
+    /// By the protocol's own rule, with this result: another program wrote the lock.
     Protocol(Liveness),
 }
 
-/// A lock that stands somewhere.
+/// A lock that was read from a path.
 #[derive(Debug, Clone)]
 pub struct FoundLock {
-    /// Which one it is.
+    /// Which lock it is.
     pub fingerprint: Fingerprint,
-    /// What it says. The token is [`Token::NONE`] if another program wrote it.
+    /// The lease that it states. The token is [`Token::NONE`] if another program wrote the lock.
     pub lease: Lease,
-    /// How to judge its holder.
+    /// How to tell whether its holder is alive.
     pub proof: HolderProof,
-    /// Why it can't be understood, if it can't.
+    /// Why the lock can't be read or parsed, if it can't.
     pub flaw: Option<String>,
 }
 
 impl FoundLock {
-    /// Whether it is the lock of this very lease.
+    /// Whether this is the lock of exactly this lease.
     pub fn is(&self, lease: &Lease) -> bool {
         self.flaw.is_none()
             && self.lease.token != Token::NONE
@@ -56,53 +56,53 @@ impl FoundLock {
     }
 }
 
-/// What it means that somebody removed a lock of ours without asking.
+/// What it means when another program removes a lock of tenure's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// A mistaken checker did: whoever runs under the lock puts it back. A script that knows nothing
-    /// of tenure meant to release it.
+    /// A mistaken checker removed it: a holder that runs under the lock puts it back. If the lease
+    /// belongs to a process that knows nothing of tenure (`acquire --pid`), that process released it.
     Mistake,
-    /// It was taken away, and somebody else may have held it since: the lease is over.
+    /// The lease is lost: another program may have held the lock since.
     Loss,
 }
 
-/// One lock at one place.
+/// One lock at one path.
 pub trait LockProtocol: Send + Sync {
-    /// The one key that it is the lock of.
+    /// The only key of this lock.
     fn key(&self) -> &Key;
 
-    /// Where the lock is.
+    /// The path of the lock.
     fn path(&self) -> &Path;
 
-    /// What stands at `path`: at the place itself, or where it was moved to. What is there and
-    /// can't be read or understood is found with its flaw.
+    /// Reads the lock at `path`: the lock's own path or a private name. A lock that can't be read or
+    /// parsed is returned with its flaw; `None` means that nothing exists there.
     fn read(&self, path: &Path) -> Option<FoundLock>;
 
     /// Writes the lock of a lease under a private name.
     fn prepare(&self, lease: &Lease, path: &Path) -> io::Result<()>;
 
-    /// Puts what has a private name at the place, if that is free.
+    /// Gives a prepared lock its public path, if that is free.
     fn put(&self, from: &Path) -> io::Result<Put>;
 
-    /// Whether [`LockProtocol::discard`] could remove what stands at `path`.
+    /// Whether [`LockProtocol::discard`] may remove what is at `path`.
     fn may_discard(&self, path: &Path) -> bool;
 
-    /// Removes what has a private name; it need not be there.
+    /// Removes a lock that has a private name. A missing one is no error.
     fn discard(&self, path: &Path) -> io::Result<()>;
 
-    /// What it means that somebody removed a lock of ours.
+    /// What it means when another program removes a lock of tenure's.
     fn removal(&self) -> Removal {
         Removal::Mistake
     }
 
-    /// What those who wait have to hear: all that other programs do to the place, and as little as
-    /// possible of what tenure does.
+    /// Which changes wake a waiter: all that other programs make to the lock, and as few of tenure's
+    /// own as possible.
     fn listen_for(&self) -> Listen {
         Listen::Others
     }
 }
 
-/// A digest of some bytes (FNV-1a), the same in every version and on every machine.
+/// A digest (FNV-1a) that is the same in every version and on every machine.
 pub fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

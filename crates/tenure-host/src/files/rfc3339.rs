@@ -1,8 +1,8 @@
-//! Times as RFC 3339 has them: what every protocol here writes, and nothing looser is read.
+//! RFC 3339 times, parsed strictly: the form that every protocol here writes and reads.
 
 use jiff::Timestamp;
 
-/// A time as RFC 3339 has it, and nothing looser: with seconds and with an offset.
+/// Parses a time that has seconds and an offset, as RFC 3339 requires. Looser forms are refused.
 pub fn parse(text: &str) -> Option<Timestamp> {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00";
     let fits = |shape: &[u8], text: &[u8]| {

@@ -1,4 +1,6 @@
-//! The folder beside a lock: what tenure knows beyond the protocol ([`Sidecar`]).
+//! [`Sidecar`]: the folder beside a lock that holds what the lock's protocol has no room for.
+//!
+//! It lays out the names and keeps the history file whole. What the files mean is up to the store.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,35 +13,44 @@ use tenure_core::StoreError;
 use crate::LivenessFolder;
 use crate::files::fault::explain;
 
-/// The side folder.
+/// The sidecar folder of one lock.
 #[derive(Debug, Clone)]
-pub struct Sidecar(PathBuf, Transit);
+pub struct Sidecar {
+    path: PathBuf,
+    private_names: PrivateNames,
+}
 
-/// Where a lock is on its way to or from its place.
+/// Where `next` and `aside` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transit {
-    Inside,
-    Beside,
+enum PrivateNames {
+    InsideSidecar,
+    BesideSidecar,
 }
 
 impl Sidecar {
-    /// The folder at this path. It is made when something is first written.
+    /// The sidecar at this path. It is created by the first write.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into(), Transit::Inside)
+        Self {
+            path: path.into(),
+            private_names: PrivateNames::InsideSidecar,
+        }
     }
 
-    /// The same for a lock that is a folder: it is prepared and taken away under names beside the
-    /// side folder (`SIDE-next`, `SIDE-aside`), in the folder of its place. A folder that may not be
-    /// written into can be renamed only there.
+    /// The sidecar of a lock that is a folder. The lock is prepared and moved away under names beside
+    /// the sidecar (`SIDECAR-next`, `SIDECAR-aside`): a read-only folder can be renamed only within its
+    /// parent.
     pub fn for_folder(path: impl Into<PathBuf>) -> Self {
-        Self(path.into(), Transit::Beside)
+        Self {
+            path: path.into(),
+            private_names: PrivateNames::BesideSidecar,
+        }
     }
 
-    fn transit(&self, name: &str) -> PathBuf {
-        match self.1 {
-            Transit::Inside => self.0.join(name),
-            Transit::Beside => {
-                let mut path = self.0.clone().into_os_string();
+    fn private_name(&self, name: &str) -> PathBuf {
+        match self.private_names {
+            PrivateNames::InsideSidecar => self.path.join(name),
+            PrivateNames::BesideSidecar => {
+                let mut path = self.path.clone().into_os_string();
                 path.push("-");
                 path.push(name);
                 path.into()
@@ -49,46 +60,47 @@ impl Sidecar {
 
     /// The folder itself.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
-    /// Makes the folder, if it is not there.
+    /// Creates the folder if it does not exist.
     pub fn make(&self) -> Result<(), StoreError> {
-        let ignore = self.0.join(".gitignore");
+        let ignore = self.path.join(".gitignore");
         if ignore.metadata().is_ok_and(|there| there.len() > 0) {
             return Ok(());
         }
-        fs::create_dir_all(&self.0)
+        fs::create_dir_all(&self.path)
             .and_then(|()| fs::write(&ignore, "*\n"))
-            .map_err(|error| explain("written", &self.0, error))
+            .map_err(|error| explain("written", &self.path, error))
     }
 
-    /// The file that the guard locks.
-    pub fn guard(&self) -> PathBuf {
-        self.0.join("guard")
+    /// The file of the [`crate::files::step_lock::StepLock`].
+    pub fn step_lock(&self) -> PathBuf {
+        self.path.join("guard")
     }
 
-    /// A lock on its way to its place, or swapped out of it.
+    /// A lock that was prepared for its path, or swapped out of it.
     pub fn next(&self) -> PathBuf {
-        self.transit("next")
+        self.private_name("next")
     }
 
-    /// A lock that was taken from its place.
+    /// A lock that was moved away from its path to be removed.
     pub fn aside(&self) -> PathBuf {
-        self.transit("aside")
+        self.private_name("aside")
     }
 
-    /// The lives of those who hold and wait.
+    /// The liveness locks of holders and waiters.
     pub fn liveness_folder(&self) -> LivenessFolder {
-        LivenessFolder::new(self.0.join("live"))
+        LivenessFolder::new(self.path.join("live"))
     }
 
-    /// The file of events, one JSON object a line.
+    /// The history file: one JSON object per line.
     pub fn history(&self) -> PathBuf {
-        self.0.join("history")
+        self.path.join("history")
     }
 
-    /// Notes something that is no event: something happened to the record itself.
+    /// Appends a note to the history: not an event of a lease, but something that happened to the
+    /// records themselves.
     pub fn note(&self, at: Timestamp, words: &str) -> Result<(), StoreError> {
         let path = self.history();
         let write = || {
@@ -105,17 +117,17 @@ impl Sidecar {
     }
 }
 
-/// A line that is no event.
+/// A line of the history that is not an event.
 #[derive(Debug, Serialize)]
 struct Note {
     at: Timestamp,
     note: String,
 }
 
-/// How much of the end of the history is read to find the last line.
+/// How many bytes at the end of the history are read to find the last line.
 const TAIL: u64 = 64 * 1024;
 
-/// Opens the file of events, making it if need be.
+/// Opens a history file to append to it, and creates it if it does not exist.
 pub fn open_history(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -124,7 +136,7 @@ pub fn open_history(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Cuts off a last line that a power cut tore; returns the whole lines at the end.
+/// Cuts off an incomplete last line, and returns the complete lines at the end of the file.
 pub fn cut_torn_line(file: &mut File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let from = length.saturating_sub(TAIL);

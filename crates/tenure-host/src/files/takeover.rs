@@ -1,21 +1,24 @@
-//! How a stale lock is taken over or removed, and a live one never (G4, G5).
+//! Takes over or removes a stale lock, and never a live one (G4, G5).
 //!
 //! ```text
-//!   swap      next (ours)  <-- exchange -->  place (judged dead)
-//!             look at what came out: the very one that was judged?  yes: done
-//!                                                                   no: swap back, and look again
-//!   remove    place  -- rename -->  aside
-//!             look at what came out: the very one that was judged?  yes: unlink
-//!                                                                   no: put back where it was free
+//!   swap      next (new lock)  <-- exchange -->  path (stale lock)
+//!             Is the lock that came out the stale one?  yes: done
+//!                                                       no: swap back and check again
+//!   remove    path  -- rename -->  aside
+//!             Is the lock that came out the stale one?  yes: discard it
+//!                                                       no: put it back if the path is free
 //! ```
 //!
-//! All of it runs under the guard, so only programs that know nothing of tenure can come between.
-//! Every state in which a process can be killed is told apart from the others by what stands at the
-//! three names, and `*_happened` brings it to an end.
+//! The caller holds the step lock, so only programs that do not use tenure can interfere.
 //!
-//! A lock that is given back may find the place free: somebody removed what we had put there for a
-//! moment. It is put back even so. If its holder meant to release it, it is stale once that
-//! process ends; to drop it would be to drop a live lock.
+//! # Invariants
+//!
+//! 1. The caller names the lock to replace or remove by its fingerprint. Any other lock goes back.
+//! 2. A process may be killed between any two system calls. The three names (`path`, `next`, `aside`)
+//!    show how far it came; [`grant_happened`] and [`removal_happened`] finish or undo the rest.
+//! 3. A lock that goes back may find its path free, because another program removed the lock that
+//!    was there for a moment. It goes back all the same: if its holder meant to release it, it is
+//!    stale once that process ends; dropping it could drop a live lock.
 
 use std::io;
 use std::path::Path;
@@ -23,33 +26,32 @@ use std::path::Path;
 use tenure_core::Lease;
 
 use crate::files::atomic::{self, Put};
-use crate::files::protocol::{Fingerprint, LockProtocol};
+use crate::files::protocol::{Fingerprint, FoundLock, LockProtocol};
 
-/// What came of a swap or a removal.
+/// The result of a swap or a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {
-    /// It is done.
+    /// The expected lock was replaced or removed.
     Done,
-    /// Something else stood there, and still does.
+    /// Another lock was at the path, and still is.
     Different,
-    /// Nothing stood there.
+    /// Nothing was at the path.
     Missing,
 }
 
-/// Puts the lock that was prepared as `next` in the place of the one that was judged. What came out
-/// is left as `next`.
-pub fn swap(protocol: &impl LockProtocol, next: &Path, judged: &Fingerprint) -> io::Result<Taken> {
+/// Swaps the prepared lock `next` for the lock with the fingerprint `stale`, which is left at `next`.
+pub fn swap(protocol: &impl LockProtocol, next: &Path, stale: &Fingerprint) -> io::Result<Taken> {
     let Some(ours) = protocol.read(next) else {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the prepared lock is gone",
         ));
     };
-    // Once more at the last moment: what is not touched need not be given back.
+    // Check once more: a lock that is not moved need not be moved back.
     match protocol.read(protocol.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.fingerprint != *judged => return Ok(Taken::Different),
+        Some(there) if there.fingerprint != *stale => return Ok(Taken::Different),
         Some(_) => {}
     }
     if !atomic::exchange(next, protocol.path())? {
@@ -57,7 +59,7 @@ pub fn swap(protocol: &impl LockProtocol, next: &Path, judged: &Fingerprint) -> 
     }
     if protocol
         .read(next)
-        .is_some_and(|out| out.fingerprint == *judged)
+        .is_some_and(|out| out.fingerprint == *stale)
     {
         return Ok(Taken::Done);
     }
@@ -65,38 +67,38 @@ pub fn swap(protocol: &impl LockProtocol, next: &Path, judged: &Fingerprint) -> 
     Ok(Taken::Different)
 }
 
-/// Swaps back what came out in place of `put`, which we had put there. Whatever comes out now has
-/// to be just that; if it is not, somebody put something newer there meanwhile, and that goes back.
+/// Swaps the lock at `next` back for `put`, the lock that took its path. If another lock comes out,
+/// another program wrote it in between; that one goes back in turn.
 fn give_back(protocol: &impl LockProtocol, next: &Path, mut put: Fingerprint) -> io::Result<()> {
-    while let Some(theirs) = protocol.read(next) {
+    while let Some(other) = protocol.read(next) {
         if !atomic::exchange(next, protocol.path())? {
             return put_back(protocol, next);
         }
         match protocol.read(next) {
-            Some(out) if out.fingerprint != put => put = theirs.fingerprint,
+            Some(out) if out.fingerprint != put => put = other.fingerprint,
             _ => break,
         }
     }
     protocol.discard(next)
 }
 
-/// Puts something back where it was, unless there is something newer by now.
+/// Puts a lock back at its path, unless another program has written a newer one there.
 fn put_back(protocol: &impl LockProtocol, from: &Path) -> io::Result<()> {
-    // Occupied: whoever put that there did so after this one was taken away.
+    // Occupied: that lock was written after this one was moved away.
     let (Put::Done | Put::Occupied) = protocol.put(from)?;
     protocol.discard(from)
 }
 
-/// Removes the lock that was judged, by way of the private name `aside`.
+/// Removes the lock with the fingerprint `stale`, by way of the private name `aside`.
 pub fn remove(
     protocol: &impl LockProtocol,
     aside: &Path,
-    judged: &Fingerprint,
+    stale: &Fingerprint,
 ) -> io::Result<Taken> {
-    // Once more at the last moment: what is not touched need not be put back.
+    // Check once more: a lock that is not moved need not be moved back.
     match protocol.read(protocol.path()) {
         None => return Ok(Taken::Missing),
-        Some(there) if there.fingerprint != *judged => return Ok(Taken::Different),
+        Some(there) if there.fingerprint != *stale => return Ok(Taken::Different),
         Some(_) => {}
     }
     if !atomic::take_aside(protocol.path(), aside)? {
@@ -104,7 +106,7 @@ pub fn remove(
     }
     if protocol
         .read(aside)
-        .is_some_and(|out| out.fingerprint == *judged)
+        .is_some_and(|out| out.fingerprint == *stale)
     {
         protocol.discard(aside)?;
         return Ok(Taken::Done);
@@ -113,14 +115,14 @@ pub fn remove(
     Ok(Taken::Different)
 }
 
-/// Whether a removal that was cut off happened; what it left behind is cleared.
+/// Whether an interrupted removal happened. Clears what it left behind.
 pub fn removal_happened(
     protocol: &impl LockProtocol,
     aside: &Path,
-    judged: &Fingerprint,
+    stale: &Fingerprint,
 ) -> io::Result<bool> {
     match protocol.read(aside) {
-        Some(out) if out.fingerprint == *judged => {
+        Some(out) if out.fingerprint == *stale => {
             protocol.discard(aside)?;
             Ok(true)
         }
@@ -130,35 +132,35 @@ pub fn removal_happened(
         }
         None => Ok(protocol
             .read(protocol.path())
-            .is_none_or(|there| there.fingerprint != *judged)),
+            .is_none_or(|there| there.fingerprint != *stale)),
     }
 }
 
-/// Whether a grant that was cut off happened: by a swap for the one that was judged, or by being put
-/// where nothing was. What it left behind is cleared.
+/// Whether an interrupted grant happened: the lock was swapped for `stale`, or put at a free path.
+/// Clears what it left behind.
 pub fn grant_happened(
     protocol: &impl LockProtocol,
     next: &Path,
     granted: &Lease,
-    judged: Option<&Fingerprint>,
+    stale: Option<&Fingerprint>,
 ) -> io::Result<bool> {
     let there = protocol
         .read(protocol.path())
         .filter(|there| there.is(granted));
     let out = protocol.read(next);
-    let came_out = |out: &crate::files::protocol::FoundLock| Some(&out.fingerprint) == judged;
+    let came_out = |out: &FoundLock| Some(&out.fingerprint) == stale;
     let happened = match (there, out) {
-        // Put, or swapped and cleared.
+        // Put, or swapped and cleaned up.
         (Some(_), None) => true,
         (Some(_), Some(out)) if out.is(granted) || came_out(&out) => true,
-        // Swapped for something that was not judged.
+        // Swapped for another lock than `stale`.
         (Some(ours), Some(_)) => {
             give_back(protocol, next, ours.fingerprint)?;
             false
         }
         // Not yet put.
         (None, Some(out)) if out.is(granted) => false,
-        // Swapped, and then somebody else overwrote or removed it.
+        // Swapped; then another program overwrote or removed the new lock.
         (None, Some(out)) if came_out(&out) => true,
         (None, Some(_)) => {
             put_back(protocol, next)?;
