@@ -44,6 +44,11 @@ pub trait EngineStore: Send + Sync {
         Ok(())
     }
 
+    /// Refuses a claim that this store can't hold.
+    fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.admit(&claim.key)
+    }
+
     /// Runs a verb that only looks at this key, on a consistent picture.
     fn look<T>(
         &self,
@@ -99,7 +104,7 @@ impl<S: EngineStore> Store for S {
     }
 
     fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
-        self.admit(&claim.key)?;
+        self.admit_claim(claim)?;
         let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
         Ok(answer.seen_at(revision))
     }
