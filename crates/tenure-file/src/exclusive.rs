@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
@@ -25,8 +26,7 @@ use tenure_core::{
 };
 use tenure_host::identity;
 
-use crate::foreign_holder::{self, FOR_EVER, holder_id, modified};
-use crate::state::never;
+use crate::foreign_holder::{self, holder_id, modified};
 use crate::{Disk, FileStore, Options};
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
@@ -181,9 +181,9 @@ impl Exclusive {
                     .and_then(|fields| fields.token)
                     .unwrap_or(Token::NONE),
                 acquired_at: at,
-                expires: never(),
+                expires: None,
                 heartbeat_at: at,
-                ttl: FOR_EVER,
+                ttl: Duration::ZERO,
             },
             proof,
             flaw: None,
@@ -210,9 +210,9 @@ impl Exclusive {
                 },
                 token: Token::NONE,
                 acquired_at: modified,
-                expires: never(),
+                expires: None,
                 heartbeat_at: modified,
-                ttl: FOR_EVER,
+                ttl: Duration::ZERO,
             },
             proof: HolderProof::Protocol(Liveness::Unverifiable(Doubt::Malformed)),
             flaw: Some(flaw),

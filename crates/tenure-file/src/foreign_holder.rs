@@ -3,15 +3,10 @@
 //! A holder is dead, as the protocols define it, if no process has its pid (`ESRCH`). A process that
 //! may not be signalled (`EPERM`) is alive.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use rustix::process::{Pid, test_kill_process};
 use tenure_core::{Binding, Doubt, Epoch, Evidence, HolderId, Liveness, Process};
 use tenure_host::identity;
-
-/// The time to live of another program's lease: it has none.
-pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Whether a process of this machine has this pid.
 pub(crate) fn liveness(pid: i64) -> Liveness {

@@ -13,7 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tenure_core::{Event, EventKind, Evidence, HistoryQuery, HolderId, Key, StoreError, Token};
 
-use crate::state::{Sidecar, State};
+use crate::state::State;
+use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::{cut_torn_line, open_history};

@@ -37,6 +37,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure_core::{
@@ -47,9 +48,9 @@ use tenure_host::identity;
 use self::folder::{
     CMD, Contents, Entry, ForeignFiles, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
 };
-use crate::foreign_holder::{self, FOR_EVER, holder_id, modified};
-use crate::state::{Sidecar, never};
+use crate::foreign_holder::{self, holder_id, modified};
 use crate::{Disk, FileStore, Options};
+use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::lock_watch::Listen;
 use tenure_host::files::protocol::{
@@ -354,9 +355,9 @@ impl Mkdir {
             holder,
             token,
             acquired_at: at,
-            expires: never(),
+            expires: None,
             heartbeat_at: at,
-            ttl: FOR_EVER,
+            ttl: Duration::ZERO,
         }
     }
 

@@ -23,10 +23,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Reason, StoreError, Ticket, Token,
+    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Reason, StoreError, Ticket, Token, Waiter,
 };
-pub(crate) use tenure_host::files::sidecar::{Sidecar, TicketRecord};
-
+use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::Fingerprint;
@@ -37,9 +36,6 @@ const CEILING_STEP: u64 = 1 << 16;
 
 /// The format of `state`.
 const FORMAT: u32 = 1;
-
-/// The end of a lease that has none.
-pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
 /// The state of one lock, in its sidecar folder.
 #[derive(Debug, Clone)]
@@ -174,7 +170,7 @@ pub(crate) struct State {
     pub(crate) history_bytes: u64,
     /// The lease that tenure granted and that has not ended.
     pub(crate) grant: Option<LeaseRecord>,
-    pub(crate) tickets: Vec<TicketRecord>,
+    pub(crate) tickets: Vec<Waiter>,
     /// A step that has begun and not ended.
     pub(crate) pending: Option<Pending>,
 }
@@ -186,6 +182,7 @@ pub(crate) struct LeaseRecord {
     pub(crate) holder: Holder,
     pub(crate) acquired_at: Timestamp,
     pub(crate) heartbeat_at: Timestamp,
+    /// What the claim asked for. The lease has no end all the same.
     pub(crate) ttl: Duration,
 }
 
@@ -209,19 +206,10 @@ impl LeaseRecord {
             holder: self.holder.clone(),
             token: self.token,
             acquired_at: self.acquired_at,
-            expires: never(),
+            expires: None,
             heartbeat_at: self.heartbeat_at,
             ttl: self.ttl,
         }
-    }
-}
-
-/// The deadline of a lease that has no end: an unknown epoch leaves it to the wall clock.
-pub(crate) fn never() -> tenure_core::Deadline {
-    tenure_core::Deadline {
-        wall: NEVER,
-        ticks: Duration::ZERO,
-        epoch: Epoch::unknown(),
     }
 }
 
@@ -249,6 +237,13 @@ pub(crate) struct Pending {
     pub(crate) replaced: Option<Fingerprint>,
     /// The waiter's ticket, which the grant uses up.
     pub(crate) ticket: Option<Ticket>,
+}
+
+impl Pending {
+    /// Whether no lease changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ended.is_none() && self.granted.is_none() && self.renewed.is_none()
+    }
 }
 
 #[cfg(test)]

@@ -1,400 +1,516 @@
-//! A step under way, under the guard: load, finish what was cut off, look, act, save.
+//! One atomic step under the step lock: [`FileStep`].
 //!
 //! ```text
-//!   begin     load the state; a step that was cut off: did it happen?  finish it, or drop it
-//!   look      the place and the state together; what somebody ended without asking is recorded
-//!   act       prepare `next`; write down what is about to happen (`pending`); touch the place
-//!   complete  the events; the state without `pending`
+//!   begin     load the state; finish or drop an interrupted step; read the lock; record what another
+//!             program ended, and put back a lock of this process that another program removed
+//!   verb      the engine decides; what it wants to change is collected
+//!   commit    prepare `next`; record what is about to happen (`pending`); touch the lock; append the
+//!             events; save the state without `pending`
 //! ```
+//!
+//! # Invariants
+//!
+//! 1. Nothing is written before the commit, so a verb can be dropped and run again.
+//! 2. If another program changed the lock since it was read, the commit changes nothing, and the verb
+//!    runs again on what is there now.
+//! 3. `pending` covers the ended lease, the granted lease and the used ticket in one record. A process
+//!    that is killed anywhere leaves a step that [`FileStep::begin`] finishes or drops.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure_core::decide::{ClaimTicket, View};
+use tenure_core::engine::{self, Ended, Look, Put as PutLease, Step, Then};
 use tenure_core::{
-    Claim, EventKind, Evidence, Holder, Lease, LivenessId, Moment, Reason, StoreError, Token,
+    Deadline, ErrorKind, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId,
+    Moment, StoreError, Ticket, Token, Waiter,
 };
-use tenure_host::LivenessLock;
-
-use crate::history::{self, Attempt, EventRecord, Retention};
-use crate::state::{Ending, LeaseRecord, Loaded, Pending, State, TicketRecord, never};
-use crate::store::FileStore;
-use crate::view::{See as _, Seen, Standing};
 use tenure_host::files::atomic::Put;
 use tenure_host::files::fault::{explain, unsettled};
-use tenure_host::files::places::{Desk, Places};
-use tenure_host::files::protocol::LockProtocol;
-use tenure_host::files::reader::Reader;
+use tenure_host::files::protocol::{Fingerprint, LockProtocol};
 use tenure_host::files::takeover::{self, Taken};
 
-/// More than can be lost with the state when the ceiling is not known.
+use crate::history::{self, Attempt, EventRecord, Retention};
+use crate::state::{Ending, LeaseRecord, Pending};
+use crate::store::{FileStore, remaining};
+use crate::view::{AtPath, Picture};
+
+/// By how much tokens jump if the ceiling is unknown: more than can be lost with the state.
 const JUMP: u64 = 1 << 20;
 
-/// A step under way.
-pub(crate) struct Step<'a, S> {
-    pub(crate) store: &'a FileStore<S>,
-    pub(crate) now: Moment,
-    pub(crate) state: State,
-    /// Whether the state has to be saved yet.
-    pub(crate) dirty: bool,
-    pub(crate) seen: Seen,
-    /// Whom to wake once it is over.
-    pub(crate) rings: Vec<LivenessId>,
+/// How often a verb is run again while other programs change the lock.
+const ATTEMPTS: usize = 64;
+
+/// A step that has begun.
+pub struct FileStep<'a, P> {
+    pub(crate) picture: Picture<'a, P>,
+    /// Whether the state has to be saved.
+    dirty: bool,
+    changes: Changes,
+    /// The processes to wake after the step.
+    pub(crate) wakes: Vec<LivenessId>,
 }
 
-impl<S: LockProtocol> Places for Step<'_, S> {
+/// What the engine wants to change.
+#[derive(Default)]
+struct Changes {
+    ended: Option<(Lease, Ending)>,
+    put: Option<(Lease, PutLease)>,
+    /// All tickets as they will be; `None` if they stay.
+    tickets: Option<Vec<Waiter>>,
+    /// The last ticket that was removed.
+    removed_ticket: Option<Ticket>,
+    wakes: Vec<LivenessId>,
+}
+
+/// The result of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Yes,
+    /// Another program changed the lock since it was read. Nothing was changed.
+    Conflict,
+}
+
+impl<P: LockProtocol> Look for FileStep<'_, P> {
+    type Error = StoreError;
+
     fn now(&self) -> &Moment {
-        &self.now
+        self.picture.now()
     }
 
-    fn reader(&self) -> Reader<'_> {
-        Reader {
-            folder: &self.store.folder,
-            now: &self.now,
-            us: self.store.lock_cell.get().map(LivenessLock::id),
-            removal: self.store.protocol.removal(),
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
+        self.picture.leases(key)
+    }
+
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, StoreError> {
+        match &self.changes.tickets {
+            Some(tickets) => Ok(tickets.clone()),
+            None => self.picture.tickets(key),
         }
     }
 
-    fn tickets(&self) -> &[TicketRecord] {
-        &self.state.tickets
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        self.picture.probe(waiter)
+    }
+}
+
+impl<P: LockProtocol> Step for FileStep<'_, P> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, StoreError> {
+        Ok(self.picture.newest_token().next())
     }
 
-    fn desk(&mut self) -> Desk<'_> {
-        self.dirty = true;
-        Desk {
-            tickets: &mut self.state.tickets,
-            last_ticket: &mut self.state.last_ticket,
+    /// These locks have no end: the protocols have no room for one.
+    fn expiry(&self, _ttl: Duration) -> Option<Deadline> {
+        None
+    }
+
+    fn put_lease(&mut self, lease: &Lease, put: PutLease) -> Result<(), StoreError> {
+        self.changes.put = Some((lease.clone(), put));
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+        let ending = match how {
+            Ended::Released => Ending::Released,
+            Ended::Proven(evidence) => Ending::Proven(evidence.clone()),
+        };
+        if is_forced(&ending) && !self.protocol().may_discard(self.protocol().path()) {
+            let path = self.protocol().path().display();
+            return Err(StoreError::new(
+                ErrorKind::NotAStore,
+                format!("{path} is not a lock: it may be another program's data"),
+            )
+            .fix("look what it is, and move it away by hand"));
         }
+        self.changes.ended = Some((lease.clone(), ending));
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<Ticket, StoreError> {
+        let last = &mut self.picture.state.last_ticket;
+        *last = last.saturating_add(1);
+        let ticket = Ticket(*last);
+        self.tickets_to_change().push(Waiter {
+            ticket,
+            ..waiter.clone()
+        });
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+        let mut tickets = self.tickets_to_change().iter_mut();
+        if let Some(found) = tickets.find(|found| found.ticket == waiter.ticket) {
+            found.clone_from(waiter);
+        }
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+        self.tickets_to_change()
+            .retain(|waiter| waiter.ticket != ticket);
+        self.changes.removed_ticket = Some(ticket);
+        Ok(())
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, StoreError> {
+        let key = self.picture.store.key().clone();
+        let waits = self
+            .tickets(&key)?
+            .iter()
+            .any(|waiter| waiter.holder.id == *holder || waiter.within.contains(&token));
+        Ok(waits.then_some(key).into_iter().collect())
+    }
+
+    fn wake(&mut self, holder: &Holder) {
+        self.changes.wakes.extend(holder.liveness_lock().cloned());
     }
 
     fn grace(&self) -> Duration {
-        self.store.options.queue_grace
-    }
-
-    fn ring(&mut self, holder: &Holder) {
-        if let Some(life) = holder.liveness_lock() {
-            self.rings.push(life.clone());
-        }
+        self.picture.store.options.queue_grace
     }
 }
 
-impl<'a, S: LockProtocol> Step<'a, S> {
-    pub(crate) fn new(store: &'a FileStore<S>, now: Moment) -> Self {
-        Self {
-            store,
-            now,
-            state: State::default(),
+fn is_forced(ending: &Ending) -> bool {
+    matches!(ending, Ending::Proven(Evidence::Forced { .. }))
+}
+
+impl<'a, P: LockProtocol> FileStep<'a, P> {
+    /// Loads the state, finishes or drops an interrupted step, and reads the lock.
+    pub(crate) fn begin(store: &'a FileStore<P>) -> Result<Self, StoreError> {
+        let mut step = Self {
+            picture: Picture::load(store)?,
             dirty: false,
-            seen: Seen::default(),
-            rings: Vec::new(),
+            changes: Changes::default(),
+            wakes: Vec::new(),
+        };
+        if let Some(flaw) = step.picture.state_flaw.take() {
+            step.recover_state(&flaw)?;
         }
-    }
-
-    /// Where the lock is.
-    pub(crate) fn path(&self) -> &Path {
-        self.store.protocol.path()
-    }
-
-    fn keep(&self) -> Retention {
-        Retention {
-            age: self.store.options.history_age,
-            events: self.store.options.history_events,
+        step.raise_tokens_after_reboot();
+        if let Some(pending) = step.picture.state.pending.clone() {
+            step.finish(pending)?;
         }
+        step.read_lock()?;
+        Ok(step)
     }
 
-    /// Loads the state, finishes what was cut off, and looks.
-    pub(crate) fn begin(&mut self) -> Result<(), StoreError> {
-        let state_file = &self.store.state_file;
-        match state_file.load()? {
-            Loaded::Known(state) => self.state = state,
-            Loaded::Lost(state, why) => {
-                self.state = state;
-                self.go_on_without_state(&why)?;
+    /// Runs a verb and commits it, again each time another program changed the lock in between.
+    pub(crate) fn run<T>(
+        &mut self,
+        by: Instant,
+        mut verb: impl FnMut(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        for _ in 0..ATTEMPTS {
+            let answer = verb(self)?;
+            if self.commit()? == Committed::Yes {
+                return Ok(answer);
             }
+            if remaining(by).is_zero() {
+                break;
+            }
+            self.read_lock()?;
         }
-        if let Some(boot) = &self.state.boot
-            && boot.differs(&self.now.epoch)
+        let path = self.protocol().path().display();
+        Err(StoreError::new(
+            ErrorKind::Contended,
+            format!("another program keeps changing {path}"),
+        )
+        .fix("find out which program it is, and try again; nothing was changed"))
+    }
+
+    fn protocol(&self) -> &'a P {
+        self.picture.store.protocol()
+    }
+
+    fn tickets_to_change(&mut self) -> &mut Vec<Waiter> {
+        let stored = &self.picture.state.tickets;
+        self.changes.tickets.get_or_insert_with(|| stored.clone())
+    }
+
+    /// The state is lost: tokens continue above the ceiling, the queue starts empty, and the lock says
+    /// who holds it.
+    fn recover_state(&mut self, flaw: &str) -> Result<(), StoreError> {
+        let store = self.picture.store;
+        let (token, event) = history::newest(store.sidecar());
+        let in_lock = store.found().map(|found| found.lease.token);
+        let known = token.max(in_lock.unwrap_or(Token::NONE));
+        let state = &mut self.picture.state;
+        state.newest = tokens_after(store.state_file.ceiling(), known);
+        state.last_event = event;
+        state.boot = Some(self.picture.now.epoch.clone());
+        let note = format!("the state could not be read ({flaw}): the queue starts empty");
+        store.sidecar().note(self.picture.now.wall, &note)?;
+        // A lock that was about to be removed may be a live one.
+        let aside = store.sidecar().aside();
+        if self.protocol().read(&aside).is_some() {
+            let (Put::Done | Put::Occupied) = change(&aside, self.protocol().put(&aside))?;
+            change(&aside, self.protocol().discard(&aside))?;
+        }
+        self.save()
+    }
+
+    /// A power cut may have brought back an older state: tokens continue above the ceiling.
+    fn raise_tokens_after_reboot(&mut self) {
+        let Picture {
+            store, now, state, ..
+        } = &mut self.picture;
+        if let Some(boot) = &state.boot
+            && boot.differs(&now.epoch)
         {
-            // A power cut may have brought back an older state.
-            let newest = Token(self.state.newest);
-            let ceiling = state_file.ceiling();
-            let jump = || Token(newest.0.saturating_add(JUMP));
-            self.state.newest = ceiling.unwrap_or_else(jump).max(newest).0;
-            self.state.boot = Some(self.now.epoch.clone());
+            state.newest = tokens_after(store.state_file.ceiling(), Token(state.newest));
+            state.boot = Some(now.epoch.clone());
             self.dirty = true;
         }
-        if let Some(pending) = self.state.pending.clone() {
-            self.finish(pending)?;
-        }
-        self.look()
     }
 
-    /// The state is lost: tokens go on above the ceiling, the queue begins anew, and whoever stands
-    /// at the place is judged by what is written there.
-    fn go_on_without_state(&mut self, why: &str) -> Result<(), StoreError> {
-        let state_file = &self.store.state_file;
-        let (token, event) = history::newest(state_file.sidecar());
-        let there = self.store.found().map(|found| found.lease.token);
-        let known = token.max(there.unwrap_or(Token::NONE));
-        let beyond = || Token(known.0.saturating_add(JUMP));
-        self.state.newest = state_file.ceiling().unwrap_or_else(beyond).max(known).0;
-        self.state.last_event = event;
-        let words = format!("the state could not be read ({why}): the queue begins anew");
-        state_file.sidecar().note(self.now.wall, &words)?;
-        self.state.boot = Some(self.now.epoch.clone());
-        self.dirty = true;
-        // A lock that was on its way out may be a live one.
-        let aside = state_file.sidecar().aside();
-        if self.store.protocol.read(&aside).is_some() {
-            let (Put::Done | Put::Occupied) = self.act(&aside, |protocol| protocol.put(&aside))?;
-            self.act(&aside, |protocol| protocol.discard(&aside))?;
-        }
-        self.flush()
-    }
-
-    fn act<T>(
-        &self,
-        path: &Path,
-        act: impl FnOnce(&S) -> std::io::Result<T>,
-    ) -> Result<T, StoreError> {
-        act(&self.store.protocol).map_err(|error| explain("changed", path, error))
-    }
-
-    /// Brings to an end what somebody else began.
+    /// Finishes a step of a process that was killed, or drops it if it had not touched the lock.
     fn finish(&mut self, pending: Pending) -> Result<(), StoreError> {
-        let (next, aside) = (self.store.sidecar().next(), self.store.sidecar().aside());
-        let judged = pending.replaced.as_ref();
-        let happened = match (&pending.granted, judged) {
+        let (store, protocol) = (self.picture.store, self.protocol());
+        let (next, aside) = (store.sidecar().next(), store.sidecar().aside());
+        let replaced = pending.replaced.as_ref();
+        let happened = match (&pending.granted, replaced) {
             (None, None) => true,
-            (None, Some(judged)) => self.act(&aside, |protocol| {
-                takeover::removal_happened(protocol, &aside, judged)
-            })?,
-            (Some((kept, _)), judged) => {
-                let lease = kept.lease(self.store.key());
-                self.act(&next, |protocol| {
-                    takeover::grant_happened(protocol, &next, &lease, judged)
-                })?
+            (None, Some(stale)) => {
+                change(&aside, takeover::removal_happened(protocol, &aside, stale))?
+            }
+            (Some((record, _)), stale) => {
+                let lease = record.lease(store.key());
+                change(
+                    &next,
+                    takeover::grant_happened(protocol, &next, &lease, stale),
+                )?
             }
         };
         if happened {
             self.complete(pending, Attempt::Repeated)
         } else {
-            self.state.pending = None;
-            self.save()
+            self.drop_pending()
         }
     }
 
-    /// Looks at the place, and records what somebody ended without asking. A lock of our own that
-    /// somebody removed is put back.
-    pub(crate) fn look(&mut self) -> Result<(), StoreError> {
-        self.seen = self
-            .reader()
-            .see(self.store.key(), &self.state, self.store.found());
-        if let Some((kept, ending)) = self.seen.over.take() {
-            self.ring(&kept.holder);
-            let pending = Pending {
-                ended: Some((kept, ending)),
-                ..Pending::default()
+    /// Reads the lock, records what another program ended, and puts back a lock of this process that
+    /// another program removed.
+    fn read_lock(&mut self) -> Result<(), StoreError> {
+        loop {
+            self.picture.read_lock();
+            if let Some((record, ending)) = self.picture.lock.ended_outside.take() {
+                self.wake(&record.holder);
+                let pending = Pending {
+                    ended: Some((record, ending)),
+                    ..Pending::default()
+                };
+                self.announce(&pending)?;
+                self.complete(pending, Attempt::First)?;
+                let key = self.picture.store.key();
+                let queue = engine::queue(self, key, None)?;
+                engine::wake_next(self, &queue);
+                self.wakes.append(&mut self.changes.wakes);
+            }
+            if !self.picture.own_lock_is_missing() {
+                return Ok(());
+            }
+            let Some(grant) = self.picture.state.grant.clone() else {
+                return Ok(());
             };
-            self.announce(&pending)?;
-            self.complete(pending, Attempt::First)?;
-            let queue = self.reader().queue(&self.state.tickets, None);
-            self.ring_next(&queue);
+            if self.put_back(&grant)? == Committed::Yes {
+                let heartbeat_at = self.picture.now.wall;
+                let pending = Pending {
+                    renewed: Some(LeaseRecord {
+                        heartbeat_at,
+                        ..grant
+                    }),
+                    ..Pending::default()
+                };
+                self.announce(&pending)?;
+                self.complete(pending, Attempt::First)?;
+            }
         }
-        if self.seen.needs_mending(&self.reader()) && !self.put_back()? {
-            return self.look();
+    }
+
+    /// Writes what the engine wants to change.
+    fn commit(&mut self) -> Result<Committed, StoreError> {
+        let changes = std::mem::take(&mut self.changes);
+        let (granted, renewed) = match changes.put {
+            Some((lease, PutLease::Granted(reason))) => (Some((lease, reason)), None),
+            Some((lease, PutLease::Extended)) => (None, Some(lease)),
+            Some((lease, PutLease::Renewed)) if self.picture.lock.lock_is_missing() => {
+                (None, Some(lease))
+            }
+            // A lease without an end has nothing to renew.
+            Some((_, PutLease::Renewed)) | None => (None, None),
+        };
+        let record = |lease: &Lease| LeaseRecord::from(lease);
+        let pending = Pending {
+            replaced: self.replaced_lock(granted.is_some(), changes.ended.as_ref()),
+            ended: changes.ended.map(|(lease, how)| (record(&lease), how)),
+            ticket: changes
+                .removed_ticket
+                .filter(|_| granted.is_some() || renewed.is_some()),
+            granted: granted.map(|(lease, reason)| (record(&lease), reason)),
+            renewed: renewed.as_ref().map(record),
+        };
+        if pending.is_empty() {
+            if let Some(tickets) = changes.tickets {
+                self.picture.state.tickets = tickets;
+                self.dirty = true;
+            }
+            if self.dirty {
+                self.save()?;
+            }
+        } else if self.act(pending, changes.tickets)? == Committed::Conflict {
+            return Ok(Committed::Conflict);
         }
-        Ok(())
+        self.wakes.extend(changes.wakes);
+        Ok(Committed::Yes)
     }
 
-    fn save(&mut self) -> Result<(), StoreError> {
-        self.store.state_file.save(&mut self.state)?;
-        self.dirty = false;
-        Ok(())
+    /// The lock that a grant or an end replaces or removes.
+    fn replaced_lock(
+        &self,
+        is_grant: bool,
+        ended: Option<&(Lease, Ending)>,
+    ) -> Option<Fingerprint> {
+        let is_force = ended.is_some_and(|(_, how)| is_forced(how));
+        match &self.picture.lock.current.as_ref()?.at_path {
+            AtPath::ItsLock(lock) if is_grant || ended.is_some() => Some(lock.clone()),
+            // Force removes whatever is at the path.
+            AtPath::Malformed(lock) if is_force => Some(lock.clone()),
+            AtPath::ItsLock(_) | AtPath::Malformed(_) | AtPath::Nothing => None,
+        }
     }
 
-    /// Saves the state if there is something to save.
-    pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
-        if self.dirty { self.save() } else { Ok(()) }
+    /// Does what `pending` says: records it, touches the lock, and completes it.
+    fn act(
+        &mut self,
+        pending: Pending,
+        tickets: Option<Vec<Waiter>>,
+    ) -> Result<Committed, StoreError> {
+        let (store, protocol) = (self.picture.store, self.protocol());
+        let (next, aside) = (store.sidecar().next(), store.sidecar().aside());
+        if let Some((record, _)) = &pending.granted {
+            store.state_file.raise_ceiling(record.token)?;
+            change(&next, protocol.prepare(&record.lease(store.key()), &next))?;
+            self.picture.state.newest = record.token.0;
+            self.picture.state.boot = Some(self.picture.now.epoch.clone());
+        }
+        if let Some(record) = &pending.renewed
+            && self.picture.lock.lock_is_missing()
+            && self.put_back(record)? == Committed::Conflict
+        {
+            return Ok(Committed::Conflict);
+        }
+        self.announce(&pending)?;
+        let taken = match (&pending.granted, &pending.replaced) {
+            (Some(_), Some(stale)) => takeover::swap(protocol, &next, stale),
+            (Some(_), None) => protocol.put(&next).map(|put| match put {
+                Put::Done => Taken::Done,
+                Put::Occupied => Taken::Different,
+            }),
+            (None, Some(stale)) => takeover::remove(protocol, &aside, stale),
+            (None, None) => Ok(Taken::Done),
+        };
+        let happened = match change(protocol.path(), taken).map_err(unsettled)? {
+            Taken::Done => true,
+            // Another program has removed the lock that was to be removed.
+            Taken::Missing => pending.granted.is_none(),
+            Taken::Different => false,
+        };
+        if !happened {
+            change(&next, protocol.discard(&next))?;
+            self.drop_pending()?;
+            return Ok(Committed::Conflict);
+        }
+        if let Some(tickets) = tickets {
+            self.picture.state.tickets = tickets;
+        }
+        let is_grant = pending.granted.is_some();
+        self.complete(pending, Attempt::First).map_err(unsettled)?;
+        if is_grant {
+            // The next step discards what is left.
+            let _ = protocol.discard(&next);
+        }
+        Ok(Committed::Yes)
     }
 
-    /// Writes down what is about to happen.
+    /// Puts the lock of a grant back at its path, if that is free.
+    fn put_back(&mut self, grant: &LeaseRecord) -> Result<Committed, StoreError> {
+        let (store, protocol) = (self.picture.store, self.protocol());
+        let next = store.sidecar().next();
+        change(&next, protocol.prepare(&grant.lease(store.key()), &next))?;
+        let put = change(&next, protocol.put(&next))?;
+        let _ = protocol.discard(&next);
+        Ok(match put {
+            Put::Done => Committed::Yes,
+            Put::Occupied => Committed::Conflict,
+        })
+    }
+
+    /// Records what is about to happen.
     fn announce(&mut self, pending: &Pending) -> Result<(), StoreError> {
-        self.state.pending = Some(pending.clone());
+        self.picture.state.pending = Some(pending.clone());
         self.save()
     }
 
     /// It did not happen.
-    fn call_off(&mut self) -> Result<(), StoreError> {
-        self.state.pending = None;
+    fn drop_pending(&mut self) -> Result<(), StoreError> {
+        self.picture.state.pending = None;
         self.save()
     }
 
-    /// It happened: the events, and the state as it is now.
+    /// It happened: appends the events and saves the state as it is now.
     fn complete(&mut self, pending: Pending, attempt: Attempt) -> Result<(), StoreError> {
-        let key = self.store.key();
-        let line = |kept: &LeaseRecord, kind| {
-            EventRecord::new(self.now.wall, key, kind, kept.token, &kept.holder.id)
+        let Picture {
+            store, now, state, ..
+        } = &mut self.picture;
+        let event = |record: &LeaseRecord, kind| {
+            EventRecord::new(now.wall, store.key(), kind, record.token, &record.holder.id)
         };
-        let ended = pending.ended.as_ref().map(|(kept, ending)| match ending {
-            Ending::Released => line(kept, EventKind::Released),
+        let ended = pending.ended.as_ref().map(|(record, how)| match how {
+            Ending::Released => event(record, EventKind::Released),
             Ending::Proven(evidence) => EventRecord {
                 evidence: Some(evidence.clone()),
-                ..line(kept, EventKind::of(evidence))
+                ..event(record, EventKind::of(evidence))
             },
         });
-        let granted = pending.granted.as_ref().map(|(kept, reason)| EventRecord {
-            reason: Some(reason.word().into()),
-            ..line(kept, EventKind::Granted)
-        });
+        let granted = pending
+            .granted
+            .as_ref()
+            .map(|(record, reason)| EventRecord {
+                reason: Some(reason.word().into()),
+                ..event(record, EventKind::Granted)
+            });
         let renewed = pending.renewed.as_ref();
-        let renewed = renewed.map(|kept| line(kept, EventKind::Renewed));
-        let lines = ended.into_iter().chain(granted).chain(renewed).collect();
-        let keep = self.keep();
-        history::append(self.store.sidecar(), &mut self.state, lines, attempt, keep)?;
-        self.state.grant = pending.granted.map(|(kept, _)| kept).or(pending.renewed);
-        self.drop_ticket(pending.ticket);
-        self.state.pending = None;
+        let renewed = renewed.map(|record| event(record, EventKind::Renewed));
+        let events = ended.into_iter().chain(granted).chain(renewed).collect();
+        let retention = Retention {
+            age: store.options.history_age,
+            events: store.options.history_events,
+        };
+        history::append(store.sidecar(), state, events, attempt, retention)?;
+        state.grant = pending
+            .granted
+            .map(|(record, _)| record)
+            .or(pending.renewed);
+        state
+            .tickets
+            .retain(|waiter| Some(waiter.ticket) != pending.ticket);
+        state.pending = None;
         self.save()
     }
 
-    /// All that a claim is decided on.
-    pub(crate) fn view(&self, claim: Option<&Claim>) -> View {
-        let asker = claim.map(|claim| &claim.holder.id);
-        let queue = self.reader().queue(&self.state.tickets, asker);
-        self.seen.view(&self.state, queue)
+    fn save(&mut self) -> Result<(), StoreError> {
+        let Picture { store, state, .. } = &mut self.picture;
+        store.state_file.save(state)?;
+        self.dirty = false;
+        Ok(())
     }
+}
 
-    /// Grants the key; `None` if something else stands there by now.
-    pub(crate) fn grant(
-        &mut self,
-        claim: &Claim,
-        token: Token,
-        reason: Reason,
-        ended: Option<(Lease, Evidence)>,
-        claim_ticket: ClaimTicket,
-    ) -> Result<Option<Lease>, StoreError> {
-        let lease = Lease {
-            key: claim.key.clone(),
-            holder: claim.holder.clone(),
-            token,
-            acquired_at: self.now.wall,
-            expires: never(),
-            heartbeat_at: self.now.wall,
-            ttl: claim.ttl,
-        };
-        self.store.state_file.raise_ceiling(token)?;
-        let next = self.store.sidecar().next();
-        self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
-        let standing = self.seen.current.as_ref().map(|current| &current.standing);
-        let judged = match standing {
-            Some(Standing::Lock(fingerprint)) => Some(fingerprint.clone()),
-            None | Some(Standing::Missing | Standing::Hidden(_)) => None,
-        };
-        let over = ended.as_ref().map(|(lease, _)| lease.holder.clone());
-        let pending = Pending {
-            ended: ended.map(|(lease, proof)| (LeaseRecord::from(&lease), Ending::Proven(proof))),
-            granted: Some((LeaseRecord::from(&lease), reason)),
-            replaced: judged,
-            ticket: claim_ticket.ticket(),
-            ..Pending::default()
-        };
-        self.state.newest = token.0;
-        self.state.boot = Some(self.now.epoch.clone());
-        self.announce(&pending)?;
-        let taken = self
-            .act(self.store.protocol.path(), |protocol| {
-                match &pending.replaced {
-                    Some(judged) => takeover::swap(protocol, &next, judged),
-                    None => protocol.put(&next).map(|put| match put {
-                        Put::Done => Taken::Done,
-                        Put::Occupied => Taken::Different,
-                    }),
-                }
-            })
-            .map_err(unsettled)?;
-        if taken != Taken::Done {
-            self.act(&next, |protocol| protocol.discard(&next))?;
-            self.call_off()?;
-            return Ok(None);
-        }
-        self.complete(pending, Attempt::First).map_err(unsettled)?;
-        // What is left of it is cleared by the next one to come.
-        let _ = self.store.protocol.discard(&next);
-        if let Some(over) = over {
-            self.ring(&over);
-        }
-        Ok(Some(lease))
-    }
+/// Where tokens continue when the state may be older than the last grant.
+fn tokens_after(ceiling: Option<Token>, known: Token) -> u64 {
+    let jump = || Token(known.0.saturating_add(JUMP));
+    ceiling.unwrap_or_else(jump).max(known).0
+}
 
-    /// Puts the lock of the grant on record back in its place; `false` if that is taken.
-    pub(crate) fn put_back(&mut self) -> Result<bool, StoreError> {
-        let Some(kept) = self.state.grant.clone() else {
-            return Ok(false);
-        };
-        let next = self.store.sidecar().next();
-        let lease = kept.lease(self.store.key());
-        self.act(&next, |protocol| protocol.prepare(&lease, &next))?;
-        let put = self.act(&next, |protocol| protocol.put(&next))?;
-        let _ = self.store.protocol.discard(&next);
-        if put == Put::Occupied {
-            return Ok(false);
-        }
-        self.renew(LeaseRecord {
-            heartbeat_at: self.now.wall,
-            ..kept
-        })?;
-        self.look()?;
-        Ok(true)
-    }
-
-    /// Records that a lease goes on.
-    pub(crate) fn renew(&mut self, renewed: LeaseRecord) -> Result<(), StoreError> {
-        let pending = Pending {
-            renewed: Some(renewed),
-            ..Pending::default()
-        };
-        self.announce(&pending)?;
-        self.complete(pending, Attempt::First)
-    }
-
-    /// Ends the lease that counts; `false` if something else stands there by now.
-    pub(crate) fn end(&mut self, ending: Ending) -> Result<bool, StoreError> {
-        let Some(current) = self.seen.current.clone() else {
-            return Ok(false);
-        };
-        let forced = matches!(ending, Ending::Proven(Evidence::Forced { .. }));
-        let judged = match current.standing {
-            Standing::Lock(fingerprint) => Some(fingerprint),
-            // Whoever uses force means whatever is there.
-            Standing::Hidden(fingerprint) if forced => Some(fingerprint),
-            Standing::Missing | Standing::Hidden(_) => None,
-        };
-        let released = ending == Ending::Released;
-        let pending = Pending {
-            ended: Some((LeaseRecord::from(&current.lease), ending)),
-            replaced: judged,
-            ..Pending::default()
-        };
-        self.announce(&pending)?;
-        if let Some(judged) = &pending.replaced {
-            let aside = self.store.sidecar().aside();
-            let taken = self
-                .act(self.store.protocol.path(), |protocol| {
-                    takeover::remove(protocol, &aside, judged)
-                })
-                .map_err(unsettled)?;
-            if taken == Taken::Different {
-                self.call_off()?;
-                return Ok(false);
-            }
-        }
-        self.complete(pending, Attempt::First).map_err(unsettled)?;
-        self.seen.current = None;
-        if !released {
-            self.ring(&current.lease.holder);
-        }
-        Ok(true)
-    }
+fn change<T>(path: &Path, result: std::io::Result<T>) -> Result<T, StoreError> {
+    result.map_err(|error| explain("changed", path, error))
 }

@@ -1,214 +1,180 @@
-//! [`FileStore`]: one lock at one place as a store, and its steps under the guard.
+//! [`FileStore`]: one lock as a store, and how its steps begin and end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, Key, Revision, StoreError};
-use tenure_host::watch::Watches;
-use tenure_host::{Bell, LivenessFolder, LivenessLock, bell};
-
-use crate::Options;
-use crate::state::{Loaded, Sidecar, State, StateFile};
-use crate::step::Step;
-use crate::view::{See as _, Seen};
-use tenure_host::files::fault::explain;
+use tenure_host::LocalPresence;
 use tenure_host::files::lock_watch::{Listen, Listener, LockWatch};
-use tenure_host::files::places::Places;
 use tenure_host::files::protocol::{FoundLock, LockProtocol};
-use tenure_host::files::reader::Reader;
-use tenure_host::files::step_lock::{PATIENCE, StepLock};
+use tenure_host::files::step_lock::StepLock;
+use tenure_host::files::{Options, Sidecar};
 
-/// As whom to listen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Listening {
-    Waiter,
-    Holder,
-}
+use crate::state::StateFile;
+use crate::step::FileStep;
+use crate::view::Picture;
 
-/// One lock at one place, with a queue, tokens and history in a folder beside it.
-pub struct FileStore<S> {
-    pub(crate) protocol: S,
+/// One lock with a queue, tokens and a history in its sidecar.
+pub struct FileStore<P> {
+    protocol: P,
     pub(crate) state_file: StateFile,
-    pub(crate) folder: LivenessFolder,
-    /// Ours. Begun when a lease or a ticket first needs it.
-    pub(crate) lock_cell: OnceLock<LivenessLock>,
-    beginning: Mutex<()>,
+    pub(crate) presence: LocalPresence,
     /// One step of this object at a time.
     stepping: Mutex<()>,
-    pub(crate) watches: Watches,
-    pub(crate) bell: Bell,
-    /// Hears what other programs do to the lock. `None` if the kernel can't tell.
-    listener: OnceLock<Option<Listener>>,
-    /// The same for a holder, who has to hear everything.
-    holding: OnceLock<Option<Listener>>,
+    /// Wakes waiters when other programs change the lock; `None` if the kernel can't tell.
+    for_waiters: OnceLock<Option<Listener>>,
+    /// Wakes holders on every change of the lock.
+    for_holders: OnceLock<Option<Listener>>,
     pub(crate) options: Options,
 }
 
-impl<S: LockProtocol> FileStore<S> {
-    /// A store of this lock, with this folder beside it. Nothing is written yet.
-    pub fn new(protocol: S, sidecar: impl Into<PathBuf>, options: Options) -> Self {
+impl<P: LockProtocol> FileStore<P> {
+    /// The store of a lock, with its sidecar at this path. Writes nothing.
+    pub fn new(protocol: P, sidecar: impl Into<PathBuf>, options: Options) -> Self {
         Self::with_sidecar(protocol, Sidecar::new(sidecar), options)
     }
 
-    /// The same with a sidecar folder that was chosen by hand.
-    pub fn with_sidecar(protocol: S, sidecar: Sidecar, options: Options) -> Self {
+    /// The store of a lock, with this sidecar. Writes nothing.
+    pub fn with_sidecar(protocol: P, sidecar: Sidecar, options: Options) -> Self {
         Self {
             protocol,
-            folder: sidecar.liveness_folder(),
+            presence: LocalPresence::new(sidecar.liveness_folder()),
             state_file: StateFile::new(sidecar),
-            lock_cell: OnceLock::new(),
-            beginning: Mutex::new(()),
             stepping: Mutex::new(()),
-            watches: Watches::default(),
-            bell: Bell::default(),
-            listener: OnceLock::new(),
-            holding: OnceLock::new(),
+            for_waiters: OnceLock::new(),
+            for_holders: OnceLock::new(),
             options,
         }
     }
 
-    /// The one key.
+    /// The only key.
     pub fn key(&self) -> &Key {
         self.protocol.key()
     }
 
-    /// The lock itself.
-    pub fn protocol(&self) -> &S {
+    /// The protocol of the lock.
+    pub fn protocol(&self) -> &P {
         &self.protocol
     }
 
-    /// The folder beside it.
+    /// The sidecar of the lock.
     pub fn sidecar(&self) -> &Sidecar {
         self.state_file.sidecar()
     }
 
-    /// What stands at the place right now, whatever tenure knows beyond it.
+    /// The lock at its path, without what the state adds to it.
     pub fn found(&self) -> Option<FoundLock> {
         self.protocol.read(self.protocol.path())
     }
 
-    pub(crate) fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        let _one_at_a_time = lock(&self.beginning);
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        self.sidecar().make()?;
-        let life = LivenessLock::begin(&self.folder)
-            .map_err(|error| explain("written", self.folder.path(), error))?;
-        Ok(self.lock_cell.get_or_init(|| life))
-    }
-
-    /// Begins to hear what other programs do to the lock: whatever they do rings our bell.
-    pub(crate) fn listen(&self, life: &LivenessLock, as_: Listening) {
-        let (listener, listen) = match as_ {
-            Listening::Waiter => (&self.listener, self.protocol.listen_for()),
-            Listening::Holder => (&self.holding, Listen::Everything),
+    /// Starts to wake this process when the lock changes: for a waiter, when another program changes
+    /// it; for a holder, whenever it changes.
+    pub(crate) fn listen(&self, holds: bool) -> io::Result<()> {
+        let (listener, listen) = if holds {
+            (&self.for_holders, Listen::Everything)
+        } else {
+            (&self.for_waiters, self.protocol.listen_for())
         };
+        let ring = self.presence.ringer()?;
         listener.get_or_init(|| {
-            let (folder, lock) = (self.folder.clone(), life.id().clone());
-            let ring = move || bell::ring(&folder, &lock);
             let watch = LockWatch::on(self.protocol.path(), listen);
             watch.and_then(|watch| watch.listen(ring)).ok()
         });
+        Ok(())
     }
 
-    /// Refuses every key but the one.
-    pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
-        if key == self.protocol.key() {
-            return Ok(());
-        }
-        let place = self.protocol.path().display();
-        Err(StoreError::new(
-            ErrorKind::Unsupported,
-            format!("{place} is the lock of {} alone, not of {key}", self.key()),
-        )
-        .fix(format!("ask for {}, or name another store", self.key())))
-    }
-
-    /// Changes whenever anybody has changed anything, or the bell was rung.
+    /// Changes whenever a process changes the state or the lock, and when this process is woken.
     pub(crate) fn revision(&self, state: u64) -> Revision {
         let mut hasher = DefaultHasher::new();
-        let place = self.protocol.path().symlink_metadata().ok();
-        let place = place.map(|at| {
-            let times = (at.mtime(), at.mtime_nsec(), at.ctime(), at.ctime_nsec());
-            (at.dev(), at.ino(), at.size(), times)
+        let lock = self.protocol.path().symlink_metadata().ok();
+        let lock = lock.map(|lock| {
+            let times = (
+                lock.mtime(),
+                lock.mtime_nsec(),
+                lock.ctime(),
+                lock.ctime_nsec(),
+            );
+            (lock.dev(), lock.ino(), lock.size(), times)
         });
-        (state, place, self.bell.generation()).hash(&mut hasher);
+        (state, lock, self.presence.generation()).hash(&mut hasher);
         Revision(hasher.finish())
     }
 
-    fn guard(&self) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
-        let one = lock(&self.stepping);
-        let guard = StepLock::take(&self.sidecar().step_lock(), PATIENCE)?;
-        Ok((one, guard))
+    /// The current revision.
+    pub(crate) fn revision_now(&self) -> Revision {
+        self.revision(self.state_file.revision())
     }
 
-    /// One step that may change something. Bells are rung after it.
+    fn step_lock(&self, by: Instant) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
+        let one = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = StepLock::take(&self.sidecar().step_lock(), remaining(by))?;
+        Ok((one, lock))
+    }
+
+    /// Runs a verb as one step, and wakes processes after it.
     pub(crate) fn write<T>(
         &self,
-        verb: impl FnOnce(&mut Step<'_, S>) -> Result<T, StoreError>,
+        by: Instant,
+        verb: impl FnMut(&mut FileStep<'_, P>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
         self.sidecar().make()?;
-        let guard = self.guard()?;
-        // Under the guard: time spent waiting for it must not count against anyone.
-        let mut step = Step::new(self, self.options.clock.now());
-        let answer = step
-            .begin()
-            .and_then(|()| verb(&mut step))
-            .and_then(|answer| step.flush().map(|()| answer));
-        let revision = self.revision(step.state.revision);
-        let rings = std::mem::take(&mut step.rings);
-        drop(guard);
-        for lock in rings {
-            bell::ring(&self.folder, &lock);
-        }
+        let lock = self.step_lock(by)?;
+        let mut step = FileStep::begin(self)?;
+        let answer = step.run(by, verb);
+        let revision = self.revision(step.picture.state.revision);
+        drop(lock);
+        self.presence.ring(step.wakes);
         Ok((answer?, revision))
     }
 
-    /// A consistent picture. It changes nothing, unless something has to be put right first.
+    /// Looks at a consistent picture. Writes nothing, unless something has to be repaired first.
     pub(crate) fn read<T>(
         &self,
-        look: impl Fn(&Reader<'_>, &State, &Seen) -> T,
+        by: Instant,
+        mut verb: impl FnMut(&mut Picture<'_, P>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
-        // Nobody has ever used this lock through tenure.
-        let guard = if self.sidecar().path().is_dir() {
-            Some(self.guard()?)
+        // Without a sidecar no tenure process has used this lock yet.
+        let lock = if self.sidecar().path().is_dir() {
+            Some(self.step_lock(by)?)
         } else {
             None
         };
-        let now = self.options.clock.now();
-        let reader = Reader {
-            folder: &self.folder,
-            now: &now,
-            us: self.lock_cell.get().map(LivenessLock::id),
-            removal: self.protocol.removal(),
+        let mut picture = Picture::load(self)?;
+        picture.read_lock();
+        let mut look = |picture: &mut Picture<'_, P>| {
+            let answer = verb(picture)?;
+            Ok((answer, self.revision(picture.state.revision)))
         };
-        let (state, lost) = match self.state_file.load()? {
-            Loaded::Known(state) => (state, false),
-            Loaded::Lost(state, _) => (state, true),
-        };
-        let seen = reader.see(self.key(), &state, self.found());
-        if !lost && state.pending.is_none() && !seen.needs_mending(&reader) {
-            let answer = look(&reader, &state, &seen);
-            return Ok((answer, self.revision(state.revision)));
+        if !picture.needs_repair() {
+            return look(&mut picture);
         }
-        drop(guard);
-        let mended = self.write(|step| Ok(look(&step.reader(), &step.state, &step.seen)));
-        match mended {
-            // Whoever may not write sees it as it is.
-            Err(error) if error.kind == ErrorKind::ReadOnly => {
-                Ok((look(&reader, &state, &seen), self.revision(state.revision)))
-            }
-            mended => mended,
+        drop(lock);
+        match self.write(by, |step| look(&mut step.picture)) {
+            // Without permission to repair it, show it as it is.
+            Err(error) if error.kind == ErrorKind::ReadOnly => look(&mut picture),
+            repaired => Ok(repaired?.0),
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The deadline of a call that begins now.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the deadline of a call is an Instant"
+)]
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit
+}
+
+/// How much time is left for a call.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the deadline of a call is an Instant"
+)]
+pub(crate) fn remaining(by: Instant) -> Duration {
+    by.saturating_duration_since(Instant::now())
 }

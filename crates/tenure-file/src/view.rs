@@ -1,34 +1,35 @@
-//! What the lock and the side folder say together.
+//! Which lease counts, from the lock and the state together: [`LockView`].
 //!
-//! | on record | at the place | what counts |
+//! | state | lock | what counts |
 //! |---|---|---|
 //! | a grant | its lock | the grant |
-//! | a grant kept by a process that runs it (a life) | nothing | the grant, while that life beats: its holder puts the lock back |
-//! | a grant tied to a process that knows nothing of it | nothing | it was released outside tenure |
-//! | a grant of a protocol where a removal is a loss ([`Removal::Loss`]) | nothing | nothing; ours was ended by force |
-//! | a grant | something that can't be understood | the grant; once it is dead, malformed |
-//! | a grant | somebody else's lock | that; ours was ended by force |
-//! | none | a lock | that |
+//! | a grant with a liveness lock | none | the grant, while its process lives: the holder puts the lock back |
+//! | a grant for a process that does not use tenure (`--pid`) | none | nothing: the process released it |
+//! | a grant of a protocol where a removal is a loss ([`Removal::Loss`]) | none | nothing: the grant was ended by force |
+//! | a grant | a malformed one | the grant; malformed once its holder is dead |
+//! | a grant | another one | that lock: the grant was ended by force |
+//! | no grant | a lock | the lock |
 
-use tenure_core::decide::View;
+use tenure_core::engine::Look;
 use tenure_core::{
-    Binding, Doubt, Evidence, HolderId, Key, Lease, Liveness, Token, Verdict, Waiter,
+    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Moment, StoreError, Token,
+    Waiter,
 };
-use tenure_host::files::reader::Reader;
-use tenure_host::liveness;
+use tenure_host::LocalPresence;
+use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, Removal};
 
-use crate::state::{Ending, LeaseRecord, State};
-use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, Removal};
+use crate::state::{Ending, LeaseRecord, Loaded, State};
+use crate::store::FileStore;
 
-/// What is at the place of the lease that counts.
+/// What is at the lock's path while a lease counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Its lock.
-    Lock(Fingerprint),
-    /// Nothing, although nobody ended it.
-    Missing,
-    /// Something that can't be understood.
-    Hidden(Fingerprint),
+pub(crate) enum AtPath {
+    /// The lock of the lease.
+    ItsLock(Fingerprint),
+    /// Nothing, although the lease has not ended.
+    Nothing,
+    /// A malformed lock.
+    Malformed(Fingerprint),
 }
 
 /// The lease that counts.
@@ -36,127 +37,181 @@ pub(crate) enum Standing {
 pub(crate) struct Current {
     pub(crate) lease: Lease,
     pub(crate) liveness: Liveness,
-    pub(crate) standing: Standing,
+    pub(crate) at_path: AtPath,
 }
 
-/// What was seen.
+/// The lock and the state together.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LockView {
     pub(crate) current: Option<Current>,
-    /// A lease of ours that somebody ended without asking.
-    pub(crate) over: Option<(LeaseRecord, Ending)>,
-    /// The token at the place, whoever wrote it.
-    pub(crate) token: Option<Token>,
+    /// A lease that tenure granted and another program ended.
+    pub(crate) ended_outside: Option<(LeaseRecord, Ending)>,
+    /// The token in the lock.
+    token: Option<Token>,
 }
 
-impl Seen {
-    /// Whether there is something to put right before it is told: an end to record, or a lock of
-    /// our own to put back.
-    pub(crate) fn needs_mending(&self, reader: &Reader<'_>) -> bool {
-        let ours_is_missing = |current: &Current| {
-            current.standing == Standing::Missing && reader.is_us(&current.lease.holder)
-        };
-        self.over.is_some() || self.current.as_ref().is_some_and(ours_is_missing)
-    }
-
-    /// What is to be decided on.
-    pub(crate) fn view(&self, state: &State, queue: Vec<Waiter>) -> View {
-        View {
-            lease: self
-                .current
-                .as_ref()
-                .map(|current| (current.lease.clone(), current.liveness.clone())),
-            queue,
-            newest: Token(state.newest).max(self.token.unwrap_or(Token::NONE)),
-        }
-    }
-}
-
-/// What a reader of a lock sees.
-pub(crate) trait See {
-    fn see(&self, key: &Key, state: &State, found: Option<FoundLock>) -> Seen;
-    fn ours(&self, lease: Lease, standing: Standing) -> Current;
-    fn at_place(&self, found: FoundLock) -> Current;
-    fn judged(&self, seen: &Seen) -> Option<(Lease, Verdict)>;
-}
-
-impl See for Reader<'_> {
-    /// Puts both together.
-    fn see(&self, key: &Key, state: &State, found: Option<FoundLock>) -> Seen {
+impl LockView {
+    /// Reads the lock.
+    fn read<P: LockProtocol>(store: &FileStore<P>, state: &State) -> Self {
+        let (presence, removal) = (&store.presence, store.protocol().removal());
+        let found = store.found();
         let token = found.as_ref().map(|found| found.lease.token);
-        let grant = state.grant.as_ref().map(|kept| (kept, kept.lease(key)));
-        let (current, over) = match (grant, found) {
+        let grant = state.grant.as_ref();
+        let grant = grant.map(|record| (record, record.lease(store.key())));
+        let (current, ended_outside) = match (grant, found) {
             (None, None) => (None, None),
-            (None, Some(found)) => (Some(self.at_place(found)), None),
-            (Some((_, lease)), Some(found)) if found.is(&lease) => (
-                Some(self.ours(lease, Standing::Lock(found.fingerprint))),
-                None,
-            ),
+            (None, Some(found)) => (Some(Current::of_lock(presence, found)), None),
+            (Some((_, lease)), Some(found)) if found.is(&lease) => {
+                let at_path = AtPath::ItsLock(found.fingerprint);
+                (Some(Current::of_grant(presence, lease, at_path)), None)
+            }
             (Some((_, lease)), Some(found)) if found.flaw.is_some() => {
-                let mut ours = self.ours(lease, Standing::Hidden(found.fingerprint));
-                if matches!(ours.liveness, Liveness::Gone(_)) {
-                    ours.liveness = Liveness::Unverifiable(Doubt::Malformed);
+                let at_path = AtPath::Malformed(found.fingerprint);
+                let mut current = Current::of_grant(presence, lease, at_path);
+                if matches!(current.liveness, Liveness::Gone(_)) {
+                    current.liveness = Liveness::Unverifiable(Doubt::Malformed);
                 }
-                (Some(ours), None)
+                (Some(current), None)
             }
-            (Some((kept, _)), Some(found)) => {
-                let evidence = Evidence::Forced {
-                    by: found.lease.holder.id.clone(),
-                    reason: Some(match self.removal {
-                        Removal::Mistake => "by writing the lock file outside tenure".into(),
-                        Removal::Loss => "by putting another lock in its place".into(),
-                    }),
+            (Some((record, _)), Some(found)) => {
+                let by = found.lease.holder.id.clone();
+                let how = match removal {
+                    Removal::Mistake => "by writing the lock file outside tenure",
+                    Removal::Loss => "by putting another lock in its place",
                 };
-                let over = Some((kept.clone(), Ending::Proven(evidence)));
-                (Some(self.at_place(found)), over)
+                (
+                    Some(Current::of_lock(presence, found)),
+                    Some((record.clone(), forced(by, how))),
+                )
             }
-            (Some((kept, _)), None) if self.removal == Removal::Loss => {
-                let evidence = Evidence::Forced {
-                    by: HolderId::unreadable(),
-                    reason: Some("by removing the lock outside tenure".into()),
-                };
-                (None, Some((kept.clone(), Ending::Proven(evidence))))
+            (Some((record, _)), None) if removal == Removal::Loss => {
+                let how = "by removing the lock outside tenure";
+                let ending = forced(HolderId::unreadable(), how);
+                (None, Some((record.clone(), ending)))
             }
-            (Some((kept, lease)), None) => match lease.holder.binding {
-                Binding::LivenessLock { .. } => (Some(self.ours(lease, Standing::Missing)), None),
-                _ => (None, Some((kept.clone(), Ending::Released))),
+            (Some((record, lease)), None) => match lease.holder.binding {
+                Binding::LivenessLock { .. } => {
+                    let current = Current::of_grant(presence, lease, AtPath::Nothing);
+                    (Some(current), None)
+                }
+                _ => (None, Some((record.clone(), Ending::Released))),
             },
         };
-        Seen {
+        Self {
             current,
-            over,
+            ended_outside,
             token,
         }
     }
 
-    fn ours(&self, lease: Lease, standing: Standing) -> Current {
-        let liveness = if self.is_us(&lease.holder) {
-            Liveness::Running
-        } else {
-            liveness::probe(self.folder, &lease.holder.binding)
-        };
-        Current {
+    /// Whether another program removed the lock of the lease that counts.
+    pub(crate) fn lock_is_missing(&self) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| current.at_path == AtPath::Nothing)
+    }
+}
+
+fn forced(by: HolderId, how: &str) -> Ending {
+    Ending::Proven(Evidence::Forced {
+        by,
+        reason: Some(how.into()),
+    })
+}
+
+impl Current {
+    fn of_grant(presence: &LocalPresence, lease: Lease, at_path: AtPath) -> Self {
+        Self {
+            liveness: presence.probe(&lease.holder),
             lease,
-            liveness,
-            standing,
+            at_path,
         }
     }
 
-    fn at_place(&self, found: FoundLock) -> Current {
-        let standing = Standing::Lock(found.fingerprint);
+    fn of_lock(presence: &LocalPresence, found: FoundLock) -> Self {
+        let at_path = AtPath::ItsLock(found.fingerprint);
         match found.proof {
-            HolderProof::Binding => self.ours(found.lease, standing),
-            HolderProof::Protocol(liveness) => Current {
+            HolderProof::Binding => Self::of_grant(presence, found.lease, at_path),
+            HolderProof::Protocol(liveness) => Self {
                 lease: found.lease,
                 liveness,
-                standing,
+                at_path,
             },
         }
     }
+}
 
-    /// The lease that counts and the judgement on it.
-    fn judged(&self, seen: &Seen) -> Option<(Lease, Verdict)> {
-        let current = seen.current.clone()?;
-        Some(self.verdict((current.lease, current.liveness)))
+/// Everything that a step reads: the time, the state and the lock.
+pub struct Picture<'a, P> {
+    pub(crate) store: &'a FileStore<P>,
+    pub(crate) now: Moment,
+    pub(crate) state: State,
+    /// Why the state can't be read, if it can't.
+    pub(crate) state_flaw: Option<String>,
+    pub(crate) lock: LockView,
+}
+
+impl<'a, P: LockProtocol> Picture<'a, P> {
+    /// Loads the state. The lock is not read yet.
+    pub(crate) fn load(store: &'a FileStore<P>) -> Result<Self, StoreError> {
+        let (state, state_flaw) = match store.state_file.load()? {
+            Loaded::Known(state) => (state, None),
+            Loaded::Lost(state, why) => (state, Some(why)),
+        };
+        Ok(Self {
+            store,
+            now: store.options.clock.now(),
+            state,
+            state_flaw,
+            lock: LockView::default(),
+        })
+    }
+
+    /// Reads the lock.
+    pub(crate) fn read_lock(&mut self) {
+        self.lock = LockView::read(self.store, &self.state);
+    }
+
+    /// Whether this process holds the lease that counts, and another program removed its lock.
+    pub(crate) fn own_lock_is_missing(&self) -> bool {
+        let current = self.lock.current.as_ref();
+        self.lock.lock_is_missing()
+            && current.is_some_and(|current| self.store.presence.is_us(&current.lease.holder))
+    }
+
+    /// Whether a step has to write something before the picture can be shown: recover the state,
+    /// finish an interrupted step, record an end, or put back a lock of this process.
+    pub(crate) fn needs_repair(&self) -> bool {
+        self.state_flaw.is_some()
+            || self.state.pending.is_some()
+            || self.lock.ended_outside.is_some()
+            || self.own_lock_is_missing()
+    }
+
+    /// The newest token: of the state, or of the lock if the state is older.
+    pub(crate) fn newest_token(&self) -> Token {
+        Token(self.state.newest).max(self.lock.token.unwrap_or(Token::NONE))
+    }
+}
+
+impl<P: LockProtocol> Look for Picture<'_, P> {
+    type Error = StoreError;
+
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn leases(&mut self, _key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
+        let current = self.lock.current.iter();
+        Ok(current
+            .map(|current| (current.lease.clone(), current.liveness.clone()))
+            .collect())
+    }
+
+    fn tickets(&mut self, _key: &Key) -> Result<Vec<Waiter>, StoreError> {
+        Ok(self.state.tickets.clone())
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        self.store.presence.probe(waiter)
     }
 }

@@ -11,11 +11,12 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use protocols::{Protocol, Sleeper};
-use tenure_core::{Acquired, Busy, Reason, Store, Waited};
+use tenure_core::{Acquired, Busy, Granted, Reason, Store, Waited};
 use tenure_file::FileStore;
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
 use tenure_testkit::Ask;
+use tenure_testkit::soon;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -34,7 +35,7 @@ fn woken_when<P: Protocol>(dies: bool, wanted: Reason) {
     P::take_as_other_program(dir.path(), "tool", tool.id());
     let busy = queued(&store);
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| store.wait(&busy.watch(store.key()), LONG));
+        let wait = scope.spawn(|| store.wait(&busy.watched(), LONG));
         // Most likely the waiter sleeps by now. If not, it must notice the change before it does.
         std::thread::sleep(Duration::from_millis(20));
         if dies {
@@ -53,7 +54,7 @@ fn sleeps_behind_a_live_holder<P: Protocol>() {
     let store = P::open(dir.path());
     P::take_as_other_program(dir.path(), "tool", std::process::id());
     let busy = queued(&store);
-    let waited = store.wait(&busy.watch(store.key()), Duration::from_millis(90));
+    let waited = store.wait(&busy.watched(), Duration::from_millis(90));
     assert_eq!(waited.unwrap(), Waited::TimedOut);
 }
 
@@ -70,12 +71,12 @@ fn one_of_many_is_granted<P: Protocol>() {
                 for round in 0..60 {
                     begin.wait();
                     let asked = Ask::new(store.key(), &format!("tool-{number}")).once(&store);
-                    if let Acquired::Granted { lease, .. } = &asked {
+                    if let Acquired::Granted(Granted { lease, .. }) = &asked {
                         granted.lock().unwrap().push((round, lease.token));
                     }
                     end.wait();
-                    if let Acquired::Granted { lease, .. } = asked {
-                        let _ = store.release(&lease.grant()).unwrap();
+                    if let Acquired::Granted(Granted { lease, .. }) = asked {
+                        let _ = store.release(&lease.grant(), soon()).unwrap();
                     }
                 }
             });

@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "test code fails by panicking"
 )]
 
@@ -15,11 +16,12 @@ use std::time::Duration;
 
 use protocols::{NO_PROCESS, Sleeper, lock_file, options, replace_lock_file};
 use tenure_core::{
-    Acquired, Binding, Claim, ErrorKind, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
-    Reap, Reason, Released, Renewed, Store, Token, Verdict,
+    Acquired, Binding, Claim, ErrorKind, EventKind, Evidence, Granted, HistoryQuery, Holder,
+    HolderId, Key, Reap, Reason, Released, Renewed, Store, Token, Verdict,
 };
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, limit};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -102,8 +104,8 @@ fn a_checker_never_removes_a_live_lock_that_replaced_a_stale_one() {
 fn taking_over_never_overwrites_a_live_lock_that_replaced_a_stale_one() {
     no_live_lock_is_lost(1500, |dir| {
         let store = open(dir);
-        if let Acquired::Granted { lease, .. } = Ask::new(&key(), "us").once(&store) {
-            let _ = store.release(&lease.grant()).unwrap();
+        if let Acquired::Granted(Granted { lease, .. }) = Ask::new(&key(), "us").once(&store) {
+            let _ = store.release(&lease.grant(), soon()).unwrap();
         }
     });
 }
@@ -127,10 +129,10 @@ fn tenures_lock_is_never_seen_half_written() {
         let stop = StopOnDrop(&stopped);
         for _ in 0..400 {
             let lease = Ask::new(&key(), "us").granted(&store);
-            let _ = store.release(&lease.grant()).unwrap();
+            let _ = store.release(&lease.grant(), soon()).unwrap();
             replace_lock_file(dir.path(), &lock_file("stale", NO_PROCESS));
             let lease = Ask::new(&key(), "us").granted(&store);
-            let _ = store.release(&lease.grant()).unwrap();
+            let _ = store.release(&lease.grant(), soon()).unwrap();
         }
         drop(stop);
         assert!(reader.join().unwrap() > 0);
@@ -177,7 +179,7 @@ fn a_lock_that_is_being_written_is_left_alone() {
     for part in [first, second] {
         let check = should_skip_database(dir.path());
         assert!(matches!(check, Check::CheckFailed { .. }), "{check:?}");
-        assert!(store.reap(Reap::Free).unwrap().is_empty());
+        assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
         file.write_all(part.as_bytes()).unwrap();
     }
     let check = should_skip_database(dir.path());
@@ -199,27 +201,20 @@ fn a_lock_that_was_removed_under_a_running_holder_is_still_held_and_put_back() {
         !lock_path(dir.path()).exists(),
         "only the holder puts it back"
     );
-    let renewed = store.renew(&lease.grant(), TTL).unwrap();
+    let renewed = store.renew(&lease.grant(), TTL, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
     // The holder puts it back when it inspects the store, too.
     fs::remove_file(lock_path(dir.path())).unwrap();
-    assert!(
-        store
-            .inspect(&key())
-            .unwrap()
-            .lease
-            .unwrap()
-            .0
-            .is(&lease.grant())
-    );
+    let snapshot = store.inspect(&key(), soon()).unwrap();
+    assert!(snapshot.lease().unwrap().0.is(&lease.grant()));
     assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
     // So does any process that has the grant.
     fs::remove_file(lock_path(dir.path())).unwrap();
-    let renewed = other.renew(&lease.grant(), TTL).unwrap();
+    let renewed = other.renew(&lease.grant(), TTL, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
     assert_eq!(fs::read(lock_path(dir.path())).unwrap(), text);
-    let released = other.release(&lease.grant()).unwrap();
+    let released = other.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(!lock_path(dir.path()).exists());
 }
@@ -231,7 +226,7 @@ fn force_removes_a_lock_that_another_program_corrupted() {
     let lease = Ask::new(&key(), "us").granted(&store);
     fs::write(lock_path(dir.path()), "{").unwrap();
     let admin = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key(), &admin, None).unwrap();
+    let _ = store.force(&key(), &admin, None, soon()).unwrap();
     assert!(!lock_path(dir.path()).exists());
     let next = Ask::new(&key(), "next").granted(&store);
     assert!(next.token > lease.token);
@@ -244,19 +239,19 @@ fn a_lock_that_another_program_overwrote_is_lost_and_recorded() {
     let lease = Ask::new(&key(), "us").granted(&store);
     let other = lock_file("rude", std::process::id());
     replace_lock_file(dir.path(), &other);
-    let renewed = store.renew(&lease.grant(), TTL).unwrap();
+    let renewed = store.renew(&lease.grant(), TTL, soon()).unwrap();
     assert!(
-        matches!(&renewed, Renewed::Lost(Some(by)) if by.holder.id.as_str() == "rude"),
+        matches!(&renewed, Renewed::Lost(by) if by[0].holder.id.as_str() == "rude"),
         "{renewed:?}"
     );
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(
-        matches!(released, Released::AlreadyGone(Some(_))),
+        matches!(&released, Released::AlreadyGone(now) if now.len() == 1),
         "{released:?}"
     );
     assert_eq!(fs::read_to_string(lock_path(dir.path())).unwrap(), other);
     let last = store
-        .history(&HistoryQuery::default())
+        .history(&HistoryQuery::default(), soon())
         .unwrap()
         .pop()
         .unwrap();
@@ -274,9 +269,9 @@ fn a_lock_that_was_truncated_under_its_holder_stays_held_and_is_never_taken_over
     let store = open(dir.path());
     let lease = Ask::new(&key(), "us").granted(&store);
     fs::write(lock_path(dir.path()), "").unwrap();
-    let renewed = store.renew(&lease.grant(), TTL).unwrap();
+    let renewed = store.renew(&lease.grant(), TTL, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(
         lock_path(dir.path()).exists(),
@@ -305,7 +300,7 @@ fn a_script_that_removes_its_lock_file_releases_it() {
     let store = open(dir.path());
     let script = Sleeper::start();
     let claim = claim_for(&store, "script", script.id());
-    let Acquired::Granted { lease, .. } = store.acquire(&claim).unwrap() else {
+    let Acquired::Granted(Granted { lease, .. }) = store.acquire(&claim, soon()).unwrap() else {
         panic!("it is free");
     };
     let text = fs::read(lock_path(dir.path())).unwrap();
@@ -317,7 +312,7 @@ fn a_script_that_removes_its_lock_file_releases_it() {
     let (next, reason) = Ask::new(&key(), "next").granted_for(&store);
     assert_eq!(reason, Reason::AcquiredNew);
     assert!(next.token > lease.token);
-    let events = store.history(&HistoryQuery::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     let wanted = [EventKind::Granted, EventKind::Released, EventKind::Granted];
     assert_eq!(kinds, wanted);
@@ -329,15 +324,15 @@ fn a_lock_that_was_truncated_before_its_holder_died_is_never_taken_over() {
     let store = open(dir.path());
     let mut script = Sleeper::start();
     let claim = claim_for(&store, "script", script.id());
-    let asked = store.acquire(&claim).unwrap();
-    assert!(matches!(asked, Acquired::Granted { .. }), "{asked:?}");
+    let asked = store.acquire(&claim, soon()).unwrap();
+    assert!(matches!(asked, Acquired::Granted(_)), "{asked:?}");
     fs::write(lock_path(dir.path()), "").unwrap();
     script.end();
     let Acquired::Busy(busy) = Ask::new(&key(), "other").once(&store) else {
         panic!("another program may be writing it");
     };
-    assert_eq!(busy.lease.unwrap().1, Verdict::Malformed);
-    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    assert_eq!(busy.lease().cloned().unwrap().1, Verdict::Malformed);
+    assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
 }
 
 #[test]
@@ -347,25 +342,25 @@ fn a_lock_that_the_same_process_wrote_itself_gets_a_token() {
     let script = Sleeper::start();
     replace_lock_file(dir.path(), &lock_file("script", script.id()));
     let asked = store
-        .acquire(&claim_for(&store, "script", script.id()))
+        .acquire(&claim_for(&store, "script", script.id()), soon())
         .unwrap();
-    let Acquired::Granted { lease, .. } = asked else {
+    let Acquired::Granted(Granted { lease, .. }) = asked else {
         panic!("{asked:?}");
     };
     assert!(lease.token > Token::NONE);
     let again = store
-        .acquire(&claim_for(&store, "script", script.id()))
+        .acquire(&claim_for(&store, "script", script.id()), soon())
         .unwrap();
-    let Acquired::Granted {
+    let Acquired::Granted(Granted {
         lease: same,
         reason,
-    } = again
+    }) = again
     else {
         panic!("{again:?}");
     };
     assert_eq!((same.token, reason), (lease.token, Reason::AlreadyOwned));
     let asked = store
-        .acquire(&claim_for(&store, "other", script.id()))
+        .acquire(&claim_for(&store, "other", script.id()), soon())
         .unwrap();
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
 }
@@ -375,13 +370,15 @@ fn a_claim_that_the_lock_file_can_not_express_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let detached = Ask::new(&key(), "us").detached().claim(&store);
-    let error = store.acquire(&detached).unwrap_err();
+    let error = store.acquire(&detached, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported);
     assert!(error.to_string().contains("--pid"), "{error}");
     let build = Key::parse("build").unwrap();
     for error in [
-        store.acquire(&Ask::new(&build, "us").claim(&store)).err(),
-        store.inspect(&build).err(),
+        store
+            .acquire(&Ask::new(&build, "us").claim(&store), soon())
+            .err(),
+        store.inspect(&build, soon()).err(),
     ] {
         let error = error.unwrap();
         assert_eq!(error.kind, ErrorKind::Unsupported);

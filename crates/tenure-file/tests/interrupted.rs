@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use protocols::{NO_PROCESS, Protocol, Touched};
 use tenure_core::{
-    Acquired, Event, EventKind, HistoryQuery, HolderId, Key, Reap, Store, Token, Verdict,
+    Acquired, Event, EventKind, Granted, HistoryQuery, HolderId, Key, Reap, Store, Token, Verdict,
 };
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, history};
 
 /// What happens before which access to the lock; 0 is never.
@@ -107,13 +108,17 @@ fn play<P: Protocol + 'static>(before: Before, verb: Verb, interruption: Interru
     let done = catch_unwind(AssertUnwindSafe(|| {
         match verb {
             Verb::Acquire => match Ask::new(&key, "second").once(&store) {
-                Acquired::Granted { lease, .. } => return Some(lease.token),
+                Acquired::Granted(Granted { lease, .. }) => return Some(lease.token),
                 _ => return None,
             },
-            Verb::Release => drop(store.release(&grant()).unwrap()),
-            Verb::Renew => drop(store.renew(&grant(), Duration::from_secs(1)).unwrap()),
-            Verb::Reap => drop(store.reap(Reap::Free).unwrap()),
-            Verb::Force => drop(store.force(&key, &admin, None).unwrap()),
+            Verb::Release => drop(store.release(&grant(), soon()).unwrap()),
+            Verb::Renew => drop(
+                store
+                    .renew(&grant(), Duration::from_secs(1), soon())
+                    .unwrap(),
+            ),
+            Verb::Reap => drop(store.reap(Reap::Free, soon()).unwrap()),
+            Verb::Force => drop(store.force(&key, &admin, None, soon()).unwrap()),
         }
         None
     }));
@@ -150,7 +155,12 @@ fn check<P: Protocol>(dir: &Path, scene: &str, other: Option<&str>) {
     let mut newest = Token(0);
     if let Some(other) = other {
         let pid = std::process::id();
-        let (lease, verdict) = store.inspect(&key).unwrap().lease.expect(scene);
+        let (lease, verdict) = store
+            .inspect(&key, soon())
+            .unwrap()
+            .lease()
+            .cloned()
+            .expect(scene);
         assert_eq!(
             lease.holder.id.as_str(),
             P::other_holder(other, pid),
@@ -160,10 +170,13 @@ fn check<P: Protocol>(dir: &Path, scene: &str, other: Option<&str>) {
         assert!(P::is_other_programs(dir, other, pid), "{scene}");
         let asked = Ask::new(&key, "next").once(&store);
         assert!(matches!(asked, Acquired::Busy(_)), "{scene}: {asked:?}");
-        assert!(store.reap(Reap::Free).unwrap().is_empty(), "{scene}");
+        assert!(
+            store.reap(Reap::Free, soon()).unwrap().is_empty(),
+            "{scene}"
+        );
         P::remove_as_other_program(dir);
     } else {
-        let events = store.history(&HistoryQuery::default()).unwrap();
+        let events = store.history(&HistoryQuery::default(), soon()).unwrap();
         // Tenure never granted what another program held.
         let granted_here = |event: &&Event| event.token != Token::NONE;
         let ours: Vec<_> = events.iter().filter(granted_here).cloned().collect();
@@ -177,7 +190,7 @@ fn check<P: Protocol>(dir: &Path, scene: &str, other: Option<&str>) {
     let lease = Ask::new(&key, "next").granted(&store);
     assert!(lease.token > newest, "{scene}");
     assert!(lease.token > Token::NONE, "{scene}");
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     assert!(!P::lock_path(dir).exists(), "{scene}");
     assert!(!P::has_leftovers(dir), "{scene}");
 }

@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use protocols::{NO_PROCESS, Protocol, Sleeper, Touched};
 use tenure_core::{
-    Acquired, ErrorKind, EventKind, Evidence, Fenced, HistoryQuery, HolderId, Key, Reap, Reason,
-    Released, Renewed, Store, Verdict, Waited,
+    Acquired, ErrorKind, EventKind, Evidence, Fenced, Granted, HistoryQuery, HolderId, Key, Reap,
+    Reason, Released, Renewed, Store, Verdict, Waited,
 };
 use tenure_file::mkdir::Mkdir;
 use tenure_file::{FileStore, MkdirStore, Options};
 use tenure_host::files::LockProtocol as _;
 use tenure_testkit::Ask;
+use tenure_testkit::soon;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -51,7 +52,13 @@ fn shell_lock(dir: &Path, pid: Option<&str>) {
 }
 
 fn verdict(store: &MkdirStore) -> Verdict {
-    store.inspect(&key()).unwrap().lease.unwrap().1
+    store
+        .inspect(&key(), soon())
+        .unwrap()
+        .lease()
+        .unwrap()
+        .1
+        .clone()
 }
 
 #[test]
@@ -70,12 +77,15 @@ fn the_lock_is_a_read_only_folder_with_the_files_of_the_protocol() {
         let mode = entry.unwrap().metadata().unwrap().mode();
         assert_eq!(mode & 0o777, 0o444);
     }
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     let left = fs::read_dir(dir).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".lock-tenure"]);
-    let again = store.release(&lease.grant()).unwrap();
-    assert!(matches!(again, Released::AlreadyGone(None)), "{again:?}");
+    let again = store.release(&lease.grant(), soon()).unwrap();
+    assert!(
+        matches!(again, Released::AlreadyGone(ref now) if now.is_empty()),
+        "{again:?}"
+    );
 }
 
 #[test]
@@ -124,7 +134,7 @@ fn tenures_lock_always_has_its_pid() {
                 fs::rename(dead, &place).unwrap();
             }
             let lease = Ask::new(&key(), "us").granted(&store);
-            let _ = store.release(&lease.grant()).unwrap();
+            let _ = store.release(&lease.grant(), soon()).unwrap();
         }
         enough.store(true, Ordering::SeqCst);
         assert!(reader.join().unwrap() > 0);
@@ -140,7 +150,7 @@ fn a_lock_whose_pid_is_dead_is_taken_over_and_a_live_one_is_not() {
     let Acquired::Busy(busy) = Ask::new(&key(), "us").once(&store) else {
         panic!("it lives");
     };
-    let (theirs, verdict) = busy.lease.unwrap();
+    let (theirs, verdict) = busy.lease().cloned().unwrap();
     assert_eq!(verdict, Verdict::Alive);
     assert_eq!(theirs.holder.id.as_str(), format!("bilu:{}", shell.id()));
     assert_eq!(
@@ -152,14 +162,14 @@ fn a_lock_whose_pid_is_dead_is_taken_over_and_a_live_one_is_not() {
     let (lease, reason) = Ask::new(&key(), "us").granted_for(&store);
     assert_eq!(reason, Reason::ClaimedDead);
     assert!(lock(dir.path()).join("tenure").exists());
-    let events = store.history(&HistoryQuery::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
     let dead = &events[0];
     assert_eq!(dead.kind, EventKind::Dead);
     assert_eq!(
         dead.evidence,
         Some(Evidence::ProcessGone { pid: shell.id() })
     );
-    assert!(store.release(&lease.grant()).is_ok());
+    assert!(store.release(&lease.grant(), soon()).is_ok());
 }
 
 #[test]
@@ -180,13 +190,16 @@ fn a_lock_without_a_valid_pid_is_never_taken_over() {
         let asked = Ask::new(&key(), "us").once(&store);
         assert!(matches!(asked, Acquired::Busy(_)), "{pid:?}: {asked:?}");
         assert!(matches!(verdict(&store), Verdict::Unknown(_)), "{pid:?}");
-        assert!(store.reap(Reap::Free).unwrap().is_empty(), "{pid:?}");
+        assert!(
+            store.reap(Reap::Free, soon()).unwrap().is_empty(),
+            "{pid:?}"
+        );
         assert!(lock(dir.path()).is_dir(), "{pid:?}");
         // The shell goes on and writes its pid.
         fs::write(lock(dir.path()).join("pid"), format!("{own}\n")).unwrap();
         assert_eq!(verdict(&store), Verdict::Alive, "{pid:?}");
         let admin = HolderId::parse("admin").unwrap();
-        let _ = store.force(&key(), &admin, None).unwrap();
+        let _ = store.force(&key(), &admin, None, soon()).unwrap();
         let _lease = Ask::new(&key(), "us").granted(&store);
     }
 }
@@ -213,9 +226,9 @@ fn anything_but_a_lock_is_malformed_and_never_removed() {
         let asked = Ask::new(&key(), "us").once(&store);
         assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
         assert_eq!(verdict(&store), Verdict::Malformed);
-        assert!(store.reap(Reap::Free).unwrap().is_empty());
+        assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
         let admin = HolderId::parse("admin").unwrap();
-        let error = store.force(&key(), &admin, None).unwrap_err();
+        let error = store.force(&key(), &admin, None, soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotAStore);
         assert!(lock(dir.path()).symlink_metadata().is_ok());
     }
@@ -228,16 +241,16 @@ fn is_lost_after(action: impl Fn(&Path), wanted: &str) {
     let lease = Ask::new(&key(), "us").granted(&store);
     action(dir.path());
     let theirs = lock(dir.path()).metadata().ok().map(|there| there.ino());
-    let fenced = store.fence(&key(), lease.token).unwrap();
+    let fenced = store.fence(&key(), lease.token, soon()).unwrap();
     assert!(matches!(fenced, Fenced::Stale(_)), "{fenced:?}");
-    let renewed = store.renew(&lease.grant(), TTL).unwrap();
+    let renewed = store.renew(&lease.grant(), TTL, soon()).unwrap();
     assert!(matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
-    let released = other.release(&lease.grant()).unwrap();
+    let released = other.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::AlreadyGone(_)), "{released:?}");
     let now = lock(dir.path()).metadata().ok().map(|there| there.ino());
     assert_eq!(theirs, now, "neither put back nor removed");
     let last = store
-        .history(&HistoryQuery::default())
+        .history(&HistoryQuery::default(), soon())
         .unwrap()
         .pop()
         .unwrap();
@@ -287,7 +300,7 @@ fn what_a_shell_writes_into_tenures_lock_has_no_effect() {
     fs::write(lock(dir.path()).join("pid"), format!("{NO_PROCESS}\n")).unwrap();
     let asked = Ask::new(&key(), "other").once(&open(dir.path()));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
     assert!(!lock(dir.path()).exists());
 }
@@ -298,7 +311,7 @@ fn a_holder_is_woken_when_its_lock_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
         let _lease = Ask::new(&key(), "us").granted(&store);
-        let seen = store.inspect(&key()).unwrap().revision;
+        let seen = store.inspect(&key(), soon()).unwrap().revision;
         let watched = tenure_core::Watched {
             key: &key(),
             seen,
@@ -317,7 +330,7 @@ fn a_holder_is_woken_when_its_lock_is_removed() {
             }
             assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
         });
-        assert!(store.inspect(&key()).unwrap().lease.is_none());
+        assert!(store.inspect(&key(), soon()).unwrap().lease().is_none());
     }
 }
 
@@ -333,12 +346,12 @@ fn tenures_own_changes_do_not_wake_waiters() {
     let changes =
         tenure_host::files::lock_watch::LockWatch::on(&place, waiter.protocol().listen_for())
             .unwrap();
-    let _ = store.release(&first.grant()).unwrap();
+    let _ = store.release(&first.grant(), soon()).unwrap();
     drop(busy);
     assert_eq!(changes.take().unwrap(), [], "a release is a rename");
     let lease = Ask::new(&key(), "waiter").granted(&waiter);
     assert_eq!(changes.take().unwrap(), [], "so is a grant");
-    let _ = waiter.release(&lease.grant()).unwrap();
+    let _ = waiter.release(&lease.grant(), soon()).unwrap();
 }
 
 /// What a shell does, given the folder of the lock.
@@ -373,9 +386,9 @@ fn a_dead_lock_that_a_shell_is_deleting_is_taken_over() {
             });
             let store = store_with(dir.path(), vec![(at, delete)]);
             match Ask::new(&key(), "us").once(&store) {
-                Acquired::Granted { lease, .. } => {
+                Acquired::Granted(Granted { lease, .. }) => {
                     granted += 1;
-                    let _ = store.release(&lease.grant()).unwrap();
+                    let _ = store.release(&lease.grant(), soon()).unwrap();
                     assert!(!lock(dir.path()).exists());
                 }
                 // Before the store first read it, so nothing shows that it was dead.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tenure_core::{Acquired, HistoryQuery, Key, Store, Token};
 use tenure_file::{Disk, ExclusiveStore, Options};
 use tenure_host::identity;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 
 const NO_PROCESS: u32 = i32::MAX as u32;
@@ -69,7 +70,7 @@ fn worker() {
         if round % 5 == 3 {
             fs::remove_file(dir.join(".exclusive-lock")).unwrap();
         }
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
     }
 }
 
@@ -97,7 +98,7 @@ fn after_a_kill_at_any_time_the_next_claim_is_granted_with_a_larger_token() {
         let lease = Ask::new(&key(), "next").granted(&store);
         assert!(lease.token > last, "after kill {kill}");
         last = lease.token;
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
         assert!(!dir.join(".exclusive-lock").exists(), "after kill {kill}");
         for left in ["next", "aside"] {
             assert!(!side(dir).join(left).exists(), "after kill {kill}: {left}");
@@ -105,7 +106,7 @@ fn after_a_kill_at_any_time_the_next_claim_is_granted_with_a_larger_token() {
     }
     assert!(worked > 100, "the workers got it {worked} times only");
     let ours: Vec<_> = open(dir)
-        .history(&HistoryQuery::default())
+        .history(&HistoryQuery::default(), soon())
         .unwrap()
         .into_iter()
         .filter(|event| event.token != Token::NONE)
@@ -133,21 +134,21 @@ fn a_torn_state_loses_only_the_queue() {
     let waiter = open(dir);
     let _ = Ask::new(&key(), "waiter").waiting().once(&waiter);
     tear(dir);
-    let known = open(dir).inspect(&key()).unwrap();
-    let (found, _) = known.lease.unwrap();
+    let known = open(dir).inspect(&key(), soon()).unwrap();
+    let (found, _) = known.lease().cloned().unwrap();
     assert!(found.is(&lease.grant()), "the lock file names the holder");
     assert!(known.queue.is_empty());
     let asked = Ask::new(&key(), "other").once(&open(dir));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
     let noted = fs::read_to_string(side(dir).join("history")).unwrap();
     assert!(noted.contains("the state could not be read"), "{noted}");
-    let released = store.release(&lease.grant()).unwrap();
+    let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, tenure_core::Released::Freed(_)));
     let next = Ask::new(&key(), "next").granted(&store);
     assert!(next.token > lease.token);
     tear(dir);
     fs::remove_file(side(dir).join("ceiling")).unwrap();
-    let _ = store.force(&key(), &next.holder.id, None).unwrap();
+    let _ = store.force(&key(), &next.holder.id, None, soon()).unwrap();
     let after = Ask::new(&key(), "next").granted(&store);
     assert!(after.token > next.token, "the history has the newest token");
 }
@@ -166,7 +167,7 @@ fn tokens_grow_whatever_file_is_removed() {
             let path = side(dir).join(gone);
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
             let _ = fs::remove_file(dir.join(".exclusive-lock"));
-            let _ = store.release(&lease.grant()).unwrap();
+            let _ = store.release(&lease.grant(), soon()).unwrap();
         }
     }
 }
@@ -186,7 +187,7 @@ fn a_power_cut_that_brings_back_an_old_state_repeats_no_token() {
     let pair = || {
         let store = open();
         let lease = Ask::new(&key(), "us").granted(&store);
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
         lease.token
     };
     let mut last = pair();

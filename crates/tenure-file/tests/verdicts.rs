@@ -13,6 +13,7 @@ use std::process::Command;
 use tenure_core::{Acquired, Doubt, Evidence, Forced, HolderId, Key, Reap, Store, Verdict};
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 
 /// A pid that no process has.
@@ -45,7 +46,13 @@ fn folder(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn verdict(dir: &Path) -> Verdict {
-    open(dir).inspect(&key()).unwrap().lease.unwrap().1
+    open(dir)
+        .inspect(&key(), soon())
+        .unwrap()
+        .lease()
+        .unwrap()
+        .1
+        .clone()
 }
 
 /// Nothing takes over or removes the lock, and the check prints `words`.
@@ -62,7 +69,7 @@ fn stands(text: impl AsRef<[u8]>, wanted: &Verdict, words: &str) {
     let store = open(dir.path());
     let asked = Ask::new(&key(), "next").once(&store);
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
     assert_eq!(fs::read(&place).unwrap(), text.as_ref(), "untouched");
 }
 
@@ -196,7 +203,7 @@ fn anything_but_a_file_is_never_taken_over_and_never_blocks() {
         let asked = Ask::new(&key(), "next").once(&store);
         assert!(matches!(asked, Acquired::Busy(_)), "{name}: {asked:?}");
         let admin = HolderId::parse("admin").unwrap();
-        let forced = store.force(&key(), &admin, None);
+        let forced = store.force(&key(), &admin, None, soon());
         if name == "directory" {
             assert!(forced.unwrap_err().to_string().contains("by hand"));
         } else {
@@ -211,7 +218,7 @@ fn force_removes_a_malformed_lock() {
     let (dir, place) = folder("{");
     let store = open(dir.path());
     let admin = HolderId::parse("admin").unwrap();
-    let forced = store.force(&key(), &admin, Some("torn")).unwrap();
+    let forced = store.force(&key(), &admin, Some("torn"), soon()).unwrap();
     assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
     assert!(!place.exists());
 }

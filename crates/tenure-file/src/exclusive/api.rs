@@ -2,14 +2,19 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use tenure_core::{HolderId, Key, Liveness, Reap, Store, StoreError, Verdict};
 
 use super::{ExclusiveStore, liveness_by_protocol};
+use crate::store::deadline;
 use tenure_host::files::Options;
 
 /// How often to check again while other programs replace the lock each time.
 const ATTEMPTS: usize = 16;
+
+/// How long one call of the store may take.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// What a daemon does with a database, and why.
 ///
@@ -105,7 +110,7 @@ pub fn check(store: &ExclusiveStore) -> Check {
                 Inspected::Settled(check) => return Ok(check),
                 Inspected::Stale(holder) => Check::Skip { holder },
             };
-            if let Some(reaped) = store.reap(Reap::Free)?.pop() {
+            if let Some(reaped) = store.reap(Reap::Free, deadline(LIMIT))?.pop() {
                 let holder = reaped.lease.holder.id;
                 return Ok(Check::RemovedStale { holder });
             }
@@ -122,7 +127,8 @@ enum Inspected {
 }
 
 fn inspect(store: &ExclusiveStore, key: &Key) -> Result<Inspected, StoreError> {
-    let Some((lease, verdict)) = store.inspect(key)?.lease else {
+    let snapshot = store.inspect(key, deadline(LIMIT))?;
+    let Some((lease, verdict)) = snapshot.lease().cloned() else {
         return Ok(Inspected::Settled(Check::Free));
     };
     let holder = lease.holder.id;
