@@ -61,6 +61,6 @@ pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
     Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched,
 };
-pub use task::{Section, Status, Task, TaskError};
+pub use task::{Section, Status, Task, TaskError, TaskStore};
 pub use time::{Clock, Deadline, Epoch, Moment};
 pub use verdict::{Doubt, Evidence, Liveness, Verdict};

@@ -9,6 +9,7 @@
 //! | [`rules`] | who may change a task, which one is next, when to try again |
 //! | [`work`] | who asks for a task, and what the answers are |
 //! | [`check`] | which texts and ids can be used |
+//! | [`store`] | [`TaskStore`]: where tasks live |
 //! | [`replica`] | what several clones share, and how two of them become one |
 //! | [`error`] | [`TaskError`]: why something could not be done |
 
@@ -16,6 +17,7 @@ pub mod check;
 pub mod error;
 pub mod replica;
 pub mod rules;
+pub mod store;
 pub mod work;
 
 use std::fmt;
@@ -28,6 +30,9 @@ pub use self::error::{BadLine, TaskError};
 pub use self::replica::{Progress, Replica, SectionCopy, Stamped, TaskCopy};
 pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, may_change,
+};
+pub use self::store::{
+    DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore, Withdrawal,
 };
 pub use self::work::{Change, Changed, Runner, Shortage, Started};
 use crate::claim::Priority;

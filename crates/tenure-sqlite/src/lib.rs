@@ -47,4 +47,3 @@ mod write;
 
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use store::{Options, SqliteStore};
-pub use tasks::{Imported, Merged, Places};

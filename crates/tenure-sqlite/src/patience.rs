@@ -3,10 +3,7 @@
 //! SQLite asks a plain function whether to go on waiting, so the deadline is kept for the thread.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
-
-/// How long a call without a deadline of its own may take, in a crowd that gets on.
-pub(crate) const USUAL: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };

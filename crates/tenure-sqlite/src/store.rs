@@ -13,7 +13,7 @@ use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, Foreign};
 use crate::history::Keep;
 use crate::lock_tables::LockTables;
-use crate::patience::{self, Patience};
+use crate::patience::Patience;
 use crate::schema;
 use crate::view::Reader;
 use crate::write::{Failure, Room, Write};
@@ -188,16 +188,8 @@ impl SqliteStore {
         })
     }
 
-    /// One write transaction about tasks. All or nothing.
-    pub(crate) fn transact<T>(
-        &self,
-        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
-    ) -> Result<(T, Revision), TaskError> {
-        self.run(Instant::now() + patience::USUAL, verb)
-    }
-
     /// One write transaction. The first that needs a token of a new epoch makes room and runs again.
-    fn run<T>(
+    pub(crate) fn run<T>(
         &self,
         by: Instant,
         mut verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{ANY, Change, Proof, Runner, Shortage, TaskQuery, key_of};
+use tenure_core::task::{
+    ANY, Change, Edit, Proof, Runner, Shortage, TaskQuery, TaskStore as _, Withdrawal, key_of,
+};
 use tenure_core::{
     Acquired, Clock as _, Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience,
     Priority, Status, Store, TaskError, Watched,
 };
-use tenure_sqlite::{Options, Places, SqliteStore};
+use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 use tenure_testkit::witness::violations;
@@ -53,7 +55,7 @@ impl Place {
             );
             lines.push_str(&line);
         }
-        open(&place.db()).import(&lines).unwrap();
+        open(&place.db()).import(&lines, soon()).unwrap();
         place
     }
 
@@ -90,7 +92,7 @@ impl Place {
     fn live_tasks_have_their_sections(&self) {
         let store = open(&self.db());
         let sections: BTreeMap<String, Option<String>> = store
-            .tasks(&TaskQuery::default())
+            .tasks(&TaskQuery::default(), soon())
             .unwrap()
             .into_iter()
             .map(|task| (task.id, task.section.map(|section| section.id)))
@@ -167,27 +169,37 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
                 patience: Patience::Try,
                 ..runner.clone()
             };
-            if store.find_task(&id).unwrap().status.is_open() {
-                match store.start(&id, &hasty) {
+            if store.find_task(&id, soon()).unwrap().status.is_open() {
+                match store.start(&id, &hasty, soon()) {
                     Ok(Acquired::Granted(begun)) if begun.was.is_open() => {
                         end(store, &id, begun.lease.token, place, chance);
                     }
                     // Somebody else was faster, and it is taken up again.
                     Ok(Acquired::Granted(begun)) => {
                         let proof = Proof::Token(begun.lease.token);
-                        store.change(&id, &proof, &Change::To(begun.was)).unwrap();
+                        store
+                            .change(
+                                &id,
+                                &proof,
+                                &Change::To(begun.was),
+                                &Edit::default(),
+                                soon(),
+                            )
+                            .unwrap();
                     }
                     Ok(_) | Err(TaskError::Blocked { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
         }
-        match store.next(runner).unwrap() {
+        match store.next(runner, soon()).unwrap() {
             Acquired::Granted(begun) => {
                 end(store, &begun.task.id, begun.lease.token, place, chance)
             }
             Acquired::Busy(want) if want.shortage == Some(Shortage::NothingLeft) => {
-                store.stop_waiting(None, runner, Places::Leave).unwrap();
+                store
+                    .stop_waiting(None, runner, Withdrawal::Leave, soon())
+                    .unwrap();
                 return;
             }
             other @ (Acquired::Deadlock(_) | Acquired::Cancelled) => panic!("{other:?}"),
@@ -224,7 +236,9 @@ fn end(
         1 => Change::To(Status::Pending),
         _ => Change::To(Status::Completed),
     };
-    store.change(id, &Proof::Token(token), &change).unwrap();
+    store
+        .change(id, &Proof::Token(token), &change, &Edit::default(), soon())
+        .unwrap();
     if change == Change::To(Status::Completed) {
         let mut log = File::options()
             .append(true)
@@ -277,7 +291,11 @@ fn runners_that_are_killed_at_any_moment_leave_all_to_the_others() {
             status: Some(Status::Completed),
             ..TaskQuery::default()
         };
-        assert_eq!(store.tasks(&query).unwrap().len(), TASKS, "round {round}");
+        assert_eq!(
+            store.tasks(&query, soon()).unwrap().len(),
+            TASKS,
+            "round {round}"
+        );
         let log = fs::read_to_string(place.dir.path().join("completed")).unwrap();
         let mut done: Vec<&str> = log.lines().collect();
         done.sort_unstable();

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{BadLine, Change, NewTask, Proof};
+use tenure_core::task::{BadLine, Change, Edit, ImportSummary, NewTask, Proof, TaskStore as _};
 use tenure_core::{HolderId, Key, Priority, Status, Store, TaskError};
-use tenure_sqlite::{Imported, Options, SqliteStore};
+use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance};
 
@@ -40,11 +40,11 @@ impl World {
 
     fn export(&self) -> String {
         let mut text = String::new();
-        let line = |line: &str| {
+        let mut line = |line: &str| {
             text.push_str(line);
             text.push('\n');
         };
-        self.store.export(line).unwrap();
+        self.store.export(&mut line, soon()).unwrap();
         text
     }
 
@@ -78,7 +78,7 @@ impl World {
     /// What is wrong with these lines; nothing may have changed.
     fn refused(&self, lines: &str) -> Vec<BadLine> {
         let before = self.picture();
-        let error = self.store.import(lines).unwrap_err();
+        let error = self.store.import(lines, soon()).unwrap_err();
         assert_eq!(self.picture(), before, "{error}");
         match error {
             TaskError::BadLines(lines) => lines,
@@ -102,7 +102,7 @@ fn add(world: &World, title: &str, section: Option<&str>, depends_on: &[&str]) -
         priority: Priority::default(),
         depends_on: depends_on.iter().map(|&id| id.to_owned()).collect(),
     };
-    world.store.add_task(&task).unwrap().id
+    world.store.add_task(&task, soon()).unwrap().id
 }
 
 fn name(text: &str) -> Proof {
@@ -113,7 +113,7 @@ fn name(text: &str) -> Proof {
 fn there_and_back(world: &World) -> World {
     let first = world.export();
     let other = World::new();
-    other.store.import(&first).unwrap();
+    other.store.import(&first, soon()).unwrap();
     assert_eq!(other.export(), first);
     own_export_changes_nothing(world);
     own_export_changes_nothing(&other);
@@ -122,7 +122,7 @@ fn there_and_back(world: &World) -> World {
 
 fn own_export_changes_nothing(world: &World) {
     let (before, lines) = (world.picture(), world.export());
-    let done = world.store.import(&lines).unwrap();
+    let done = world.store.import(&lines, soon()).unwrap();
     assert_eq!((done.sections, done.added, done.changed), (0, 0, 0));
     assert_eq!(world.picture(), before);
 }
@@ -139,19 +139,19 @@ fn all_of_a_database_comes_back_to_the_letter() {
         "{\"id\":\"t3\",\"title\":\"Three\",\"status\":\"completed\",\"description\":\"\"}\n",
         "{\"id\":\"t2\",\"title\":\"Two\",\"status\":\"in_progress\",\"priority\":0,\"section\":\"Made on the way\"}\n",
     );
-    let done = world.store.import(lines).unwrap();
-    let wanted = Imported {
+    let done = world.store.import(lines, soon()).unwrap();
+    let wanted = ImportSummary {
         sections: 2,
         added: 3,
         changed: 0,
         unchanged: 0,
     };
     assert_eq!(done, wanted);
-    let task = world.store.find_task("t1").unwrap();
+    let task = world.store.find_task("t1", soon()).unwrap();
     assert_eq!(task.blockers, 1);
     assert_eq!(task.status, Status::Failed);
     let other = there_and_back(&world);
-    assert_eq!(other.store.find_task("t1").unwrap().blockers, 1);
+    assert_eq!(other.store.find_task("t1", soon()).unwrap().blockers, 1);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn sections_come_back_in_the_order_in_which_they_were_added() {
     let world = World::new();
     for (id, name) in [("z", "First"), ("m", "Second"), ("a", "Third")] {
         let line = format!("{{\"kind\":\"section\",\"id\":\"{id}\",\"name\":\"{name}\"}}");
-        world.store.import(&line).unwrap();
+        world.store.import(&line, soon()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(3));
     }
     there_and_back(&world);
@@ -171,7 +171,7 @@ fn a_database_that_was_worked_on_comes_back_to_the_letter() {
     println!("seed {seed}");
     let mut chance = Chance::from_seed(seed);
     let world = World::new();
-    let section = world.store.add_section("Only").unwrap().id;
+    let section = world.store.add_section("Only", soon()).unwrap().id;
     let mut ids: Vec<String> = Vec::new();
     for number in 0..40_usize {
         let before: Vec<&str> = (0..chance.below(3))
@@ -196,14 +196,17 @@ fn a_database_that_was_worked_on_comes_back_to_the_letter() {
         ];
         if chance.one_in(2) {
             let change = &changes[chance.index(changes.len())];
-            world.store.change(id, &name("a"), change).unwrap();
+            world
+                .store
+                .change(id, &name("a"), change, &Edit::default(), soon())
+                .unwrap();
         }
     }
     let other = there_and_back(&world);
     for id in &ids {
         let (ours, theirs) = (
-            world.store.find_task(id).unwrap(),
-            other.store.find_task(id).unwrap(),
+            world.store.find_task(id, soon()).unwrap(),
+            other.store.find_task(id, soon()).unwrap(),
         );
         assert_eq!(ours.blockers, theirs.blockers);
         assert_eq!(ours.updated_at, theirs.updated_at);
@@ -216,7 +219,10 @@ fn an_error_that_a_command_left_comes_back_whatever_is_in_it() {
     let id = add(&world, "One", None, &[]);
     let error = format!("\u{1b}[31mred\u{7}\u{0} {}", "x".repeat(70_000));
     let failed = Change::Failed { error };
-    world.store.change(&id, &name("a"), &failed).unwrap();
+    world
+        .store
+        .change(&id, &name("a"), &failed, &Edit::default(), soon())
+        .unwrap();
     there_and_back(&world);
 }
 
@@ -229,7 +235,12 @@ fn a_section_that_is_called_as_another_ones_id_stays_what_it_is() {
          INSERT INTO tasks (id, title, section_id) VALUES ('t1', 'One', 'other');",
     );
     let other = there_and_back(&world);
-    let section = other.store.find_task("t1").unwrap().section.unwrap();
+    let section = other
+        .store
+        .find_task("t1", soon())
+        .unwrap()
+        .section
+        .unwrap();
     assert_eq!(section.name, "alpha");
 }
 
@@ -238,8 +249,13 @@ fn a_line_names_its_section_by_the_whole_name_only() {
     let world = World::new();
     world.sql("INSERT INTO sections (id, name) VALUES ('backend-1', 'Server')");
     let line = "{\"id\":\"t1\",\"title\":\"One\",\"section\":\"back\"}";
-    world.store.import(line).unwrap();
-    let section = world.store.find_task("t1").unwrap().section.unwrap();
+    world.store.import(line, soon()).unwrap();
+    let section = world
+        .store
+        .find_task("t1", soon())
+        .unwrap()
+        .section
+        .unwrap();
     assert_eq!(section.name, "back");
 }
 
@@ -265,8 +281,8 @@ fn a_title_that_only_another_program_could_write_comes_back_too() {
 fn the_same_file_twice_changes_nothing_the_second_time() {
     let world = World::new();
     let lines = "{\"id\":\"t1\",\"title\":\"One\",\"createdAt\":\"2026-01-01T00:00:00.123456Z\"}\n";
-    world.store.import(lines).unwrap();
-    let done = world.store.import(lines).unwrap();
+    world.store.import(lines, soon()).unwrap();
+    let done = world.store.import(lines, soon()).unwrap();
     assert_eq!((done.changed, done.unchanged), (0, 1));
 }
 
@@ -277,7 +293,7 @@ fn tasks_are_told_in_the_order_in_which_they_were_added() {
         format!("{{\"id\":\"{id}\",\"title\":\"X\",\"createdAt\":\"2026-01-0{day}T00:00:00Z\"}}\n")
     };
     let lines = line("b", 3) + &line("c", 1) + &line("a", 2);
-    world.store.import(&lines).unwrap();
+    world.store.import(&lines, soon()).unwrap();
     let told: Vec<String> = world
         .export()
         .lines()
@@ -290,9 +306,15 @@ fn tasks_are_told_in_the_order_in_which_they_were_added() {
 fn another_time_of_the_last_change_alone_is_no_change() {
     let world = World::new();
     let line = |at: &str| format!("{{\"id\":\"t1\",\"title\":\"One\",\"updatedAt\":\"{at}\"}}");
-    world.store.import(&line("2026-01-01T00:00:00Z")).unwrap();
+    world
+        .store
+        .import(&line("2026-01-01T00:00:00Z"), soon())
+        .unwrap();
     let before = world.picture();
-    let done = world.store.import(&line("2026-02-02T00:00:00Z")).unwrap();
+    let done = world
+        .store
+        .import(&line("2026-02-02T00:00:00Z"), soon())
+        .unwrap();
     assert_eq!((done.changed, done.unchanged), (0, 1));
     assert_eq!(world.picture(), before);
 }
@@ -302,7 +324,7 @@ fn a_bad_line_is_told_with_its_number_and_nothing_is_imported() {
     let world = World::new();
     world
         .store
-        .import("{\"id\":\"old\",\"title\":\"Old\"}")
+        .import("{\"id\":\"old\",\"title\":\"Old\"}", soon())
         .unwrap();
     let good = "{\"id\":\"g\",\"title\":\"Good\",\"section\":\"New\"}";
     for (bad, words) in [
@@ -357,6 +379,7 @@ fn a_circle_is_told_of_one_of_those_who_stand_in_it() {
         .store
         .import(
             "{\"id\":\"a\",\"title\":\"A\"}\n{\"id\":\"b\",\"title\":\"B\",\"dependsOn\":[\"a\"]}",
+            soon(),
         )
         .unwrap();
     let (number, what) =
@@ -371,7 +394,7 @@ fn a_circle_that_another_program_made_does_not_stand_in_the_way() {
         "INSERT INTO tasks (id, title) VALUES ('a', 'A'), ('b', 'B');
          INSERT INTO task_dependencies VALUES ('a', 'b'), ('b', 'a');",
     );
-    match world.store.import("{\"id\":\"x\",\"title\":\"X\"}") {
+    match world.store.import("{\"id\":\"x\",\"title\":\"X\"}", soon()) {
         Ok(done) => assert_eq!(done.added, 1),
         Err(TaskError::BadLines(lines)) => {
             assert!(lines.iter().all(|line| line.number > 0), "{lines:?}");
@@ -392,7 +415,7 @@ fn a_task_that_somebody_works_on_is_not_changed_by_an_import() {
     assert!(what.contains("locked"), "{what}");
     own_export_changes_nothing(&world);
     let _ = world.store.release(&lease.grant(), soon()).unwrap();
-    assert_eq!(world.store.import(&line).unwrap().changed, 1);
+    assert_eq!(world.store.import(&line, soon()).unwrap().changed, 1);
 }
 
 #[test]
@@ -403,9 +426,12 @@ fn whoever_worked_on_a_task_that_an_import_ended_comes_too_late() {
         "UPDATE tasks SET status = 'in_progress', runner = 'late', token = 1 WHERE id = '{one}'"
     ));
     let line = format!("{{\"id\":\"{one}\",\"title\":\"One\",\"status\":\"skipped\"}}");
-    world.store.import(&line).unwrap();
+    world.store.import(&line, soon()).unwrap();
     let done = Change::To(Status::Completed);
-    let error = world.store.change(&one, &name("late"), &done).unwrap_err();
+    let error = world
+        .store
+        .change(&one, &name("late"), &done, &Edit::default(), soon())
+        .unwrap_err();
     assert!(matches!(error, TaskError::Superseded { .. }), "{error}");
 }
 
@@ -423,16 +449,16 @@ fn a_change_of_dependencies_is_counted() {
         ("\"a\"", 1),
         ("", 0),
     ] {
-        world.store.import(&lines(on)).unwrap();
+        world.store.import(&lines(on), soon()).unwrap();
         assert_eq!(
-            world.store.find_task("c").unwrap().blockers,
+            world.store.find_task("c", soon()).unwrap().blockers,
             blockers,
             "{on}"
         );
     }
     // And by the status of the other.
-    world.store.import(&lines("\"a\"")).unwrap();
+    world.store.import(&lines("\"a\""), soon()).unwrap();
     let done = "{\"id\":\"a\",\"title\":\"A\",\"status\":\"completed\"}";
-    world.store.import(done).unwrap();
-    assert_eq!(world.store.find_task("c").unwrap().blockers, 0);
+    world.store.import(done, soon()).unwrap();
+    assert_eq!(world.store.find_task("c", soon()).unwrap().blockers, 0);
 }

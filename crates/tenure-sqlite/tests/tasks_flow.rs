@@ -8,11 +8,10 @@
 
 mod world;
 
-use tenure_core::task::{Change, Proof, Runner};
+use tenure_core::task::{Change, Edit, Proof, Runner, TaskStore as _, Withdrawal};
 use tenure_core::{
     Acquired, Binding, EventKind, Granted, HistoryQuery, Key, Status, Store, TaskError, Token,
 };
-use tenure_sqlite::Places;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, history};
 use world::*;
@@ -32,7 +31,7 @@ fn a_start_takes_the_section_and_the_task_or_neither() {
         begun.section.unwrap().key.as_str(),
         format!("section:{section}")
     );
-    let refused = world.store.start(&two, &b).unwrap();
+    let refused = world.store.start(&two, &b, soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
     assert_eq!(world.holds_task(&two), None);
     assert_eq!(world.status(&two), Status::Pending);
@@ -43,7 +42,7 @@ fn a_start_takes_the_section_and_the_task_or_neither() {
     assert_eq!(world.holds_section(&section), None);
     let three = world.task("Three", Some(&section), &[]);
     Ask::new(&Key::parse(format!("task:{three}")).unwrap(), "x").granted(&world.store);
-    let refused = world.store.start(&three, &b).unwrap();
+    let refused = world.store.start(&three, &b, soon()).unwrap();
     assert_eq!(busy(refused), format!("task:{three}"));
     assert_eq!(world.holds_section(&section), None);
     assert_eq!(world.status(&three), Status::Pending);
@@ -60,11 +59,20 @@ fn whoever_has_the_section_takes_its_tasks_one_after_another() {
     for (by, runner) in [("a", detached("a")), ("p", living(&process, "p"))] {
         for (index, id) in tasks.iter().enumerate() {
             begin(&world, id, &runner);
-            let refused = world.store.start(&tasks[2], &detached("b")).unwrap();
+            let refused = world
+                .store
+                .start(&tasks[2], &detached("b"), soon())
+                .unwrap();
             assert_eq!(busy(refused), format!("section:{section}"));
             let changed = world
                 .store
-                .change(id, &name(by), &Change::To(Status::Completed))
+                .change(
+                    id,
+                    &name(by),
+                    &Change::To(Status::Completed),
+                    &Edit::default(),
+                    soon(),
+                )
                 .unwrap();
             let kept = index < 2;
             assert_eq!(changed.freed.len(), if kept { 1 } else { 2 });
@@ -74,7 +82,13 @@ fn whoever_has_the_section_takes_its_tasks_one_after_another() {
         for id in &tasks {
             world
                 .store
-                .change(id, &name("x"), &Change::To(Status::Pending))
+                .change(
+                    id,
+                    &name("x"),
+                    &Change::To(Status::Pending),
+                    &Edit::default(),
+                    soon(),
+                )
                 .unwrap();
         }
     }
@@ -90,9 +104,12 @@ fn the_same_name_in_another_process_is_another_runner() {
     );
     let (first, second) = (world.other(), world.other());
     begin(&world, &one, &living(&first, "a"));
-    let refused = world.store.start(&two, &living(&second, "a")).unwrap();
+    let refused = world
+        .store
+        .start(&two, &living(&second, "a"), soon())
+        .unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
-    let refused = world.store.start(&two, &detached("a")).unwrap();
+    let refused = world.store.start(&two, &detached("a"), soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
     assert_eq!(next(&world, &living(&second, "a")), None);
     begin(&world, &two, &living(&first, "a"));
@@ -109,7 +126,10 @@ fn another_name_in_the_same_process_is_another_runner() {
     );
     let process = world.other();
     begin(&world, &one, &living(&process, "a"));
-    let refused = world.store.start(&two, &living(&process, "b")).unwrap();
+    let refused = world
+        .store
+        .start(&two, &living(&process, "b"), soon())
+        .unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
     assert_eq!(next(&world, &living(&process, "b")), None);
 }
@@ -126,12 +146,12 @@ fn a_task_that_somebody_works_on_stays_in_its_section() {
         title: Some("Otherwise".into()),
         ..tenure_core::task::Edit::default()
     };
-    let error = world.store.edit_task(&one, &moved).unwrap_err();
+    let error = world.store.edit_task(&one, &moved, soon()).unwrap_err();
     assert!(matches!(error, TaskError::Locked { .. }), "{error}");
     assert_eq!(world.picture(), before);
-    assert_eq!(world.store.find_task(&one).unwrap().title, "One");
+    assert_eq!(world.store.find_task(&one, soon()).unwrap().title, "One");
     finish(&world, &one, "a");
-    world.store.edit_task(&one, &moved).unwrap();
+    world.store.edit_task(&one, &moved, soon()).unwrap();
 }
 
 #[test]
@@ -157,7 +177,10 @@ fn every_end_but_by_hand_pending_keeps_the_section_while_something_is_open_in_it
                 world.task("Two", Some(&section), &[]);
             }
             begin(&world, &one, &detached("a"));
-            world.store.change(&one, &name("a"), &change).unwrap();
+            world
+                .store
+                .change(&one, &name("a"), &change, &Edit::default(), soon())
+                .unwrap();
             assert_eq!(world.status(&one), change.status());
             assert_eq!(world.holds_task(&one), None, "{change:?}");
             let still_open = open || matches!(change, Change::Retry { .. });
@@ -183,12 +206,24 @@ fn a_task_put_back_leaves_the_section_to_its_runner_while_it_works_on_another() 
     begin(&world, &two, &a);
     world
         .store
-        .change(&one, &name("a"), &Change::To(Status::Pending))
+        .change(
+            &one,
+            &name("a"),
+            &Change::To(Status::Pending),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     assert_eq!(world.holds_section(&section).as_deref(), Some("a"));
     world
         .store
-        .change(&two, &name("a"), &Change::GiveBack)
+        .change(
+            &two,
+            &name("a"),
+            &Change::GiveBack,
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     assert_eq!(world.holds_section(&section), None);
 }
@@ -231,7 +266,13 @@ fn whoever_lost_a_task_is_refused_for_good() {
     );
     world
         .store
-        .change(&one, &Proof::Token(new.lease.token), &Change::GiveBack)
+        .change(
+            &one,
+            &Proof::Token(new.lease.token),
+            &Change::GiveBack,
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     refused(&world, "after the new one gave it back");
     begin(&world, &one, &detached("third"));
@@ -323,14 +364,14 @@ fn a_wait_holds_nothing_and_leaves_nothing_behind() {
     begin(&world, &one, &living(&other, "holder"));
     let (a, b) = (waiting(&a, detached("a")), waiting(&b, detached("b")));
     for runner in [&a, &b] {
-        let refused = world.store.start(&two, runner).unwrap();
+        let refused = world.store.start(&two, runner, soon()).unwrap();
         assert_eq!(busy(refused), format!("section:{section}"));
     }
     let leases: i64 = world.ask("SELECT count(*) FROM leases");
     assert_eq!(leases, 2, "those of the holder");
     world
         .store
-        .stop_waiting(Some(&two), &a, Places::Leave)
+        .stop_waiting(Some(&two), &a, Withdrawal::Leave, soon())
         .unwrap();
     let tickets: i64 = world.ask("SELECT count(*) FROM tickets");
     assert_eq!(tickets, 1);
@@ -343,7 +384,10 @@ fn a_wait_holds_nothing_and_leaves_nothing_behind() {
     );
     finish(&world, &two, "holder");
     let three = world.task("Three", Some(&section), &[]);
-    let refused = world.store.start(&three, &detached("newcomer")).unwrap();
+    let refused = world
+        .store
+        .start(&three, &detached("newcomer"), soon())
+        .unwrap();
     assert_eq!(busy(refused), format!("section:{section}"), "b comes first");
     begin(&world, &two, &b);
     let tickets: i64 = world.ask("SELECT count(*) FROM tickets");
@@ -365,11 +409,11 @@ fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_r
         waiting(&first, detached("a")),
         waiting(&second, detached("b")),
     );
-    let refused = first.start(&one, &a).unwrap();
+    let refused = first.start(&one, &a, soon()).unwrap();
     assert_eq!(busy(refused), task.as_str());
     // The section is still anybody's, and is taken.
     begin(&world, &two, &b);
-    let refused = first.start(&one, &a).unwrap();
+    let refused = first.start(&one, &a, soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
     // Now it waits for the section: at the task it must be in nobody's way.
     let _ = world.store.release(&plain.grant(), soon()).unwrap();
@@ -380,9 +424,15 @@ fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_r
     let _ = world.store.release(&lease.grant(), soon()).unwrap();
     world
         .store
-        .change(&two, &name("b"), &Change::To(Status::Pending))
+        .change(
+            &two,
+            &name("b"),
+            &Change::To(Status::Pending),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
-    started(first.start(&one, &a).unwrap());
+    started(first.start(&one, &a, soon()).unwrap());
     let tickets: i64 = world.ask("SELECT count(*) FROM tickets");
     assert_eq!(tickets, 0);
 }
@@ -398,14 +448,14 @@ fn a_task_that_is_moved_leaves_no_ticket_at_the_section_it_was_in() {
     let (holder, waiter) = (world.other(), world.other());
     begin(&world, &one, &living(&holder, "holder"));
     let a = waiting(&waiter, detached("a"));
-    let refused = waiter.start(&two, &a).unwrap();
+    let refused = waiter.start(&two, &a, soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{old}"));
     let moved = tenure_core::task::Edit {
         section: Some(new),
         ..tenure_core::task::Edit::default()
     };
-    world.store.edit_task(&two, &moved).unwrap();
-    started(waiter.start(&two, &a).unwrap());
+    world.store.edit_task(&two, &moved, soon()).unwrap();
+    started(waiter.start(&two, &a, soon()).unwrap());
     let tickets: Vec<String> = world
         .store
         .list(soon())
@@ -431,10 +481,10 @@ fn a_wait_in_a_circle_is_refused() {
     let (first, second) = (world.other(), world.other());
     let a = waiting(&first, living(&first, "a"));
     let b = waiting(&second, living(&second, "b"));
-    started(first.start(&one, &a).unwrap());
-    started(second.start(&two, &b).unwrap());
-    let _ = busy(first.start(&two, &a).unwrap());
-    let answer = second.start(&one, &b).unwrap();
+    started(first.start(&one, &a, soon()).unwrap());
+    started(second.start(&two, &b, soon()).unwrap());
+    let _ = busy(first.start(&two, &a, soon()).unwrap());
+    let answer = second.start(&one, &b, soon()).unwrap();
     assert!(matches!(answer, Acquired::Deadlock(_)), "{answer:?}");
 }
 
@@ -502,7 +552,7 @@ fn a_start_for_a_process_does_not_tie_the_section_of_another_task_to_it() {
     let process = tenure_host::identity::process(child.id()).unwrap().unwrap();
     let mut tied = detached("a");
     tied.holder.binding = Binding::Process { process };
-    let _ = world.store.start(&tasks[1], &tied).unwrap();
+    let _ = world.store.start(&tasks[1], &tied, soon()).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(world.holds_task(&tasks[0]).as_deref(), Some("a"));
@@ -543,7 +593,7 @@ fn a_start_of_a_blocked_task_says_what_it_waits_for_and_changes_nothing() {
     let one = world.task("One", None, &[]);
     let two = world.task("Two", None, &[&one]);
     let before = world.picture();
-    let error = world.store.start(&two, &detached("a")).unwrap_err();
+    let error = world.store.start(&two, &detached("a"), soon()).unwrap_err();
     let TaskError::Blocked { by, .. } = &error else {
         panic!("{error}");
     };
@@ -559,14 +609,26 @@ fn a_start_of_a_blocked_task_says_what_it_waits_for_and_changes_nothing() {
     ] {
         world
             .store
-            .change(&one, &name("x"), &Change::To(status))
+            .change(
+                &one,
+                &name("x"),
+                &Change::To(status),
+                &Edit::default(),
+                soon(),
+            )
             .unwrap();
-        let asked = world.store.start(&two, &detached("a"));
+        let asked = world.store.start(&two, &detached("a"), soon());
         assert_eq!(asked.is_err(), blocked, "{status}");
         if asked.is_ok() {
             world
                 .store
-                .change(&two, &name("a"), &Change::GiveBack)
+                .change(
+                    &two,
+                    &name("a"),
+                    &Change::GiveBack,
+                    &Edit::default(),
+                    soon(),
+                )
                 .unwrap();
         }
     }

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use clones::{CloneDb, at, begin, check_blockers, copy_at, name, new_task, open, runner};
 use jiff::Timestamp;
-use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Stamped};
+use tenure_core::task::{Change, Edit, NewTask, Replica, SectionCopy, Stamped, TaskStore as _};
 use tenure_core::{Acquired, Priority, Status};
+use tenure_testkit::soon;
 use tenure_testkit::{Chance, Process, process};
 
 #[test]
@@ -41,11 +42,11 @@ fn what_no_clone_could_read_is_refused_and_not_shared() {
         let here = CloneDb::new();
         here.add("Fine");
         here.sql(sql);
-        let error = here.store.replica().unwrap_err().to_string();
+        let error = here.store.replica(soon()).unwrap_err().to_string();
         assert!(error.contains(words), "{sql}: {error}");
         let error = here
             .store
-            .merge(&Replica::default())
+            .merge(&Replica::default(), soon())
             .unwrap_err()
             .to_string();
         assert!(error.contains(words), "{sql}: {error}");
@@ -57,9 +58,9 @@ fn what_no_clone_could_read_is_refused_and_not_shared() {
 fn the_id_of_a_deleted_task_cannot_be_imported() {
     let here = CloneDb::new();
     let id = here.add("One");
-    here.store.delete_task(&id).unwrap();
+    here.store.delete_tasks(&[id.clone()], soon()).unwrap();
     let line = format!("{{\"kind\":\"task\",\"id\":\"{id}\",\"title\":\"Again\"}}");
-    let error = here.store.import(&line).unwrap_err().to_string();
+    let error = here.store.import(&line, soon()).unwrap_err().to_string();
     assert!(
         error.contains("was deleted") && error.contains(&id),
         "{error}"
@@ -77,17 +78,17 @@ fn after_a_merge_that_failed_the_triggers_are_back() {
         "CREATE TRIGGER bad AFTER UPDATE OF title ON tasks WHEN new.title = 'boom'
          BEGIN SELECT RAISE(ABORT, 'no'); END;",
     );
-    let before = here.store.replica().unwrap();
+    let before = here.store.replica(soon()).unwrap();
     let mut theirs = before.clone();
     let later = at("2098-01-01T00:00:00Z");
     theirs.tasks.insert("a".into(), copy_at("Fine", later));
     theirs.tasks.get_mut(&id).unwrap().title = Stamped::new("boom".into(), later);
-    here.store.merge(&theirs).unwrap_err();
-    assert_eq!(here.store.replica().unwrap(), before);
+    here.store.merge(&theirs, soon()).unwrap_err();
+    assert_eq!(here.store.replica(soon()).unwrap(), before);
     assert_eq!(here.count("SELECT merging FROM exchange"), 0);
     here.sql("UPDATE tasks SET title = 'By hand'");
     assert!(here.copy(&id).title.at > before.tasks[&id].title.at);
-    assert_eq!(here.store.past(&id).unwrap().len(), 1);
+    assert_eq!(here.store.task_history(&id, soon()).unwrap().len(), 1);
 }
 
 /// Not a test: merges a batch of tasks after the other, and says which is in.
@@ -96,7 +97,7 @@ fn worker() {
     let Some(path) = process::job() else { return };
     let store = open(Path::new(&path));
     for batch in 0.. {
-        store.merge(&batch_of(batch)).unwrap();
+        store.merge(&batch_of(batch), soon()).unwrap();
         process::report(&batch.to_string());
     }
 }
@@ -177,19 +178,19 @@ fn what_is_known_writes_nothing_and_one_change_does_not_write_all() {
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
          INSERT INTO tasks (id, title) SELECT 'x' || i, 'Task ' || i FROM n;",
     );
-    let mut theirs = here.store.replica().unwrap();
-    let (changes, _) = here.store.settled().unwrap();
+    let mut theirs = here.store.replica(soon()).unwrap();
+    let changes = here.store.sync_state(soon()).unwrap().changes;
     let nothing = written(&here, || {
-        let (both, merged) = here.store.merge(&theirs).unwrap();
+        let (both, merged) = here.store.merge(&theirs, soon()).unwrap();
         assert!(merged.is_nothing());
         assert_eq!(both, theirs);
     });
     assert_eq!(nothing, 0);
-    assert_eq!(here.store.settled().unwrap().0, changes);
+    assert_eq!(here.store.sync_state(soon()).unwrap().changes, changes);
     let later = at("2098-01-01T00:00:00Z");
     theirs.tasks.get_mut("x5000").unwrap().title = Stamped::new("New".into(), later);
     let one = written(&here, || {
-        let (_, merged) = here.store.merge(&theirs).unwrap();
+        let (_, merged) = here.store.merge(&theirs, soon()).unwrap();
         assert_eq!(merged.changed, 1);
     });
     assert!((1..60_000).contains(&one), "{one} bytes");
@@ -210,7 +211,7 @@ fn of_a_task_in_hand_status_section_and_deletion_wait_and_the_rest_comes_in() {
     begin(&here.store, &two, "me");
     // Of two changes in one millisecond the larger value would stand.
     std::thread::sleep(std::time::Duration::from_millis(2));
-    let section = there.store.add_section("Backend").unwrap();
+    let section = there.store.add_section("Backend", soon()).unwrap();
     let edit = Edit {
         title: Some("Uno".into()),
         description: Some("In hand".into()),
@@ -220,38 +221,56 @@ fn of_a_task_in_hand_status_section_and_deletion_wait_and_the_rest_comes_in() {
     };
     there
         .store
-        .change_and_edit(&one, &name("them"), &Change::To(Status::Completed), &edit)
+        .change(
+            &one,
+            &name("them"),
+            &Change::To(Status::Completed),
+            &edit,
+            soon(),
+        )
         .unwrap();
-    there.store.delete_task(&two).unwrap();
-    let theirs = there.store.replica().unwrap();
+    there.store.delete_tasks(&[two.clone()], soon()).unwrap();
+    let theirs = there.store.replica(soon()).unwrap();
     for _ in 0..2 {
-        let (both, merged) = here.store.merge(&theirs).unwrap();
+        let (both, merged) = here.store.merge(&theirs, soon()).unwrap();
         assert_eq!(merged.held, 2);
-        let task = here.store.find_task(&one).unwrap();
+        let task = here.store.find_task(&one, soon()).unwrap();
         assert_eq!(task.status, Status::InProgress);
         assert!(task.section.is_none());
         assert_eq!((task.title.as_str(), task.priority.level()), ("Uno", 9));
         assert_eq!(task.description.as_deref(), Some("In hand"));
-        assert_eq!(here.store.find_task(&two).unwrap().title, "Two");
+        assert_eq!(here.store.find_task(&two, soon()).unwrap().title, "Two");
         // What is handed on holds the others' word.
         assert_eq!(both.tasks[&one].progress.value.status(), Status::Completed);
         assert!(both.deleted.contains_key(&two) && !both.tasks.contains_key(&two));
     }
     // The one is given back, the other is done: what they say now applies, or comes too late.
     here.store
-        .change(&two, &name("me"), &Change::To(Status::Completed))
+        .change(
+            &two,
+            &name("me"),
+            &Change::To(Status::Completed),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     here.store
-        .change(&one, &name("me"), &Change::To(Status::Review))
+        .change(
+            &one,
+            &name("me"),
+            &Change::To(Status::Review),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
-    let (both, merged) = here.store.merge(&theirs).unwrap();
+    let (both, merged) = here.store.merge(&theirs, soon()).unwrap();
     assert_eq!((merged.held, merged.deleted), (0, 1));
-    let task = here.store.find_task(&one).unwrap();
+    let task = here.store.find_task(&one, soon()).unwrap();
     assert_eq!(task.status, Status::Review, "that was later");
     assert_eq!(task.section.unwrap().name, "Backend");
-    assert!(here.store.find_task(&two).is_err());
-    assert_eq!(both, here.store.replica().unwrap());
-    let past = here.store.past(&one).unwrap();
+    assert!(here.store.find_task(&two, soon()).is_err());
+    assert_eq!(both, here.store.replica(soon()).unwrap());
+    let past = here.store.task_history(&one, soon()).unwrap();
     let lost = past.iter().find(|past| past.value == "completed").unwrap();
     assert_eq!(lost.field, "status");
 }
@@ -262,7 +281,7 @@ fn what_is_in_progress_elsewhere_is_offered_once_its_status_is_changed_here() {
     let id = there.add("One");
     begin(&there.store, &id, "them");
     here.exchange(&there);
-    let offered = || match here.store.next(&runner("me")).unwrap() {
+    let offered = || match here.store.next(&runner("me"), soon()).unwrap() {
         Acquired::Granted(started) => Some(started.task.id.clone()),
         _ => None,
     };
@@ -273,7 +292,13 @@ fn what_is_in_progress_elsewhere_is_offered_once_its_status_is_changed_here() {
     assert_eq!(there.count("SELECT elsewhere FROM tasks"), 0);
     assert_eq!(offered(), None);
     here.store
-        .change(&id, &name("me"), &Change::To(Status::Pending))
+        .change(
+            &id,
+            &name("me"),
+            &Change::To(Status::Pending),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     assert_eq!(offered(), Some(id));
 }
@@ -296,17 +321,21 @@ fn a_section_is_one_in_whatever_capitals_and_the_older_spelling_stands() {
         there.exchange(&here);
     }
     assert_eq!(
-        here.store.replica().unwrap(),
-        there.store.replica().unwrap()
+        here.store.replica(soon()).unwrap(),
+        there.store.replica(soon()).unwrap()
     );
     for clone in [&here, &there] {
         for id in ["t0", "t1", "t2"] {
-            let section = clone.store.find_task(id).unwrap().section.unwrap();
+            let section = clone.store.find_task(id, soon()).unwrap().section.unwrap();
             assert_eq!(section.name, "BACKEND", "{id}");
         }
     }
     assert_eq!(there.rows("SELECT name FROM sections"), ["BACKEND"]);
-    let nothing = here.store.merge(&there.store.replica().unwrap()).unwrap().1;
+    let nothing = here
+        .store
+        .merge(&there.store.replica(soon()).unwrap(), soon())
+        .unwrap()
+        .1;
     assert!(nothing.is_nothing(), "{nothing:?}");
 }
 
@@ -314,12 +343,12 @@ fn a_section_is_one_in_whatever_capitals_and_the_older_spelling_stands() {
 fn sections_added_apart_under_one_name_are_one() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     for clone in [&here, &there] {
-        let section = clone.store.add_section("Backend").unwrap();
+        let section = clone.store.add_section("Backend", soon()).unwrap();
         let new = NewTask {
             section: Some(section.id),
             ..new_task("In it")
         };
-        clone.store.add_task(&new).unwrap();
+        clone.store.add_task(&new, soon()).unwrap();
     }
     here.exchange(&there);
     for clone in [&here, &there] {
@@ -334,7 +363,7 @@ fn sections_added_apart_under_one_name_are_one() {
         name: "backEND".into(),
         created_at: at("2001-01-01T00:00:00Z"),
     });
-    here.store.merge(&theirs).unwrap();
+    here.store.merge(&theirs, soon()).unwrap();
     assert_eq!(here.rows("SELECT name FROM sections"), ["backEND"]);
 }
 
@@ -352,7 +381,7 @@ fn of_a_circle_that_clones_close_together_all_drop_the_same_dependency() {
             add_dependencies: vec![ids[(n + 1) % 3].clone()],
             ..Edit::default()
         };
-        clone.store.edit_task(&ids[n], &edit).unwrap();
+        clone.store.edit_task(&ids[n], &edit, soon()).unwrap();
     }
     for (one, other) in [(2, 0), (0, 1), (1, 2), (2, 0), (0, 1)] {
         clones[one].exchange(&clones[other]);
@@ -423,7 +452,7 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
                     title: Some(title.clone()),
                     ..Edit::default()
                 };
-                clone.store.edit_task(&id, &edit).unwrap();
+                clone.store.edit_task(&id, &edit, soon()).unwrap();
             }
             set("title", title.clone());
             model.titles.entry(id).or_default().insert(title);
@@ -453,7 +482,13 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
                 let status: Status = word.parse().unwrap();
                 clone
                     .store
-                    .change(&id, &name("me"), &Change::To(status))
+                    .change(
+                        &id,
+                        &name("me"),
+                        &Change::To(status),
+                        &Edit::default(),
+                        soon(),
+                    )
                     .unwrap();
             }
             if before != word {
@@ -464,7 +499,7 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
             if by_sql {
                 clone.sql(&format!("DELETE FROM tasks WHERE id = '{id}'"));
             } else {
-                clone.store.delete_task(&id).unwrap();
+                clone.store.delete_tasks(&[id.clone()], soon()).unwrap();
             }
             model.deleted.insert(id);
         }
@@ -479,7 +514,7 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
                 ..Edit::default()
             };
             // It may close a circle.
-            if id != edge.1 && clone.store.edit_task(&id, &edit).is_ok() && there == 0 {
+            if id != edge.1 && clone.store.edit_task(&id, &edit, soon()).is_ok() && there == 0 {
                 model.edges.insert(edge, true);
             }
         }
@@ -511,8 +546,8 @@ fn three_clones_that_meet_at_random_end_as_a_simple_model_says() {
             if one == other || !chance.one_in(4) {
                 act(&clones[one], &mut model, &mut chance, step);
             } else {
-                let theirs = clones[other].store.replica().unwrap();
-                let (_, merged) = clones[one].store.merge(&theirs).unwrap();
+                let theirs = clones[other].store.replica(soon()).unwrap();
+                let (_, merged) = clones[one].store.merge(&theirs, soon()).unwrap();
                 model.circles += merged.circles;
                 check_blockers(&clones[one]);
             }
@@ -520,10 +555,10 @@ fn three_clones_that_meet_at_random_end_as_a_simple_model_says() {
         for (one, other) in [(0, 1), (1, 2), (2, 0), (0, 1), (1, 2)] {
             let (both, merged) = clones[one]
                 .store
-                .merge(&clones[other].store.replica().unwrap())
+                .merge(&clones[other].store.replica(soon()).unwrap(), soon())
                 .unwrap();
             model.circles += merged.circles;
-            clones[other].store.merge(&both).unwrap();
+            clones[other].store.merge(&both, soon()).unwrap();
         }
         with_circles += u64::from(model.circles > 0);
         agree(&clones, &model, &format!("seed {seed}, story {story}"));
@@ -533,9 +568,9 @@ fn three_clones_that_meet_at_random_end_as_a_simple_model_says() {
 
 /// All clones have what the model has, and nothing that was ever written is nowhere.
 fn agree(clones: &[CloneDb; 3], model: &Model, story: &str) {
-    let first = clones[0].store.replica().unwrap();
+    let first = clones[0].store.replica(soon()).unwrap();
     for clone in clones {
-        assert_eq!(clone.store.replica().unwrap(), first, "{story}");
+        assert_eq!(clone.store.replica(soon()).unwrap(), first, "{story}");
         assert_eq!(clone.count("SELECT merging FROM exchange"), 0);
         check_blockers(clone);
         let wanted: BTreeSet<&String> = model
@@ -573,7 +608,7 @@ fn agree(clones: &[CloneDb; 3], model: &Model, story: &str) {
             .into_iter()
             .collect();
         let mut offered = BTreeSet::new();
-        while let Acquired::Granted(started) = clone.store.next(&runner("me")).unwrap() {
+        while let Acquired::Granted(started) = clone.store.next(&runner("me"), soon()).unwrap() {
             assert!(offered.insert(started.task.id.clone()), "{story}");
         }
         assert!(offered.is_disjoint(&theirs), "{story}");

@@ -11,7 +11,7 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, TaskQuery};
+use tenure_core::task::{Change, NewTask, Proof, Runner, Shortage, TaskQuery, TaskStore as _};
 use tenure_core::{
     Acquired, Granted, HistoryQuery, Key, Priority, Reap, Status, Store, TaskError, Token,
 };
@@ -320,7 +320,7 @@ impl Story<'_> {
                 .map(|&on| self.model.tasks[on].id.clone())
                 .collect(),
         };
-        let id = self.world.store.add_task(&task).unwrap().id;
+        let id = self.world.store.add_task(&task, soon()).unwrap().id;
         self.tell(format!(
             "add {known} in {section:?} after {depends_on:?}, priority {priority}"
         ));
@@ -365,7 +365,7 @@ impl Story<'_> {
         let done = self
             .world
             .store
-            .edit_task(&self.model.tasks[task].id, &edit);
+            .edit_task(&self.model.tasks[task].id, &edit, soon());
         if drop {
             done.unwrap();
             self.model.tasks[task].depends_on.remove(&on);
@@ -387,7 +387,7 @@ impl Story<'_> {
             self.chance.index(4),
         );
         let id = self.model.tasks[task].id.clone();
-        let answer = self.store(runner).start(&id, &self.runner(runner));
+        let answer = self.store(runner).start(&id, &self.runner(runner), soon());
         self.tell(format!("{} starts {task}: {answer:?}", RUNNERS[runner]));
         let section = self.model.tasks[task].section;
         let section_busy =
@@ -424,7 +424,10 @@ impl Story<'_> {
 
     fn next(&mut self) {
         let runner = self.chance.index(4);
-        let answer = self.store(runner).next(&self.runner(runner)).unwrap();
+        let answer = self
+            .store(runner)
+            .next(&self.runner(runner), soon())
+            .unwrap();
         self.tell(format!("{} takes the next: {answer:?}", RUNNERS[runner]));
         let wanted = self.model.best(runner);
         match answer {
@@ -576,7 +579,11 @@ impl Story<'_> {
             held.then(|| lease.holder.id.to_string())
         };
         let model = &self.model;
-        let statuses = self.world.store.tasks(&TaskQuery::default()).unwrap();
+        let statuses = self
+            .world
+            .store
+            .tasks(&TaskQuery::default(), soon())
+            .unwrap();
         for (number, task) in model.tasks.iter().enumerate() {
             let known = statuses.iter().find(|known| known.id == task.id).unwrap();
             assert_eq!(known.status, task.status, "task {number}: {told:#?}");

@@ -15,14 +15,15 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{
-    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Started, TaskQuery, key_of,
+    ANY, Change, Edit, NewTask, Proof, Runner, Shortage, Started, TaskQuery, TaskStore as _,
+    Withdrawal, key_of,
 };
 use tenure_core::{
     Acquired, Binding, Busy, Clock, Holder, HolderId, Key, Patience, Priority, Reap, Status, Store,
     Waited, Watched,
 };
 use tenure_host::HostClock;
-use tenure_sqlite::{Options, Places, SqliteStore};
+use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
 
@@ -145,7 +146,7 @@ fn found(answer: Acquired<Started>) -> Option<String> {
 }
 
 fn next(store: &SqliteStore, name: &str) -> Option<String> {
-    found(store.next(&runner(name)).unwrap())
+    found(store.next(&runner(name), soon()).unwrap())
 }
 
 fn want(answer: Acquired<Started>) -> Box<Busy> {
@@ -156,17 +157,25 @@ fn want(answer: Acquired<Started>) -> Box<Busy> {
 }
 
 fn shortage(store: &SqliteStore, name: &str) -> Shortage {
-    want(store.next(&runner(name)).unwrap()).shortage.unwrap()
+    want(store.next(&runner(name), soon()).unwrap())
+        .shortage
+        .unwrap()
 }
 
 fn start(store: &SqliteStore, id: &str, runner: &Runner) {
-    let answer = store.start(id, runner).unwrap();
+    let answer = store.start(id, runner, soon()).unwrap();
     assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
 }
 
 fn finish(store: &SqliteStore, id: &str, by: &str) {
     store
-        .change(id, &name(by), &Change::To(Status::Completed))
+        .change(
+            id,
+            &name(by),
+            &Change::To(Status::Completed),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
 }
 
@@ -191,26 +200,39 @@ fn each_shortage_is_told_apart() {
     let world = World::with(clock.clone());
     let store = &world.store;
     assert_eq!(shortage(store, "a"), Shortage::NothingLeft);
-    let one = store.add_task(&new_task("One", None)).unwrap().id;
+    let one = store.add_task(&new_task("One", None), soon()).unwrap().id;
     let two = store
-        .add_task(&NewTask {
-            depends_on: vec![one.clone()],
-            ..new_task("Two", None)
-        })
+        .add_task(
+            &NewTask {
+                depends_on: vec![one.clone()],
+                ..new_task("Two", None)
+            },
+            soon(),
+        )
         .unwrap()
         .id;
     assert_eq!(next(store, "a"), Some(one.clone()));
     assert_eq!(shortage(store, "b"), Shortage::Locked);
     let retry = Change::Retry { error: "no".into() };
-    store.change(&one, &name("a"), &retry).unwrap();
+    store
+        .change(&one, &name("a"), &retry, &Edit::default(), soon())
+        .unwrap();
     assert!(matches!(shortage(store, "b"), Shortage::Later { .. }));
     let failed = Change::Failed { error: "no".into() };
-    store.change(&one, &name("a"), &failed).unwrap();
+    store
+        .change(&one, &name("a"), &failed, &Edit::default(), soon())
+        .unwrap();
     assert_eq!(shortage(store, "b"), Shortage::Blocked);
     finish(store, &one, "a");
     assert_eq!(next(store, "b"), Some(two.clone()));
     store
-        .change(&two, &name("b"), &Change::To(Status::Review))
+        .change(
+            &two,
+            &name("b"),
+            &Change::To(Status::Review),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
     assert_eq!(shortage(store, "b"), Shortage::NothingLeft);
 }
@@ -219,10 +241,10 @@ fn each_shortage_is_told_apart() {
 fn what_was_abandoned_is_ready_again() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
-    let section = world.store.add_section("S").unwrap().id;
+    let section = world.store.add_section("S", soon()).unwrap().id;
     let one = world
         .store
-        .add_task(&new_task("One", Some(&section)))
+        .add_task(&new_task("One", Some(&section)), soon())
         .unwrap()
         .id;
     assert_eq!(next(&world.store, "a"), Some(one.clone()));
@@ -243,7 +265,11 @@ fn what_was_abandoned_is_ready_again() {
 fn a_runner_that_comes_back_gets_its_own_task_whose_time_ran_out() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
-    let one = world.store.add_task(&new_task("One", None)).unwrap().id;
+    let one = world
+        .store
+        .add_task(&new_task("One", None), soon())
+        .unwrap()
+        .id;
     assert_eq!(next(&world.store, "a"), Some(one.clone()));
     clock.pass(2 * HOUR);
     assert_eq!(next(&world.store, "a"), Some(one));
@@ -253,14 +279,18 @@ fn a_runner_that_comes_back_gets_its_own_task_whose_time_ran_out() {
 fn a_waiter_whose_own_task_ran_out_does_not_keep_it_from_those_behind() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
-    let one = world.store.add_task(&new_task("One", None)).unwrap().id;
+    let one = world
+        .store
+        .add_task(&new_task("One", None), soon())
+        .unwrap()
+        .id;
     assert_eq!(next(&world.store, "a"), Some(one.clone()));
     let (first, second) = (world.other(), world.other());
     let (a, b) = (waiting(&first, "a"), waiting(&second, "b"));
     clock.pass(HOUR + 3590 * SECOND);
     let mut got = None;
     for _ in 0..20 {
-        got = found(first.next(&a).unwrap()).or(found(second.next(&b).unwrap()));
+        got = found(first.next(&a, soon()).unwrap()).or(found(second.next(&b, soon()).unwrap()));
         if got.is_some() {
             break;
         }
@@ -274,7 +304,7 @@ fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let store = &world.store;
-    let one = store.add_task(&new_task("One", None)).unwrap().id;
+    let one = store.add_task(&new_task("One", None), soon()).unwrap().id;
     for (attempt, pause) in [
         (1, 1),
         (2, 2),
@@ -288,10 +318,16 @@ fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
         assert_eq!(next(store, "a"), Some(one.clone()), "attempt {attempt}");
         let error = format!("attempt {attempt}");
         store
-            .change(&one, &name("a"), &Change::Retry { error })
+            .change(
+                &one,
+                &name("a"),
+                &Change::Retry { error },
+                &Edit::default(),
+                soon(),
+            )
             .unwrap();
         clock.pass(Duration::from_millis(pause * 1000 - 1));
-        let early = want(store.next(&runner("b")).unwrap());
+        let early = want(store.next(&runner("b"), soon()).unwrap());
         assert!(
             matches!(early.shortage, Some(Shortage::Later { .. })),
             "{early:?}"
@@ -310,30 +346,43 @@ fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
     }
     assert_eq!(next(store, "a"), Some(one.clone()));
     let retry = Change::Retry { error: "no".into() };
-    store.change(&one, &name("a"), &retry).unwrap();
+    store
+        .change(&one, &name("a"), &retry, &Edit::default(), soon())
+        .unwrap();
     // A clock that was a year ahead when it failed, and is put right.
     clock.jump_back(365 * 24 * HOUR);
     assert_eq!(next(store, "a"), Some(one.clone()), "not in a year");
-    store.change(&one, &name("a"), &retry).unwrap();
+    store
+        .change(&one, &name("a"), &retry, &Edit::default(), soon())
+        .unwrap();
     clock.jump_forward(HOUR);
     assert_eq!(next(store, "a"), Some(one.clone()), "it is time");
-    let known = store.find_task(&one).unwrap();
+    let known = store.find_task(&one, soon()).unwrap();
     assert_eq!(
         (known.attempts, known.last_error.as_deref()),
         (10, Some("no"))
     );
     // Taken up again by hand, it begins anew.
     store
-        .change(&one, &name("a"), &Change::To(Status::Pending))
+        .change(
+            &one,
+            &name("a"),
+            &Change::To(Status::Pending),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
-    assert_eq!(store.find_task(&one).unwrap().attempts, 0);
+    assert_eq!(store.find_task(&one, soon()).unwrap().attempts, 0);
 }
 
 #[test]
 fn a_jump_of_the_wall_clock_makes_nothing_abandoned() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
-    world.store.add_task(&new_task("One", None)).unwrap();
+    world
+        .store
+        .add_task(&new_task("One", None), soon())
+        .unwrap();
     assert!(next(&world.store, "a").is_some());
     clock.jump_forward(48 * HOUR);
     assert_eq!(shortage(&world.store, "b"), Shortage::Locked);
@@ -347,10 +396,17 @@ fn a_jump_of_the_wall_clock_makes_nothing_abandoned() {
 fn a_completed_task_in_backoff_puts_nobody_off() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
-    let one = world.store.add_task(&new_task("One", None)).unwrap().id;
+    let one = world
+        .store
+        .add_task(&new_task("One", None), soon())
+        .unwrap()
+        .id;
     assert!(next(&world.store, "a").is_some());
     let retry = Change::Retry { error: "no".into() };
-    world.store.change(&one, &name("a"), &retry).unwrap();
+    world
+        .store
+        .change(&one, &name("a"), &retry, &Edit::default(), soon())
+        .unwrap();
     world.sql("UPDATE tasks SET status = 'completed'");
     assert_eq!(shortage(&world.store, "b"), Shortage::NothingLeft);
 }
@@ -360,17 +416,22 @@ fn a_runner_that_finds_nothing_gives_back_what_it_does_not_work_in() {
     let world = World::new();
     let store = &world.store;
     let sections: Vec<String> = ["S", "T"]
-        .map(|name| store.add_section(name).unwrap().id)
+        .map(|name| store.add_section(name, soon()).unwrap().id)
         .to_vec();
     let ids: Vec<String> = sections
         .iter()
-        .map(|section| store.add_task(&new_task("One", Some(section))).unwrap().id)
+        .map(|section| {
+            store
+                .add_task(&new_task("One", Some(section)), soon())
+                .unwrap()
+                .id
+        })
         .collect();
     let after = NewTask {
-        depends_on: vec![store.add_task(&new_task("Other", None)).unwrap().id],
+        depends_on: vec![store.add_task(&new_task("Other", None), soon()).unwrap().id],
         ..new_task("Later", Some(&sections[0]))
     };
-    store.add_task(&after).unwrap();
+    store.add_task(&after, soon()).unwrap();
     start(store, &ids[0], &runner("a"));
     start(store, &ids[1], &runner("a"));
     start(store, &after.depends_on[0], &runner("b"));
@@ -390,14 +451,17 @@ fn a_runner_that_finds_nothing_gives_back_what_it_does_not_work_in() {
 fn a_runner_that_goes_on_elsewhere_gives_back_what_it_does_not_work_in() {
     let world = World::new();
     let store = &world.store;
-    let section = store.add_section("S").unwrap().id;
-    let one = store.add_task(&new_task("One", Some(&section))).unwrap().id;
+    let section = store.add_section("S", soon()).unwrap().id;
+    let one = store
+        .add_task(&new_task("One", Some(&section)), soon())
+        .unwrap()
+        .id;
     start(store, &one, &runner("a"));
     let after = NewTask {
-        depends_on: vec![store.add_task(&new_task("Other", None)).unwrap().id],
+        depends_on: vec![store.add_task(&new_task("Other", None), soon()).unwrap().id],
         ..new_task("Later", Some(&section))
     };
-    store.add_task(&after).unwrap();
+    store.add_task(&after, soon()).unwrap();
     finish(store, &one, "a");
     assert!(world.is_held(&format!("section:{section}")));
     assert_eq!(next(store, "a"), Some(after.depends_on[0].clone()));
@@ -458,7 +522,7 @@ fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
         .map(|(store, name)| waiting(store, name))
         .collect();
     for (place, (store, runner)) in stores.iter().zip(&runners).enumerate() {
-        let want = want(store.next(runner).unwrap());
+        let want = want(store.next(runner, soon()).unwrap());
         assert_eq!(want.position.unwrap().ahead, place);
     }
     // Two in one section count once, and one without a section by itself.
@@ -472,16 +536,16 @@ fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
         "three stand before it, and there are three to be had"
     );
     assert_eq!(
-        found(stores[2].next(&runners[2]).unwrap()).as_deref(),
+        found(stores[2].next(&runners[2], soon()).unwrap()).as_deref(),
         Some("t4")
     );
     assert_eq!(next(&world.store, "newcomer"), None);
     assert_eq!(
-        found(stores[1].next(&runners[1]).unwrap()).as_deref(),
+        found(stores[1].next(&runners[1], soon()).unwrap()).as_deref(),
         Some("t3")
     );
     assert_eq!(
-        found(stores[0].next(&runners[0]).unwrap()).as_deref(),
+        found(stores[0].next(&runners[0], soon()).unwrap()).as_deref(),
         Some("t1")
     );
     assert_eq!(world.count("SELECT count(*) FROM tickets"), 0);
@@ -495,17 +559,26 @@ fn without_a_crowd_it_is_the_same() {
     world.sql("INSERT INTO sections (id, name) VALUES ('s1', 'S1'), ('s2', 'S2')");
     let (first, second) = (world.other(), world.other());
     let (a, b) = (waiting(&first, "a"), waiting(&second, "b"));
-    let _ = want(first.next(&a).unwrap());
-    let _ = want(second.next(&b).unwrap());
+    let _ = want(first.next(&a, soon()).unwrap());
+    let _ = want(second.next(&b, soon()).unwrap());
     add(&world, "t1", "s1", 5, 1);
     add(&world, "t2", "s1", 5, 2);
     add(&world, "t3", "s2", 5, 3);
     add(&world, "t4", "", 5, 4);
     assert_eq!(next(&world.store, "newcomer").as_deref(), Some("t4"));
-    assert_eq!(found(second.next(&b).unwrap()).as_deref(), Some("t3"));
-    assert_eq!(found(first.next(&a).unwrap()).as_deref(), Some("t1"));
+    assert_eq!(
+        found(second.next(&b, soon()).unwrap()).as_deref(),
+        Some("t3")
+    );
+    assert_eq!(
+        found(first.next(&a, soon()).unwrap()).as_deref(),
+        Some("t1")
+    );
     assert_eq!(next(&world.store, "newcomer"), None, "a has s1");
-    assert_eq!(found(first.next(&a).unwrap()).as_deref(), Some("t2"));
+    assert_eq!(
+        found(first.next(&a, soon()).unwrap()).as_deref(),
+        Some("t2")
+    );
 }
 
 #[test]
@@ -517,19 +590,25 @@ fn an_urgent_runner_overtakes_and_a_parked_one_comes_back() {
         priority: Priority::MAX,
         ..waiting(&third, "urgent")
     };
-    let _ = want(first.next(&a).unwrap());
-    let _ = want(second.next(&b).unwrap());
-    first.stop_waiting(None, &a, Places::Keep).unwrap();
+    let _ = want(first.next(&a, soon()).unwrap());
+    let _ = want(second.next(&b, soon()).unwrap());
+    first
+        .stop_waiting(None, &a, Withdrawal::Park, soon())
+        .unwrap();
     let place = |want: Box<Busy>| want.position.unwrap();
-    assert_eq!(place(want(second.next(&b).unwrap())).ahead, 0);
+    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 0);
     let again = world.other();
-    let back = place(want(again.next(&waiting(&again, "a")).unwrap()));
+    let back = place(want(again.next(&waiting(&again, "a"), soon()).unwrap()));
     assert_eq!((back.ahead, back.resumed), (0, true));
-    assert_eq!(place(want(second.next(&b).unwrap())).ahead, 1);
-    assert_eq!(place(want(third.next(&urgent).unwrap())).ahead, 0);
-    assert_eq!(place(want(second.next(&b).unwrap())).ahead, 2);
-    second.stop_waiting(None, &b, Places::Leave).unwrap();
-    third.stop_waiting(None, &urgent, Places::Leave).unwrap();
+    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 1);
+    assert_eq!(place(want(third.next(&urgent, soon()).unwrap())).ahead, 0);
+    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 2);
+    second
+        .stop_waiting(None, &b, Withdrawal::Leave, soon())
+        .unwrap();
+    third
+        .stop_waiting(None, &urgent, Withdrawal::Leave, soon())
+        .unwrap();
     assert_eq!(world.count("SELECT count(*) FROM tickets"), 1);
 }
 
@@ -549,7 +628,7 @@ impl Seeker {
     fn new(world: &World, name: &str) -> Self {
         let store = world.other();
         let runner = waiting(&store, name);
-        let want = want(store.next(&runner).unwrap());
+        let want = want(store.next(&runner, soon()).unwrap());
         Self {
             store,
             runner,
@@ -560,7 +639,7 @@ impl Seeker {
 
     /// Looks again without being called.
     fn look(&mut self) {
-        self.want = want(self.store.next(&self.runner).unwrap());
+        self.want = want(self.store.next(&self.runner, soon()).unwrap());
     }
 
     /// Sleeps until it is called, and looks; again and again until there is a task.
@@ -586,7 +665,7 @@ impl Seeker {
             if waited == Waited::TimedOut && timeout == CALL {
                 return None;
             }
-            match self.store.next(&self.runner).unwrap() {
+            match self.store.next(&self.runner, soon()).unwrap() {
                 Acquired::Granted(started) => return Some(started.task.id.clone()),
                 Acquired::Busy(want) => self.want = want,
                 other => panic!("{other:?}"),
@@ -610,10 +689,10 @@ impl Seeker {
 /// A database in which nothing is to be had: one task that somebody holds.
 fn nothing_to_be_had() -> (World, String, String) {
     let world = World::new();
-    let section = world.store.add_section("S").unwrap().id;
+    let section = world.store.add_section("S", soon()).unwrap().id;
     let held = world
         .store
-        .add_task(&new_task("Held", Some(&section)))
+        .add_task(&new_task("Held", Some(&section)), soon())
         .unwrap()
         .id;
     start(&world.store, &held, &runner("holder"));
@@ -626,13 +705,16 @@ fn a_seeker_is_woken_by_a_task_that_is_added_and_by_one_that_is_imported() {
     let seeker = Seeker::new(&world, "w");
     let line = r#"{"id":"t1","title":"One"}"#;
     seeker.gets_it_by("an import", "t1", || {
-        world.store.import(line).unwrap();
+        world.store.import(line, soon()).unwrap();
     });
     let mut seeker = Seeker::new(&world, "w2");
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| seeker.gets("an added task"));
         std::thread::sleep(Duration::from_millis(150));
-        let added = world.store.add_task(&new_task("Two", None)).unwrap();
+        let added = world
+            .store
+            .add_task(&new_task("Two", None), soon())
+            .unwrap();
         assert_eq!(sleeper.join().unwrap(), added.id);
     });
 }
@@ -645,7 +727,7 @@ fn a_seeker_is_woken_when_a_dependency_is_done_or_dropped() {
             depends_on: vec![held.clone()],
             ..new_task("After", None)
         };
-        let after = world.store.add_task(&after).unwrap().id;
+        let after = world.store.add_task(&after, soon()).unwrap().id;
         let seeker = Seeker::new(&world, "w");
         seeker.gets_it_by("a dependency", &after, || {
             if drop {
@@ -653,7 +735,7 @@ fn a_seeker_is_woken_when_a_dependency_is_done_or_dropped() {
                     drop_dependencies: vec![held.clone()],
                     ..Edit::default()
                 };
-                world.store.edit_task(&after, &edit).unwrap();
+                world.store.edit_task(&after, &edit, soon()).unwrap();
             } else {
                 finish(&world.store, &held, "holder");
             }
@@ -667,7 +749,7 @@ fn a_seeker_is_woken_when_a_section_is_given_back_or_forced() {
         let (world, section, held) = nothing_to_be_had();
         let other = world
             .store
-            .add_task(&new_task("Other", Some(&section)))
+            .add_task(&new_task("Other", Some(&section)), soon())
             .unwrap()
             .id;
         let seeker = Seeker::new(&world, "w");
@@ -678,7 +760,13 @@ fn a_seeker_is_woken_when_a_section_is_given_back_or_forced() {
             } else {
                 world
                     .store
-                    .change(&held, &name("holder"), &Change::GiveBack)
+                    .change(
+                        &held,
+                        &name("holder"),
+                        &Change::GiveBack,
+                        &Edit::default(),
+                        soon(),
+                    )
                     .unwrap();
             }
         });
@@ -689,7 +777,11 @@ fn a_seeker_is_woken_when_a_section_is_given_back_or_forced() {
 fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
     for how in ["release", "force", "reap"] {
         let (world, ..) = nothing_to_be_had();
-        let one = world.store.add_task(&new_task("One", None)).unwrap().id;
+        let one = world
+            .store
+            .add_task(&new_task("One", None), soon())
+            .unwrap()
+            .id;
         let key = Key::parse(format!("task:{one}")).unwrap();
         let lease = Ask::new(&key, "plain").detached().granted(&world.store);
         let mut seeker = Seeker::new(&world, "w");
@@ -714,7 +806,11 @@ fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
 #[test]
 fn a_seeker_wakes_by_itself_when_a_lease_runs_out_or_a_pause_is_over() {
     let world = World::new();
-    let one = world.store.add_task(&new_task("One", None)).unwrap().id;
+    let one = world
+        .store
+        .add_task(&new_task("One", None), soon())
+        .unwrap()
+        .id;
     let brief = Runner {
         task_ttl: Duration::from_millis(400),
         section_ttl: Duration::from_millis(400),
@@ -723,7 +819,10 @@ fn a_seeker_wakes_by_itself_when_a_lease_runs_out_or_a_pause_is_over() {
     start(&world.store, &one, &brief);
     assert_eq!(Seeker::new(&world, "w").gets("expiry"), one);
     let retry = Change::Retry { error: "no".into() };
-    world.store.change(&one, &name("w"), &retry).unwrap();
+    world
+        .store
+        .change(&one, &name("w"), &retry, &Edit::default(), soon())
+        .unwrap();
     assert_eq!(Seeker::new(&world, "w2").gets("the end of a pause"), one);
 }
 
@@ -739,7 +838,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
         let (world, section, held) = nothing_to_be_had();
         let elsewhere = world
             .store
-            .add_task(&new_task("Elsewhere", None))
+            .add_task(&new_task("Elsewhere", None), soon())
             .unwrap()
             .id;
         start(&world.store, &elsewhere, &runner("x"));
@@ -747,7 +846,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
         if how == "dependency elsewhere" {
             task.depends_on = vec![elsewhere.clone()];
         }
-        let mine = (how != "added").then(|| world.store.add_task(&task).unwrap().id);
+        let mine = (how != "added").then(|| world.store.add_task(&task, soon()).unwrap().id);
         let key = mine
             .as_ref()
             .map(|id| Key::parse(format!("task:{id}")).unwrap());
@@ -761,7 +860,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
             let sleeper = scope.spawn(|| seeker.gets_or_not());
             std::thread::sleep(Duration::from_millis(150));
             let wanted = match how {
-                "added" => world.store.add_task(&task).unwrap().id,
+                "added" => world.store.add_task(&task, soon()).unwrap().id,
                 "dependency elsewhere" => {
                     finish(&world.store, &elsewhere, "x");
                     mine.unwrap()
@@ -780,7 +879,10 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
                 _ => {
                     let id = mine.unwrap();
                     let pending = Change::To(Status::Pending);
-                    world.store.change(&id, &name("plain"), &pending).unwrap();
+                    world
+                        .store
+                        .change(&id, &name("plain"), &pending, &Edit::default(), soon())
+                        .unwrap();
                     id
                 }
             };
@@ -805,7 +907,7 @@ fn a_seeker_behind_one_that_takes_a_task_is_woken_for_the_next() {
         // One call for all three.
         world
             .store
-            .import("{\"id\":\"t1\",\"title\":\"A\"}\n{\"id\":\"t2\",\"title\":\"B\"}\n{\"id\":\"t3\",\"title\":\"C\"}")
+            .import("{\"id\":\"t1\",\"title\":\"A\"}\n{\"id\":\"t2\",\"title\":\"B\"}\n{\"id\":\"t3\",\"title\":\"C\"}", soon())
             .unwrap();
         let mut got: Vec<String> = sleepers
             .into_iter()
@@ -825,7 +927,7 @@ fn whoever_takes_a_task_calls_the_next() {
             depends_on: vec![held.clone()],
             ..new_task(title, None)
         };
-        world.store.add_task(&after).unwrap();
+        world.store.add_task(&after, soon()).unwrap();
     }
     let mut seekers = [Seeker::new(&world, "w1"), Seeker::new(&world, "w2")];
     std::thread::scope(|scope| {
@@ -849,7 +951,7 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
         let (world, section, held) = nothing_to_be_had();
         let other = world
             .store
-            .add_task(&new_task("Other", Some(&section)))
+            .add_task(&new_task("Other", Some(&section)), soon())
             .unwrap()
             .id;
         let wanted = if at_section { &other } else { &held };
@@ -858,7 +960,7 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
         }
         let store = world.other();
         let a = waiting(&store, "a");
-        let Acquired::Busy(busy) = store.start(wanted, &a).unwrap() else {
+        let Acquired::Busy(busy) = store.start(wanted, &a, soon()).unwrap() else {
             panic!("it is held");
         };
         assert_eq!(busy.key.as_str().starts_with("section:"), at_section);
@@ -866,7 +968,10 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
             let sleeper = scope.spawn(|| store.wait(&busy.watched(), CALL).unwrap());
             std::thread::sleep(Duration::from_millis(150));
             let back = Change::GiveBack;
-            world.store.change(&held, &name("holder"), &back).unwrap();
+            world
+                .store
+                .change(&held, &name("holder"), &back, &Edit::default(), soon())
+                .unwrap();
             assert_eq!(sleeper.join().unwrap(), Waited::Changed);
         });
         start(&store, wanted, &a);
@@ -878,24 +983,32 @@ fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
     let (world, section, held) = nothing_to_be_had();
     let other = world
         .store
-        .add_task(&new_task("Other", Some(&section)))
+        .add_task(&new_task("Other", Some(&section)), soon())
         .unwrap()
         .id;
     let (first, second) = (world.other(), world.other());
     let (a, b) = (waiting(&first, "a"), waiting(&second, "b"));
-    let _ = first.start(&other, &a).unwrap();
-    let _ = second.start(&other, &b).unwrap();
+    let _ = first.start(&other, &a, soon()).unwrap();
+    let _ = second.start(&other, &b, soon()).unwrap();
     world
         .store
-        .change(&held, &name("holder"), &Change::GiveBack)
+        .change(
+            &held,
+            &name("holder"),
+            &Change::GiveBack,
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
-    let Acquired::Busy(busy) = second.start(&other, &b).unwrap() else {
+    let Acquired::Busy(busy) = second.start(&other, &b, soon()).unwrap() else {
         panic!("the first comes first");
     };
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| second.wait(&busy.watched(), CALL).unwrap());
         std::thread::sleep(Duration::from_millis(150));
-        first.stop_waiting(Some(&other), &a, Places::Leave).unwrap();
+        first
+            .stop_waiting(Some(&other), &a, Withdrawal::Leave, soon())
+            .unwrap();
         assert_eq!(sleeper.join().unwrap(), Waited::Changed);
     });
     start(&second, &other, &b);
@@ -911,7 +1024,7 @@ fn a_seeker_is_woken_when_the_one_before_it_leaves_with_something_to_be_had() {
         world.sql("INSERT INTO tasks (id, title) VALUES ('t1', 'One')");
         first
             .store
-            .stop_waiting(None, &first.runner, Places::Leave)
+            .stop_waiting(None, &first.runner, Withdrawal::Leave, soon())
             .unwrap();
     });
 }
@@ -931,10 +1044,10 @@ fn worker() {
     runner.holder.binding = store.this_process().unwrap();
     match verb {
         "start" => {
-            let _ = store.start(id, &runner).unwrap();
+            let _ = store.start(id, &runner, soon()).unwrap();
         }
         _ => {
-            let _ = store.next(&runner).unwrap();
+            let _ = store.next(&runner, soon()).unwrap();
         }
     }
     process::report("done");
@@ -951,10 +1064,10 @@ fn process(world: &World, verb: &str, id: &str) -> Process {
 #[test]
 fn a_seeker_is_woken_when_the_holder_of_a_task_is_killed() {
     let world = World::new();
-    let section = world.store.add_section("S").unwrap().id;
+    let section = world.store.add_section("S", soon()).unwrap().id;
     let one = world
         .store
-        .add_task(&new_task("One", Some(&section)))
+        .add_task(&new_task("One", Some(&section)), soon())
         .unwrap()
         .id;
     let mut holder = process(&world, "start", &one);
@@ -978,7 +1091,7 @@ fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
     let (world, section, held) = nothing_to_be_had();
     let other = world
         .store
-        .add_task(&new_task("Other", Some(&section)))
+        .add_task(&new_task("Other", Some(&section)), soon())
         .unwrap()
         .id;
     let mut called = process(&world, "start", &other);
@@ -986,7 +1099,13 @@ fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
     seeker.gets_it_by("the death of one that was called", &held, || {
         world
             .store
-            .change(&held, &name("holder"), &Change::GiveBack)
+            .change(
+                &held,
+                &name("holder"),
+                &Change::GiveBack,
+                &Edit::default(),
+                soon(),
+            )
             .unwrap();
         // The seeker has been called too, and has seen that another comes first.
         std::thread::sleep(Duration::from_millis(150));
@@ -997,15 +1116,15 @@ fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
 #[test]
 fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
     let (world, section, _) = nothing_to_be_had();
-    let free = world.store.add_section("Free").unwrap().id;
+    let free = world.store.add_section("Free", soon()).unwrap().id;
     let other = world
         .store
-        .add_task(&new_task("Other", Some(&section)))
+        .add_task(&new_task("Other", Some(&section)), soon())
         .unwrap()
         .id;
     let store = world.other();
     let a = waiting(&store, "a");
-    let Acquired::Busy(busy) = store.start(&other, &a).unwrap() else {
+    let Acquired::Busy(busy) = store.start(&other, &a, soon()).unwrap() else {
         panic!("the section is held");
     };
     std::thread::scope(|scope| {
@@ -1015,7 +1134,7 @@ fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
             section: Some(free),
             ..Edit::default()
         };
-        world.store.edit_task(&other, &edit).unwrap();
+        world.store.edit_task(&other, &edit, soon()).unwrap();
         assert_eq!(sleeper.join().unwrap(), Waited::Changed);
     });
 }
@@ -1071,7 +1190,7 @@ fn fifty_runners_share_a_thousand_tasks() {
         );
         lines.push_str(&line);
     }
-    world.store.import(&lines).unwrap();
+    world.store.import(&lines, soon()).unwrap();
     let threads: Vec<Vec<String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..50)
             .map(|number| {
@@ -1098,7 +1217,7 @@ fn fifty_runners_share_a_thousand_tasks() {
         status: Some(Status::Completed),
         ..TaskQuery::default()
     };
-    assert_eq!(world.store.tasks(&query).unwrap().len(), 1000);
+    assert_eq!(world.store.tasks(&query, soon()).unwrap().len(), 1000);
     for table in ["leases", "tickets", "task_locks", "section_locks"] {
         assert_eq!(
             world.count(&format!("SELECT count(*) FROM {table}")),
@@ -1113,11 +1232,13 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
     let key = key_of(ANY).unwrap();
     let mut given = Vec::new();
     loop {
-        match store.next(runner).unwrap() {
+        match store.next(runner, soon()).unwrap() {
             Acquired::Granted(started) => {
                 let proof = Proof::Token(started.lease.token);
                 let done = Change::To(Status::Completed);
-                store.change(&started.task.id, &proof, &done).unwrap();
+                store
+                    .change(&started.task.id, &proof, &done, &Edit::default(), soon())
+                    .unwrap();
                 given.push(started.task.id);
             }
             Acquired::Busy(want) if want.shortage == Some(Shortage::Locked) => {
@@ -1131,7 +1252,9 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
             other @ (Acquired::Deadlock(_) | Acquired::Cancelled) => panic!("{other:?}"),
             Acquired::Busy(want) => {
                 assert_eq!(want.shortage, Some(Shortage::NothingLeft));
-                store.stop_waiting(None, runner, Places::Leave).unwrap();
+                store
+                    .stop_waiting(None, runner, Withdrawal::Leave, soon())
+                    .unwrap();
                 return given;
             }
         }

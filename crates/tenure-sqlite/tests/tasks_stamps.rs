@@ -12,7 +12,7 @@ mod clones;
 use std::time::Duration;
 
 use clones::{CloneDb, at, begin, copy_at, name, times};
-use tenure_core::task::{Change, Edit, Proof, Replica, Stamped};
+use tenure_core::task::{Change, Edit, Proof, Replica, Stamped, TaskStore as _};
 use tenure_core::{HolderId, Priority, Status, Store, TaskError};
 use tenure_testkit::soon;
 
@@ -30,13 +30,19 @@ fn every_field_is_stamped_when_another_program_changes_it() {
         (4, "attempts = attempts + 1"),
         (4, "last_error = 'oops'"),
     ] {
-        let (before, count) = (here.copy(&id), here.store.settled().unwrap().0);
+        let (before, count) = (
+            here.copy(&id),
+            here.store.sync_state(soon()).unwrap().changes,
+        );
         here.sql(&format!("UPDATE tasks SET {set} WHERE id = '{id}'"));
         let after = here.copy(&id);
         for (index, (was, is)) in times(&before).into_iter().zip(times(&after)).enumerate() {
             assert_eq!(is > was, index == field, "{set}: field {index}");
         }
-        assert!(here.store.settled().unwrap().0 > count, "{set}");
+        assert!(
+            here.store.sync_state(soon()).unwrap().changes > count,
+            "{set}"
+        );
         // The same value again is no change.
         let again = set.replace("attempts + 1", "attempts");
         here.sql(&format!("UPDATE tasks SET {again} WHERE id = '{id}'"));
@@ -57,11 +63,11 @@ fn every_field_is_stamped_when_another_program_changes_it() {
     );
     assert!(seen[0].value && !seen[1].value && seen[2].value);
     here.sql(&format!("DELETE FROM tasks WHERE id = '{on}'"));
-    let replica = here.store.replica().unwrap();
+    let replica = here.store.replica(soon()).unwrap();
     assert!(replica.deleted.contains_key(&on));
     assert!(replica.tasks[&id].depends_on.is_empty());
     // Each earlier value, once.
-    let past = here.store.past(&id).unwrap();
+    let past = here.store.task_history(&id, soon()).unwrap();
     let was = |field: &str| -> Vec<String> {
         let mut values: Vec<String> = past
             .iter()
@@ -93,7 +99,7 @@ fn a_change_is_later_than_what_it_changes_however_far_ahead_that_was() {
         let mut copy = copy_at("From ahead", far);
         copy.depends_on.insert("b".into(), Stamped::new(true, far));
         theirs.tasks.insert("a".into(), copy);
-        here.store.merge(&theirs).unwrap();
+        here.store.merge(&theirs, soon()).unwrap();
         let edit = Edit {
             title: Some("Mine".into()),
             description: Some("Mine".into()),
@@ -103,7 +109,13 @@ fn a_change_is_later_than_what_it_changes_however_far_ahead_that_was() {
             ..Edit::default()
         };
         here.store
-            .change_and_edit("a", &name("me"), &Change::To(Status::Skipped), &edit)
+            .change(
+                "a",
+                &name("me"),
+                &Change::To(Status::Skipped),
+                &edit,
+                soon(),
+            )
             .unwrap();
         let mine = here.copy("a");
         for time in times(&mine) {
@@ -111,7 +123,7 @@ fn a_change_is_later_than_what_it_changes_however_far_ahead_that_was() {
         }
         assert!(mine.depends_on["b"].at > far && !mine.depends_on["b"].value);
         // So the change stands against what it changed, wherever they meet.
-        here.store.merge(&theirs).unwrap();
+        here.store.merge(&theirs, soon()).unwrap();
         assert_eq!(here.copy("a"), mine);
     }
 }
@@ -140,22 +152,22 @@ fn a_change_is_later_by_a_millisecond_from_each_millisecond_of_a_second() {
 fn the_past_holds_every_value_once_however_often_old_copies_come() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let id = here.add("One");
-    let mut copies = vec![here.store.replica().unwrap()];
+    let mut copies = vec![here.store.replica(soon()).unwrap()];
     for title in ["Two", "Three", "Four"] {
         std::thread::sleep(Duration::from_millis(2));
         let edit = Edit {
             title: Some(title.into()),
             ..Edit::default()
         };
-        here.store.edit_task(&id, &edit).unwrap();
-        copies.push(here.store.replica().unwrap());
+        here.store.edit_task(&id, &edit, soon()).unwrap();
+        copies.push(here.store.replica(soon()).unwrap());
     }
     for copy in copies.iter().chain(copies.iter().rev()) {
-        here.store.merge(copy).unwrap();
-        there.store.merge(copy).unwrap();
+        here.store.merge(copy, soon()).unwrap();
+        there.store.merge(copy, soon()).unwrap();
     }
     for clone in [&here, &there] {
-        let past = clone.store.past(&id).unwrap();
+        let past = clone.store.task_history(&id, soon()).unwrap();
         let mut values: Vec<&str> = past.iter().map(|past| past.value.as_str()).collect();
         values.sort_unstable();
         assert_eq!(values, ["One", "Three", "Two"]);
@@ -169,15 +181,15 @@ fn a_row_that_another_program_replaces_is_a_change_of_what_differs() {
         here.sql("INSERT INTO sections (id, name) VALUES ('s', 'Backend')");
         let id = here.add("Zebra");
         let (before, changes) = (
-            here.store.replica().unwrap(),
-            here.store.settled().unwrap().0,
+            here.store.replica(soon()).unwrap(),
+            here.store.sync_state(soon()).unwrap().changes,
         );
         std::thread::sleep(Duration::from_millis(2));
         here.sql(&format!(
             "PRAGMA recursive_triggers = {recursive_triggers};
              REPLACE INTO tasks (id, title, section_id, status) VALUES ('{id}', 'Aardvark', 's', 'review')"
         ));
-        assert!(here.store.settled().unwrap().0 > changes);
+        assert!(here.store.sync_state(soon()).unwrap().changes > changes);
         let (was, is) = (before.tasks[&id].clone(), here.copy(&id));
         assert_eq!(is.created_at, was.created_at);
         for (index, (was, is)) in times(&was).into_iter().zip(times(&is)).enumerate() {
@@ -187,7 +199,7 @@ fn a_row_that_another_program_replaces_is_a_change_of_what_differs() {
         }
         let mut past: Vec<(String, String)> = here
             .store
-            .past(&id)
+            .task_history(&id, soon())
             .unwrap()
             .into_iter()
             .map(|past| (past.field, past.value))
@@ -199,9 +211,9 @@ fn a_row_that_another_program_replaces_is_a_change_of_what_differs() {
             known.map(|(field, value)| (field.to_owned(), value.to_owned()))
         );
         // So it stands against what it replaced, and is no deletion.
-        here.store.merge(&before).unwrap();
+        here.store.merge(&before, soon()).unwrap();
         assert_eq!(here.copy(&id), is);
-        assert!(here.store.replica().unwrap().deleted.is_empty());
+        assert!(here.store.replica(soon()).unwrap().deleted.is_empty());
     }
 }
 
@@ -223,7 +235,10 @@ fn a_task_that_another_program_replaces_still_refuses_a_late_worker() {
     ));
     let done = Change::To(Status::Completed);
     for proof in [Proof::Token(late.token), name("late")] {
-        let error = here.store.change(&id, &proof, &done).unwrap_err();
+        let error = here
+            .store
+            .change(&id, &proof, &done, &Edit::default(), soon())
+            .unwrap_err();
         assert!(
             matches!(
                 error,
@@ -233,9 +248,15 @@ fn a_task_that_another_program_replaces_still_refuses_a_late_worker() {
         );
     }
     here.store
-        .change(&id, &Proof::Token(newer.token), &done)
+        .change(
+            &id,
+            &Proof::Token(newer.token),
+            &done,
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
-    assert_eq!(here.store.find_task(&on).unwrap().blockers, 0);
+    assert_eq!(here.store.find_task(&on, soon()).unwrap().blockers, 0);
 }
 
 #[test]
@@ -258,7 +279,7 @@ fn an_insert_that_keeps_the_row_changes_no_time() {
     here.sql(&format!(
         "INSERT INTO tasks (id, title) VALUES ('{id}', 'Again')"
     ));
-    assert_eq!(here.store.past(&id).unwrap().len(), 1);
+    assert_eq!(here.store.task_history(&id, soon()).unwrap().len(), 1);
     assert_eq!(here.count("SELECT count(*) FROM replaced_tasks"), 0);
     assert_eq!(here.count("SELECT count(*) FROM deleted_tasks"), 1);
 }
@@ -274,7 +295,7 @@ fn a_section_that_another_program_replaces_is_renamed_for_its_tasks() {
     here.sql("REPLACE INTO sections (id, name) VALUES ('s', 'Alpha')");
     here.exchange(&there);
     for clone in [&here, &there] {
-        let section = clone.store.find_task("t").unwrap().section.unwrap();
+        let section = clone.store.find_task("t", soon()).unwrap().section.unwrap();
         assert_eq!(section.name, "Alpha");
     }
 }
@@ -284,7 +305,7 @@ fn a_row_under_the_id_of_a_deleted_task_is_the_same_everywhere() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let id = here.add("One");
     here.exchange(&there);
-    here.store.delete_task(&id).unwrap();
+    here.store.delete_tasks(&[id.clone()], soon()).unwrap();
     here.sql(&format!(
         "INSERT INTO tasks (id, title) VALUES ('{id}', 'Again')"
     ));
@@ -305,7 +326,13 @@ fn a_section_that_another_program_renames_keeps_its_tasks() {
     here.exchange(&there);
     for clone in [&here, &there] {
         assert_eq!(
-            clone.store.find_task("t").unwrap().section.unwrap().name,
+            clone
+                .store
+                .find_task("t", soon())
+                .unwrap()
+                .section
+                .unwrap()
+                .name,
             "Alpha"
         );
     }
@@ -317,5 +344,5 @@ fn a_task_that_comes_with_its_own_time_can_be_listed() {
     here.sql(
         "INSERT INTO tasks (id, title, created_at) VALUES ('t', 'One', '2026-01-01T00:00:00.000Z')",
     );
-    here.store.find_task("t").unwrap();
+    here.store.find_task("t", soon()).unwrap();
 }

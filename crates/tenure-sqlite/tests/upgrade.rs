@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Change, Proof};
+use tenure_core::task::{Change, Edit, Proof, TaskStore as _};
 use tenure_core::{
     Acquired, HistoryQuery, HolderId, Key, Renewed, Status, Store, TaskError, Verdict,
 };
@@ -181,7 +181,7 @@ fn all_that_was_there_is_kept() {
     let store = open(&old.path());
     assert_eq!(old.picture(), before);
     old.is_new();
-    let task = store.find_task("One").unwrap();
+    let task = store.find_task("One", soon()).unwrap();
     assert_eq!(task.status, Status::InProgress);
     assert_eq!(task.section.unwrap().name, "Backend");
     let events = store.history(&HistoryQuery::default(), soon()).unwrap();
@@ -227,14 +227,18 @@ fn whoever_held_a_task_ends_it_after_the_upgrade_by_name_and_by_token() {
         let (lease, _) = known.lease().cloned().unwrap();
         let stranger = Proof::Name(HolderId::parse("stranger").unwrap());
         let done = Change::To(Status::Completed);
-        let error = store.change("t1", &stranger, &done).unwrap_err();
+        let error = store
+            .change("t1", &stranger, &done, &Edit::default(), soon())
+            .unwrap_err();
         assert!(matches!(error, TaskError::Locked { .. }), "{error}");
         let proof = if by_token {
             Proof::Token(lease.token)
         } else {
             Proof::Name(lease.holder.id)
         };
-        let changed = store.change("t1", &proof, &done).unwrap();
+        let changed = store
+            .change("t1", &proof, &done, &Edit::default(), soon())
+            .unwrap();
         assert_eq!(changed.task.status, Status::Completed);
     }
 }

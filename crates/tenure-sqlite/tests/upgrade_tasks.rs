@@ -15,8 +15,9 @@ use std::time::Duration;
 use clones::{CloneDb, check_blockers, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::Edit;
+use tenure_core::task::{Edit, TaskStore as _};
 use tenure_sqlite::SCHEMA_VERSION;
+use tenure_testkit::soon;
 use tenure_testkit::{Chance, Process, limit, process};
 
 const SCHEMAS: [&str; 3] = [
@@ -116,14 +117,14 @@ fn an_upgrade_from_version_2_keeps_every_row_and_shares_the_tasks() {
     };
     assert_eq!(picture(&path, &columns), before);
     assert_eq!(here.count("PRAGMA user_version"), i64::from(SCHEMA_VERSION));
-    let replica = here.store.replica().unwrap();
+    let replica = here.store.replica(soon()).unwrap();
     assert_eq!((replica.tasks.len(), replica.sections.len()), (20, 2));
     for copy in replica.tasks.values() {
         assert!(times(copy).iter().all(|time| *time == copy.created_at));
     }
     // A dependency of before can be dropped, and that stands.
     let there = CloneDb::new();
-    there.store.merge(&replica).unwrap();
+    there.store.merge(&replica, soon()).unwrap();
     here.sql("DELETE FROM task_dependencies WHERE task_id = 'x2'");
     there.exchange(&here);
     assert_eq!(
@@ -200,8 +201,11 @@ fn an_upgrade_from_version_3_keeps_every_row() {
         title: Some("Newer".into()),
         ..Edit::default()
     };
-    here.store.edit_task("x2", &edit).unwrap();
-    assert_eq!(here.store.past("x2").unwrap()[0].value, "New");
+    here.store.edit_task("x2", &edit, soon()).unwrap();
+    assert_eq!(
+        here.store.task_history("x2", soon()).unwrap()[0].value,
+        "New"
+    );
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn a_process_that_is_killed_in_an_upgrade_leaves_either_version_whole() {
             );
             seen.insert(found);
             drop(db);
-            open(&path).replica().unwrap();
+            open(&path).replica(soon()).unwrap();
             assert_eq!(picture(&path, &columns), before);
         }
         println!("from version {version}, these were left: {seen:?}");
@@ -266,9 +270,9 @@ fn a_dependency_of_version_2_that_is_dropped_gets_a_later_time_than_its_task() {
         store: open(&path),
         dir,
     };
-    let before = here.store.replica().unwrap();
+    let before = here.store.replica(soon()).unwrap();
     here.sql("DELETE FROM task_dependencies WHERE task_id = 'x2'");
-    here.store.merge(&before).unwrap();
+    here.store.merge(&before, soon()).unwrap();
     assert_eq!(
         here.count("SELECT count(*) FROM task_dependencies WHERE task_id = 'x2'"),
         0

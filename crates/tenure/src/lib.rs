@@ -66,12 +66,12 @@ pub use memory::MemoryStore;
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
 pub use tasks::{AnyTask, TaskGuard};
-pub use tenure_core::Acquired;
 pub use tenure_core as core;
+pub use tenure_core::Acquired;
 pub use tenure_file as file;
 pub use tenure_host as host;
 pub use tenure_ledger as ledger;
-pub use tenure_sqlite::{Imported, Merged, SqliteStore};
+pub use tenure_sqlite::SqliteStore;
 
 use tenure_core::{BadName, StoreError, TaskError};
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenure_core::{Clock, ErrorKind, Key, Store, StoreError};
+use tenure_core::{Clock, ErrorKind, Key, Store, StoreError, TaskStore};
 use tenure_file::{ExclusiveStore, MkdirStore};
-use tenure_host::{HostClock, LocalStore};
 use tenure_host::files::LockProtocol as _;
+use tenure_host::{HostClock, LocalStore};
 use tenure_ledger::{Ledger, LedgerStore};
 use tenure_sqlite::{Options, SqliteStore};
 
@@ -109,7 +109,7 @@ pub struct Tenure {
     /// The same, if it is a store of this machine.
     local: Option<Arc<dyn LocalStore>>,
     /// The same, if it holds tasks too.
-    pub(crate) tasks: Option<Arc<SqliteStore>>,
+    pub(crate) tasks: Option<Arc<dyn TaskStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     identity: String,
@@ -251,7 +251,7 @@ impl Tenure {
     }
 
     /// The tasks and sections of the store.
-    pub fn tasks(&self) -> Result<&Arc<SqliteStore>, StoreError> {
+    pub fn tasks(&self) -> Result<&Arc<dyn TaskStore>, StoreError> {
         self.tasks.as_ref().ok_or_else(|| {
             let what = "this store holds locks only, no tasks";
             StoreError::new(ErrorKind::Unsupported, what)

@@ -8,13 +8,14 @@
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
 //! let tenure = Tenure::open(&StoreUrl::parse(&url)?, Config::default())?;
-//! tenure.tasks()?.add_task(&NewTask {
+//! let task = NewTask {
 //!     title: "Fix bug".into(),
 //!     description: None,
 //!     section: None,
 //!     priority: Priority::default(),
 //!     depends_on: vec![],
-//! })?;
+//! };
+//! tenure.tasks()?.add_task(&task, tenure.call_deadline())?;
 //! match tenure.ask_for_task()?.named("agent-1")?.next()? {
 //!     Acquired::Granted(guard) => {
 //!         assert_eq!(guard.task().title, "Fix bug");
@@ -30,27 +31,26 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::task::{Change, Changed, Proof, Runner, Shortage, Started};
-use tenure_core::{
-    Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token,
+use tenure_core::task::{
+    Change, Changed, Edit, Proof, Runner, Shortage, Started, TaskStore, Withdrawal,
 };
-use tenure_sqlite::{Places, SqliteStore};
+use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
 
 use crate::Error;
-use crate::acquire::{self, Cancel, OnTimeout, Progress, Request};
+use crate::acquire::{self, Cancel, OnTimeout, Progress, Request, call_deadline};
 use crate::ask::{Ask, Tie};
 use crate::guard::{Guard, Loss};
 
 /// What is wanted by somebody who works on tasks.
 pub struct AnyTask {
-    tasks: Arc<SqliteStore>,
+    tasks: Arc<dyn TaskStore>,
     /// How long to wait when nothing is left that others could make ready.
     idle_for: Option<Duration>,
     leaves: Vec<String>,
 }
 
 impl AnyTask {
-    pub(crate) fn of(tasks: Arc<SqliteStore>) -> Self {
+    pub(crate) fn of(tasks: Arc<dyn TaskStore>) -> Self {
         Self {
             tasks,
             idle_for: None,
@@ -86,7 +86,7 @@ impl Ask<'_, AnyTask> {
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<TaskGuard>, Error> {
         let request = OneTask {
-            tasks: &self.wanted.tasks,
+            tasks: &*self.wanted.tasks,
             runner: self.runner()?,
             id,
         };
@@ -105,7 +105,7 @@ impl Ask<'_, AnyTask> {
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<TaskGuard>, Error> {
         let request = NextTask {
-            tasks: &self.wanted.tasks,
+            tasks: &*self.wanted.tasks,
             clock: &*self.tenure.clock,
             runner: self.runner()?,
             idle_for: self.wanted.idle_for,
@@ -172,7 +172,7 @@ impl Ask<'_, AnyTask> {
 
 /// A certain task.
 struct OneTask<'a> {
-    tasks: &'a SqliteStore,
+    tasks: &'a dyn TaskStore,
     runner: Runner,
     id: &'a str,
 }
@@ -181,14 +181,13 @@ impl Request for OneTask<'_> {
     type Granted = Started;
 
     fn ask(&self) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.start(self.id, &self.runner)?)
+        Ok(self.tasks.start(self.id, &self.runner, call_deadline())?)
     }
 
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
-        let places = places(then);
         Ok(self
             .tasks
-            .stop_waiting(Some(self.id), &self.runner, places)?)
+            .stop_waiting(Some(self.id), &self.runner, tickets(then), call_deadline())?)
     }
 
     fn binding(&self) -> &Binding {
@@ -198,7 +197,7 @@ impl Request for OneTask<'_> {
 
 /// Any task.
 struct NextTask<'a> {
-    tasks: &'a SqliteStore,
+    tasks: &'a dyn TaskStore,
     clock: &'a dyn Clock,
     runner: Runner,
     idle_for: Option<Duration>,
@@ -210,7 +209,7 @@ impl Request for NextTask<'_> {
     type Granted = Started;
 
     fn ask(&self) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.next(&self.runner)?)
+        Ok(self.tasks.next(&self.runner, call_deadline())?)
     }
 
     /// Where nothing that others do now could make a task ready, waiting has an end.
@@ -232,8 +231,9 @@ impl Request for NextTask<'_> {
     }
 
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
-        let places = places(then);
-        Ok(self.tasks.stop_waiting(None, &self.runner, places)?)
+        Ok(self
+            .tasks
+            .stop_waiting(None, &self.runner, tickets(then), call_deadline())?)
     }
 
     fn binding(&self) -> &Binding {
@@ -241,10 +241,11 @@ impl Request for NextTask<'_> {
     }
 }
 
-fn places(then: OnTimeout) -> Places {
+/// What becomes of a runner's tickets when its wait ends.
+fn tickets(then: OnTimeout) -> Withdrawal {
     match then {
-        OnTimeout::Leave => Places::Leave,
-        OnTimeout::KeepPlace => Places::Keep,
+        OnTimeout::Leave => Withdrawal::Leave,
+        OnTimeout::KeepPlace => Withdrawal::Park,
     }
 }
 
@@ -252,7 +253,7 @@ fn places(then: OnTimeout) -> Places {
 /// back, and another runner may take it.
 #[must_use]
 pub struct TaskGuard {
-    tasks: Arc<SqliteStore>,
+    tasks: Arc<dyn TaskStore>,
     task: Task,
     was: Status,
     /// `None` once the work has ended.
@@ -331,7 +332,7 @@ impl TaskGuard {
             let (tasks, tell) = (Arc::clone(&self.tasks), tell.clone());
             let id = self.task.id.clone();
             guard.on_lost(move || {
-                if !matches!(tasks.ended_by(&id, token), Ok(Some(_))) {
+                if !matches!(tasks.ended_by(&id, token, call_deadline()), Ok(Some(_))) {
                     tell();
                 }
             });
@@ -340,7 +341,9 @@ impl TaskGuard {
 
     /// The task as it is now, if the worker itself has ended it by this grant's token.
     pub fn ended_by_token(&self) -> Result<Option<Task>, Error> {
-        Ok(self.tasks.ended_by(&self.task.id, self.lease.token)?)
+        Ok(self
+            .tasks
+            .ended_by(&self.task.id, self.lease.token, call_deadline())?)
     }
 
     /// How a lease was lost, if one was.
@@ -356,10 +359,16 @@ impl TaskGuard {
         if let Some(guards) = self.guards.take() {
             guards.leave_standing();
         }
-        let changed = self.tasks.change(&self.task.id, &proof, change);
+        let changed = self.tasks.change(
+            &self.task.id,
+            &proof,
+            change,
+            &Edit::default(),
+            call_deadline(),
+        );
         if changed.is_err() {
             // A worker that is refused has nothing more to do there.
-            let _ = self.tasks.abandon(&self.lease);
+            let _ = self.tasks.abandon(&self.lease, call_deadline());
         }
         Ok(changed?)
     }
@@ -382,7 +391,7 @@ impl Drop for TaskGuard {
         guards.leave_standing();
         if ours {
             // Nobody to tell: if it fails, the leases end with this process.
-            let _ = self.tasks.abandon(&self.lease);
+            let _ = self.tasks.abandon(&self.lease, call_deadline());
         }
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use tenure_core::engine::{Look as _, Step as _};
-use tenure_core::task::{self, BadLine};
+use tenure_core::task::{self, BadLine, ImportSummary};
 use tenure_core::{Priority, Section, Status, Task, TaskError};
 use uuid::Uuid;
 
@@ -24,19 +24,6 @@ const MOST_ATTEMPTS: u64 = 1_000_000;
 
 /// How many bad lines an error lists.
 const BAD_LINES: usize = 10;
-
-/// What an import did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Imported {
-    /// Sections that are new.
-    pub sections: u64,
-    /// Tasks that are new.
-    pub added: u64,
-    /// Tasks that were there and changed.
-    pub changed: u64,
-    /// Tasks that were there and are as they were.
-    pub unchanged: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -141,7 +128,7 @@ pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::R
 
 /// The state of an import.
 struct Import {
-    done: Imported,
+    done: ImportSummary,
     bad: Vec<BadLine>,
     /// Dependencies: the line, its task, and the task that it depends on.
     waits: Vec<(usize, String, String)>,
@@ -158,9 +145,9 @@ impl Import {
 
 impl Write<'_> {
     /// Adds or changes sections and tasks, one for each line; all or none.
-    pub(super) fn import(&mut self, text: &str) -> Result<Imported, Failure> {
+    pub(super) fn import(&mut self, text: &str) -> Result<ImportSummary, Failure> {
         let mut import = Import {
-            done: Imported::default(),
+            done: ImportSummary::default(),
             bad: Vec::new(),
             waits: Vec::new(),
             seen: HashMap::new(),

@@ -1,7 +1,7 @@
 //! Finding a task or section by id, name or prefix, and lists of them.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use tenure_core::task::TaskQuery;
+use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Moment, Section, Status, Task, TaskError};
 
 use super::rows::{self, select_task};
@@ -137,18 +137,18 @@ fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
 }
 
 /// Every section with the number of its tasks and of its open tasks, by name.
-pub(super) fn sections(db: &Connection) -> rusqlite::Result<Vec<(Section, u64, u64)>> {
+pub(super) fn sections(db: &Connection) -> rusqlite::Result<Vec<SectionSummary>> {
     db.prepare_cached(
         "SELECT s.id, s.name, (SELECT count(*) FROM tasks WHERE section_id = s.id),
          (SELECT count(*) FROM tasks WHERE section_id = s.id AND status IN ('pending', 'in_progress'))
          FROM sections s ORDER BY s.name",
     )?
     .query_map([], |row| {
-        Ok((
-            to_section(row)?,
-            crate::rows::unsigned(row, 2)?,
-            crate::rows::unsigned(row, 3)?,
-        ))
+        Ok(SectionSummary {
+            section: to_section(row)?,
+            tasks: crate::rows::unsigned(row, 2)?,
+            open: crate::rows::unsigned(row, 3)?,
+        })
     })?
     .collect()
 }

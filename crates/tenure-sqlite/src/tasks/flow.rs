@@ -4,14 +4,16 @@ use jiff::SignedDuration;
 use rusqlite::params;
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::engine::{self, Ended, Look as _, Step as _, Then};
-use tenure_core::task::{self, Change, Changed, Permission, Proof, Runner, Standing, Started};
+use tenure_core::task::{
+    self, Change, Changed, Permission, Proof, Runner, Standing, Started, Withdrawal,
+};
 use tenure_core::{
     Acquired, Claim, ErrorKind, Granted, Key, KeyKind, Lease, Patience, Presence, Reason, Section,
     Status, StoreError, Task, TaskError, Ticket,
 };
 
+use super::bad_id;
 use super::rows::{lost, superseded};
-use super::{Places, bad_id};
 use crate::rows::time;
 use crate::write::{Failure, Write};
 
@@ -160,7 +162,7 @@ impl Write<'_> {
         let others = others.into_iter().filter_map(|key| Key::parse(key).ok());
         let is_other = |key: &Key| !keys.contains(key) && key.id() != task::ANY;
         for key in others.filter(is_other).collect::<Vec<_>>() {
-            self.stop_waiting_for(runner, key, Places::Leave)?;
+            self.stop_waiting_for(runner, key, Withdrawal::Leave)?;
         }
         Ok(())
     }
@@ -170,15 +172,17 @@ impl Write<'_> {
         &mut self,
         runner: &Runner,
         key: Key,
-        places: Places,
+        tickets: Withdrawal,
     ) -> Result<(), Failure> {
         let claim = runner.claim(key);
         let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
-        match (decide::position(self.now(), &view, &claim), places) {
-            ((ClaimTicket::Own(ticket), _), Places::Leave) => {
+        match (decide::position(self.now(), &view, &claim), tickets) {
+            ((ClaimTicket::Own(ticket), _), Withdrawal::Leave) => {
                 engine::leave(self, &claim.key, ticket)
             }
-            ((ClaimTicket::Own(ticket), _), Places::Keep) => engine::park(self, &claim.key, ticket),
+            ((ClaimTicket::Own(ticket), _), Withdrawal::Park) => {
+                engine::park(self, &claim.key, ticket)
+            }
             _ => Ok(()),
         }
     }
@@ -320,7 +324,7 @@ impl Write<'_> {
         &mut self,
         id: Option<&str>,
         runner: &Runner,
-        places: Places,
+        tickets: Withdrawal,
     ) -> Result<(), Failure> {
         let keys = match id {
             Some(id) => keys_of(&self.task(id)?)?,
@@ -330,7 +334,7 @@ impl Write<'_> {
             self.leave_other_queues(runner, &keys)?;
         }
         for key in keys {
-            self.stop_waiting_for(runner, key, places)?;
+            self.stop_waiting_for(runner, key, tickets)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
-use tenure_core::task::{self, Replica, SectionCopy, TaskCopy};
+use tenure_core::task::{self, MergeSummary, Replica, SectionCopy, TaskCopy};
 use tenure_core::{Section, Status};
 use uuid::Uuid;
 
@@ -24,40 +24,16 @@ use super::share::replica;
 use crate::rows::{number, time};
 use crate::write::{Failure, Write};
 
-/// What a merge did here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Merged {
-    /// Sections that are new.
-    pub sections: u64,
-    /// Tasks that are new.
-    pub added: u64,
-    /// Tasks that changed.
-    pub changed: u64,
-    /// Tasks that are gone.
-    pub deleted: u64,
-    /// Tasks that a runner works on here, so that the other clones' change does not apply yet.
-    pub held: u64,
-    /// Dependencies that were dropped because they closed a cycle.
-    pub circles: u64,
-}
-
-impl Merged {
-    /// Whether nothing changed here.
-    pub fn is_nothing(&self) -> bool {
-        self.sections + self.added + self.changed + self.deleted + self.circles == 0
-    }
-}
-
 impl Write<'_> {
     /// Merges another clone's tasks. Returns the merged state, which every clone should have.
-    pub(super) fn merge(&mut self, other: &Replica) -> Result<(Replica, Merged), Failure> {
+    pub(super) fn merge(&mut self, other: &Replica) -> Result<(Replica, MergeSummary), Failure> {
         let db = self.reader.db;
         let here = replica(db)?;
         let mut both = here.clone();
         both.merge(other.clone());
-        let mut merged = Merged {
+        let mut merged = MergeSummary {
             circles: number_of(both.untangle().len()),
-            ..Merged::default()
+            ..MergeSummary::default()
         };
         self.keep_overruled(other, &both)?;
         let added_again = deleted_but_present(db)?;
@@ -161,7 +137,7 @@ impl Write<'_> {
         &mut self,
         id: &str,
         both: &Replica,
-        merged: &mut Merged,
+        merged: &mut MergeSummary,
     ) -> Result<(), Failure> {
         let at = both.deleted.get(id).copied().unwrap_or_default();
         let db = self.reader.db;
@@ -189,7 +165,7 @@ impl Write<'_> {
         id: &str,
         before: Option<&TaskCopy>,
         copy: &TaskCopy,
-        merged: &mut Merged,
+        merged: &mut MergeSummary,
     ) -> Result<(), Failure> {
         let db = self.reader.db;
         let mut copy = copy.clone();

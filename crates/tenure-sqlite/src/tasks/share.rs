@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
 use tenure_core::task::{
-    self, Cause, Past, Progress, Replica, SectionCopy, Stamped, TaskCopy, check,
+    self, Cause, Past, Progress, Replica, SectionCopy, Stamped, SyncState, TaskCopy, check,
 };
 use tenure_core::{Status, TaskError};
 
@@ -116,16 +116,15 @@ fn moment(row: &Row<'_>, column: usize, usual: Option<Timestamp>) -> rusqlite::R
     }
 }
 
-/// How often something that clones share was changed.
-pub(super) fn changes(db: &Connection) -> rusqlite::Result<u64> {
-    db.prepare_cached("SELECT changes FROM exchange")?
-        .query_row([], |row| unsigned(row, 0))
-}
-
-/// The note of the last sync.
-pub(super) fn settled(db: &Connection) -> rusqlite::Result<String> {
-    db.prepare_cached("SELECT settled FROM exchange")?
-        .query_row([], |row| row.get(0))
+/// How far this clone is shared with others.
+pub(super) fn sync_state(db: &Connection) -> rusqlite::Result<SyncState> {
+    db.prepare_cached("SELECT changes, settled FROM exchange")?
+        .query_row([], |row| {
+            Ok(SyncState {
+                changes: unsigned(row, 0)?,
+                note: row.get(1)?,
+            })
+        })
 }
 
 /// The earlier values of a task's fields, the newest first.
@@ -153,7 +152,7 @@ pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
 
 impl Write<'_> {
     /// Writes the note of a sync.
-    pub(super) fn settle(&self, note: &str) -> Result<(), Failure> {
+    pub(super) fn set_sync_note(&self, note: &str) -> Result<(), Failure> {
         self.reader
             .db
             .prepare_cached("UPDATE exchange SET settled = ?1")?

@@ -8,9 +8,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, TaskCopy};
+use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, TaskCopy, TaskStore as _};
 use tenure_core::{Acquired, Binding, Holder, HolderId, Lease, Patience, Priority, Status};
 use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::soon;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
@@ -57,17 +58,20 @@ impl CloneDb {
     }
 
     pub(crate) fn add(&self, title: &str) -> String {
-        self.store.add_task(&new_task(title)).unwrap().id
+        self.store.add_task(&new_task(title), soon()).unwrap().id
     }
 
     pub(crate) fn copy(&self, id: &str) -> TaskCopy {
-        self.store.replica().unwrap().tasks[id].clone()
+        self.store.replica(soon()).unwrap().tasks[id].clone()
     }
 
     /// Merges both ways: afterwards both have the same.
     pub(crate) fn exchange(&self, other: &Self) {
-        let (both, _) = self.store.merge(&other.store.replica().unwrap()).unwrap();
-        other.store.merge(&both).unwrap();
+        let (both, _) = self
+            .store
+            .merge(&other.store.replica(soon()).unwrap(), soon())
+            .unwrap();
+        other.store.merge(&both, soon()).unwrap();
     }
 }
 
@@ -127,7 +131,7 @@ pub(crate) fn runner(text: &str) -> Runner {
 
 /// Begins a task, which has to be free, and returns the lease of it.
 pub(crate) fn begin(store: &SqliteStore, id: &str, who: &str) -> Lease {
-    match store.start(id, &runner(who)).unwrap() {
+    match store.start(id, &runner(who), soon()).unwrap() {
         Acquired::Granted(started) => started.lease,
         other => panic!("{other:?}"),
     }

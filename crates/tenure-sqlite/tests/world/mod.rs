@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Change, NewTask, Proof, Runner, Started};
+use tenure_core::task::{Change, Edit, NewTask, Proof, Runner, Started, TaskStore as _};
 use tenure_core::{
     Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError,
 };
@@ -68,7 +68,7 @@ impl World {
     }
 
     pub fn section(&self, name: &str) -> String {
-        self.store.add_section(name).unwrap().id
+        self.store.add_section(name, soon()).unwrap().id
     }
 
     /// Adds a task, a millisecond after the one before.
@@ -81,11 +81,11 @@ impl World {
             priority: Priority::default(),
             depends_on: depends_on.iter().map(|&id| id.to_owned()).collect(),
         };
-        self.store.add_task(&task).unwrap().id
+        self.store.add_task(&task, soon()).unwrap().id
     }
 
     pub fn status(&self, id: &str) -> Status {
-        self.store.find_task(id).unwrap().status
+        self.store.find_task(id, soon()).unwrap().status
     }
 
     /// Who holds a key, if somebody does.
@@ -194,7 +194,7 @@ pub fn started(answer: Acquired<Started>) -> Started {
 }
 
 pub fn begin(world: &World, id: &str, runner: &Runner) -> Started {
-    started(world.store.start(id, runner).unwrap())
+    started(world.store.start(id, runner, soon()).unwrap())
 }
 
 /// Which key a start is refused for.
@@ -213,13 +213,19 @@ pub fn found(answer: Acquired<Started>) -> Option<String> {
 }
 
 pub fn next(world: &World, runner: &Runner) -> Option<String> {
-    found(world.store.next(runner).unwrap())
+    found(world.store.next(runner, soon()).unwrap())
 }
 
 pub fn finish(world: &World, id: &str, by: &str) {
     world
         .store
-        .change(id, &name(by), &Change::To(Status::Completed))
+        .change(
+            id,
+            &name(by),
+            &Change::To(Status::Completed),
+            &Edit::default(),
+            soon(),
+        )
         .unwrap();
 }
 
@@ -233,7 +239,10 @@ pub enum Refusal {
 /// Tries a change, and sees to it that a refused one leaves everything as it was.
 pub fn attempt(world: &World, id: &str, proof: &Proof, change: &Change) -> Refusal {
     let before = world.picture();
-    match world.store.change(id, proof, change) {
+    match world
+        .store
+        .change(id, proof, change, &Edit::default(), soon())
+    {
         Ok(_) => Refusal::None,
         Err(error) => {
             assert_eq!(world.picture(), before, "{error}");
