@@ -1,4 +1,4 @@
-//! `tenure ledger`: the append-only log of events, and claims on its nodes.
+//! `tenure ledger`: an append-only log of events, and claims on its nodes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -34,7 +34,7 @@ fn append(project: &Project, event: &str) -> project::Said {
 }
 
 #[test]
-fn the_seeds_own_script_appends_beside_tenure_and_nothing_is_lost() {
+fn the_documented_script_appends_beside_tenure_and_no_event_is_lost() {
     const SCRIPTS: usize = 4;
     const EACH: usize = 15;
     let project = ledger();
@@ -63,7 +63,7 @@ fn the_seeds_own_script_appends_beside_tenure_and_nothing_is_lost() {
     let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
     assert_eq!((of("ours"), of("custom_event")), (ours, SCRIPTS * EACH));
     assert_eq!(events.len(), ours + SCRIPTS * EACH, "no gap");
-    // Its times have whole seconds, so they may seem to go back; nothing else is to be said.
+    // The script writes whole seconds, so times may seem to go back. There is no other finding.
     let said = project.tenure("ledger verify --json").exits(0).json();
     assert_eq!(said["data"]["sound"], true);
     for found in said["data"]["findings"].as_array().unwrap() {
@@ -72,7 +72,7 @@ fn the_seeds_own_script_appends_beside_tenure_and_nothing_is_lost() {
 }
 
 #[test]
-fn events_come_as_arguments_or_in_the_input_and_get_numbers() {
+fn events_are_arguments_or_standard_input_and_get_numbers() {
     let project = ledger();
     let said = append(&project, r#"{"type":"note","text":"a < b"}"#).exits(0);
     assert_eq!(said.out, "1\n");
@@ -102,11 +102,11 @@ fn events_come_as_arguments_or_in_the_input_and_get_numbers() {
 }
 
 #[test]
-fn what_can_be_no_event_is_refused_and_nothing_is_written() {
+fn a_text_that_is_no_event_is_refused_and_nothing_is_written() {
     let project = ledger();
     for (event, word) in [
-        ("", "no JSON"),
-        ("[]", "no JSON object"),
+        ("", "not valid JSON"),
+        ("[]", "not a JSON object"),
         ("{}", "no type"),
         (r#"{"type":"a","timestamp":"now"}"#, "RFC 3339"),
     ] {
@@ -127,14 +127,14 @@ fn what_can_be_no_event_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn another_number_than_was_expected_is_exit_8_and_names_both() {
+fn an_unexpected_number_is_exit_8_and_the_message_names_both() {
     let project = ledger();
     let expect = |n: u64, project: &Project| {
         let call = project.call(&format!("ledger append --expect {n}"));
         call.arg(r#"{"type":"a"}"#).end()
     };
     assert_eq!(expect(0, &project).exits(0).out, "1\n");
-    expect(0, &project).fails(8, &["event 0", "but it is 1", "nothing was written"]);
+    expect(0, &project).fails(8, &["newest event is 1, not 0", "nothing was written"]);
     assert_eq!(expect(1, &project).exits(0).out, "2\n");
     let call = project.call("ledger append --json --expect 7");
     let said = call.arg(r#"{"type":"a"}"#).end().exits(8);
@@ -177,12 +177,12 @@ fn the_log_is_filtered_and_followed() {
     project.tenure("ledger log --node x").fails(2, &["1.2.3"]);
 
     let follow = project.call("ledger log -f --type note --json").start();
-    until("the old one to be told", || {
+    until("the old event to be printed", || {
         follow.out().lines().count() == 1
     });
     append(&project, r#"{"type":"other"}"#).exits(0);
     append(&project, r#"{"type":"note","text":"two"}"#).exits(0);
-    until("the new one to be told", || {
+    until("the new event to be printed", || {
         follow.out().lines().count() == 2
     });
     let out = follow.out();
@@ -243,7 +243,7 @@ fn a_node_is_claimed_refreshed_and_released() {
 }
 
 #[test]
-fn claims_are_listed_by_number_and_reaped_when_their_time_is_over() {
+fn claims_are_listed_by_number_and_reaped_once_expired() {
     let project = ledger();
     for node in ["1.10", "1.9", "2", "1"] {
         project
@@ -260,7 +260,7 @@ fn claims_are_listed_by_number_and_reaped_when_their_time_is_over() {
         .map(|claim| claim["node"].as_str().unwrap())
         .collect();
     assert_eq!(nodes, ["1", "1.9", "1.10", "2", "3"]);
-    until("its time to run out", || {
+    until("it to expire", || {
         let dry = project
             .tenure("ledger reap --dry-run --json")
             .exits(0)
@@ -269,21 +269,21 @@ fn claims_are_listed_by_number_and_reaped_when_their_time_is_over() {
     });
     let said = project.tenure("ledger claims").exits(0).out;
     assert!(
-        said.contains("1 more ran out") && !said.contains("brief"),
+        said.contains("1 more expired") && !said.contains("brief"),
         "{said}"
     );
     let reaped = project.tenure("ledger reap").exits(0).out;
     assert!(
-        reaped.starts_with("Freed node 3 of brief: its time ran out"),
+        reaped.starts_with("Ended the claim of brief on node 3: "),
         "{reaped}"
     );
     let again = project.tenure("ledger reap").exits(0).out;
-    assert!(again.starts_with("No claim has run out"), "{again}");
+    assert!(again.starts_with("No claim has expired"), "{again}");
     assert_eq!(events(&project).last().unwrap()["type"], "lock_reaped");
 }
 
 #[test]
-fn the_timeout_comes_from_the_configuration_and_is_held_to_its_range() {
+fn the_timeout_comes_from_meta_json_and_has_limits_in_every_command() {
     let project = ledger();
     let lasts = |project: &Project, node: &str| {
         project
@@ -318,12 +318,25 @@ fn the_timeout_comes_from_the_configuration_and_is_held_to_its_range() {
         .tenure("ledger claim 4 --as a --ttl 10ms")
         .fails(2, &["1s"]);
     project
+        .tenure("ledger refresh 3 --as a --ttl 2h")
+        .fails(2, &["from 1s to 1h"]);
+    project
+        .tenure("--store ledger:. run node:4 --as a --ttl 24h -- touch ran")
+        .fails(2, &["from 1s to 1h"]);
+    assert!(!project.path("ran").exists());
+    project
+        .tenure("--store ledger:. acquire node:4 --as a --ttl 24h")
+        .fails(2, &["from 1s to 1h"]);
+    project
+        .tenure("--store ledger:. renew node:3 --as a --ttl 24h")
+        .fails(2, &["from 1s to 1h"]);
+    project
         .tenure("ledger claim 1.0 --as a")
         .fails(2, &["1.2.3"]);
 }
 
 #[test]
-fn a_lock_that_can_not_be_judged_is_reported_with_its_way_out() {
+fn a_lock_that_is_not_proven_dead_is_reported_with_the_way_out() {
     let project = ledger();
     std::fs::create_dir(project.path("ledger/ledger.lock")).unwrap();
     append(&project, r#"{"type":"a"}"#).fails(
@@ -339,7 +352,7 @@ fn a_lock_that_can_not_be_judged_is_reported_with_its_way_out() {
     project.tenure("ledger break-lock").fails(5, &["--force"]);
     project
         .tenure("ledger break-lock --force --older-than 1h")
-        .fails(5, &["not for 1h"]);
+        .fails(5, &["less than 1h"]);
     project
         .tenure("ledger break-lock --force --older-than 1s")
         .exits(0);
@@ -367,11 +380,11 @@ fn every_other_command_works_on_the_claims_of_a_ledger() {
         .tenure("--store ledger:. locks release node:1.2 --force --as admin")
         .exits(0);
     project.tenure(&fence).exits(7);
-    let told = project
+    let history = project
         .tenure("--store ledger:. locks history")
         .exits(0)
         .out;
-    assert!(told.contains("forced by admin"), "{told}");
+    assert!(history.contains("forced by admin"), "{history}");
     project
         .tenure("--store ledger:. acquire build")
         .fails(2, &["node:1.2.3"]);
@@ -384,7 +397,7 @@ fn every_other_command_works_on_the_claims_of_a_ledger() {
 }
 
 #[test]
-fn the_claim_of_a_run_that_was_killed_is_taken_over_at_once_and_proven() {
+fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
     let project = ledger();
     let mut held = project
         .call("--store ledger:. run node:1 --as first")
@@ -395,7 +408,7 @@ fn the_claim_of_a_run_that_was_killed_is_taken_over_at_once_and_proven() {
     let waits = project
         .call("--store ledger:. run node:1 --as second -- true")
         .start();
-    until("a place to be taken", || {
+    until("a ticket to be taken", || {
         project.path(".ledger-tenure/keys/1.a").exists()
     });
     held.signal(rustix::process::Signal::KILL);
@@ -421,7 +434,7 @@ fn the_claim_of_a_run_that_was_killed_is_taken_over_at_once_and_proven() {
 }
 
 #[test]
-fn an_af_ledger_is_made_and_found_again() {
+fn an_af_ledger_is_created_and_found_again() {
     let project = Project::uninitialised();
     project.tenure("ledger init proof --dialect af").exits(0);
     project
@@ -432,14 +445,14 @@ fn an_af_ledger_is_made_and_found_again() {
         .call("ledger append --dir proof")
         .arg(r#"{"type":"note"}"#)
         .end();
-    bad.fails(2, &["note", "unreadable"]);
-    // The real tool can't read a claim on a node that is not there.
+    bad.fails(2, &["note", "can't read"]);
+    // The af tool can't read a claim on a node that does not exist.
     project
         .tenure("ledger claim 1 --as a --dir proof")
         .fails(4, &["no node 1", "node_created"]);
     let node = r#"{"type":"node_created","node":{"id":"1","type":"claim","statement":"x"}}"#;
-    let made = project.call("ledger append --dir proof").arg(node).end();
-    made.exits(0);
+    let created = project.call("ledger append --dir proof").arg(node).end();
+    created.exits(0);
     project.tenure("ledger claim 1 --as a --dir proof").exits(0);
     assert!(
         project
@@ -456,7 +469,7 @@ fn an_af_ledger_is_made_and_found_again() {
 }
 
 #[test]
-fn a_damaged_ledger_is_told_event_by_event() {
+fn damage_is_reported_event_by_event() {
     let project = ledger();
     append(&project, r#"{"type":"a"}"#).exits(0);
     project.write("ledger/event-000003.json", "{");
@@ -464,7 +477,7 @@ fn a_damaged_ledger_is_told_event_by_event() {
     for word in [
         "not sound",
         "event 2: it is missing",
-        "event 3: it is no JSON",
+        "event 3: it is not valid JSON",
     ] {
         assert!(said.err.contains(word), "{said:?}");
     }

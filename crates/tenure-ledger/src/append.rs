@@ -1,27 +1,28 @@
-//! Writing events, in our turn: [`Writing`].
+//! Writing events: [`Writer`], the process that has the writer lock.
 //!
 //! ```text
-//!   .event-tenure-*.tmp   written and synced, while we wait for our turn
-//!   the turn              tenure's own go one after the other
+//!   .event-tenure-*.tmp   written and synced, while the process waits for the writer lock
+//!   writer lock           taken: tenure's own processes write one after another
 //!     ledger.lock         taken
-//!       the number        what is expected?  link the file to its name, which must be free
-//!     ledger.lock         given back
-//!   the folder            synced: only now is it told
+//!       the number        is it the expected one?  link the file to its name, which must be free
+//!     ledger.lock         released
+//!   the folder            synced: only now is the append reported
 //! ```
 //!
-//! An event is linked to its name, never renamed: nothing is ever replaced, and those who listen to
-//! other programs, which rename, sleep through it.
+//! An event is linked to its name, never renamed, so no event is ever replaced. Other programs rename
+//! theirs, so a waiter that listens for renames sleeps through tenure's own appends.
 //!
-//! # A batch
+//! # Batches
 //!
-//! Several events get consecutive numbers. Before the first is linked, the file `batch` in the side
-//! folder says which they are. Whoever has the turn next and finds it there completes the batch if
-//! its first event was linked, and drops it otherwise: nobody can have seen it.
+//! Several events get consecutive numbers. Before the first is linked, the file `batch` in the sidecar
+//! folder lists them. The next writer that finds it there completes the batch if its first event was
+//! linked, and drops it otherwise: no reader can have seen it.
 //!
 //! # Killed at any point
 //!
-//! Temporary files are named after a place in the queue ([`crate::writer_lock`]), and that is given up after
-//! them. So whoever has the turn next knows what was left behind without looking for it.
+//! Temporary files are named after the writer's queue number ([`crate::writer_lock`]), which is given
+//! up after the files are removed. So the next writer knows which files a killed writer left behind
+//! without listing the folder.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -33,18 +34,18 @@ use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, Moment, StoreError};
 
 use super::{Appended, Ledger};
-use crate::lock::Asked;
-use crate::standing::Standing;
+use crate::blocking_lock::BlockingLock;
+use crate::lock::LockAttempt;
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::digest;
 
-/// How often to look anew when other programs write without asking for the lock.
+/// How often to try again when other programs write without the ledger lock.
 const TRIES: usize = 64;
 
-/// What a batch is going to be.
+/// A batch that is about to be linked.
 #[derive(Debug, Serialize, Deserialize)]
 struct Batch {
     first: u64,
@@ -53,87 +54,93 @@ struct Batch {
     digests: Vec<u64>,
 }
 
-/// Our turn to write.
+/// The one tenure process that may write.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Writing<'a> {
+pub(super) struct Writer<'a> {
     ledger: &'a Ledger,
-    turn: WriterGuard,
+    guard: WriterGuard,
 }
 
-/// Events that are on disk, and have no number yet. What is left of them is removed in the end.
+/// Events that are on disk and have no number yet. Their temporary files are removed when this is
+/// dropped, which must happen before the writer lock is released: the names are reused then.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Prepared {
+pub(super) struct PreparedEvents {
     files: Vec<PathBuf>,
     digests: Vec<u64>,
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedEvents {
     fn drop(&mut self) {
         for path in &self.files {
-            // What stays is removed by the next one to write.
+            // The next writer removes a file that is left.
             let _ = atomic::unlink(path);
         }
     }
 }
 
 impl Ledger {
-    /// Waits for our turn.
-    pub(super) fn writing(&self) -> Result<Writing<'_>, StoreError> {
-        self.side.make()?;
-        let turn = self.writers.take(&*self.options.clock)?;
-        let writing = Writing { ledger: self, turn };
-        writing.begin()?;
-        Ok(writing)
+    /// Waits for the writer lock.
+    pub(super) fn writer(&self) -> Result<Writer<'_>, StoreError> {
+        self.sidecar.make()?;
+        let guard = self.writers.take(&*self.options.clock)?;
+        let writer = Writer {
+            ledger: self,
+            guard,
+        };
+        writer.begin()?;
+        Ok(writer)
     }
 
-    /// Waits for our turn, and writes these events to disk meanwhile. What is prepared has to be
-    /// dropped before the turn: after it, the names of its files may be somebody else's.
-    pub(super) fn writing_prepared(
+    /// Waits for the writer lock, and writes these events to disk meanwhile.
+    pub(super) fn writer_prepared(
         &self,
         events: impl FnOnce(Timestamp) -> Vec<Vec<u8>>,
-    ) -> Result<(Writing<'_>, Prepared), StoreError> {
-        self.side.make()?;
+    ) -> Result<(Writer<'_>, PreparedEvents), StoreError> {
+        self.sidecar.make()?;
         let mut events = Some(events);
         let mut bytes = |now: &Moment| {
             let events = events.take();
             events.map_or_else(Vec::new, |events| events(now.wall))
         };
-        let (turn, waited) = self
+        let (guard, preparation) = self
             .writers
-            .take_prepared(&*self.options.clock, |who, now| {
-                self.prepare(who, &bytes(now))
+            .take_prepared(&*self.options.clock, |writer, now| {
+                self.prepare(writer, &bytes(now))
             })?;
-        let writing = Writing { ledger: self, turn };
-        // Named apart, so that it is dropped before the turn, whatever happens.
-        let waited = waited;
-        writing.begin()?;
-        let prepared = match waited {
+        let writer = Writer {
+            ledger: self,
+            guard,
+        };
+        // Moved, so that it is dropped before the writer on every path.
+        let preparation = preparation;
+        writer.begin()?;
+        let prepared = match preparation {
             Preparation::Done(prepared) => prepared,
-            // Only now: somebody who was killed may have left files of the same names, of a batch.
+            // Only now: a killed writer may have left a batch with files of the same names.
             Preparation::NotStarted(now) => self.prepare(WriterId::Direct, &bytes(&now))?,
         };
-        Ok((writing, prepared))
+        Ok((writer, prepared))
     }
 
-    /// Removes the temporary files that somebody left behind.
-    fn clear(&self, who: WriterId) {
+    /// Removes the temporary files that a dead writer left behind.
+    fn clear(&self, writer: WriterId) {
         for number in 1.. {
-            let path = self.temporary(who, number);
+            let path = self.temporary(writer, number);
             if path.symlink_metadata().is_err() || atomic::unlink(&path).is_err() {
                 return;
             }
         }
     }
 
-    fn prepare(&self, who: WriterId, events: &[Vec<u8>]) -> Result<Prepared, StoreError> {
-        let mut prepared = Prepared {
+    fn prepare(&self, writer: WriterId, events: &[Vec<u8>]) -> Result<PreparedEvents, StoreError> {
+        let mut prepared = PreparedEvents {
             files: Vec::new(),
             digests: Vec::new(),
         };
         for (index, bytes) in events.iter().enumerate() {
-            let path = self.temporary(who, index + 1);
+            let path = self.temporary(writer, index + 1);
             prepared.files.push(path.clone());
             prepared.digests.push(digest(bytes));
             self.write_temporary(&path, bytes)
@@ -151,7 +158,7 @@ impl Ledger {
                 .open(path)
         };
         let mut file = match create() {
-            // Left behind. Never written into: it may have become an event.
+            // Left behind by a dead writer. Not written into: it may be linked as an event.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(path)?;
                 create()?
@@ -165,7 +172,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes sure that what was written is on disk. Needs no turn.
+    /// Syncs the folder, so that linked events survive a power cut. Needs no lock.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         if self.options.disk == Disk::Crash {
             return Ok(());
@@ -175,70 +182,71 @@ impl Ledger {
             let mut fault = explain("synced", &self.path, error);
             fault.kind = ErrorKind::OutcomeUnknown;
             fault.fix = Some(
-                "the event is there, but may not survive a power cut: look with tenure ledger log"
+                "the event was appended, but may not survive a power cut: check with tenure ledger log"
                     .into(),
             );
             fault
         })
     }
 
-    fn temporary(&self, who: WriterId, number: usize) -> PathBuf {
-        self.path.join(format!(".event-tenure-{who}-{number}.tmp"))
+    fn temporary(&self, writer: WriterId, number: usize) -> PathBuf {
+        self.path
+            .join(format!(".event-tenure-{writer}-{number}.tmp"))
     }
 
     fn batch(&self) -> PathBuf {
-        self.side.path().join("batch")
+        self.sidecar.path().join("batch")
     }
 }
 
-impl Writing<'_> {
+impl Writer<'_> {
     pub(super) fn ledger(&self) -> &Ledger {
         self.ledger
     }
 
-    /// Brings to an end what those were at who were killed, and cleans up after them.
+    /// Completes or drops what killed writers had begun, and removes their files.
     fn begin(&self) -> Result<(), StoreError> {
         let ledger = self.ledger;
-        ledger.lock.put_back_what_was_aside()?;
+        ledger.lock.restore_aside()?;
         self.finish_batch()?;
         self.finish_reaping()?;
-        for dead in self.turn.dead() {
+        for dead in self.guard.dead() {
             ledger.clear(WriterId::Queued(*dead));
-            self.turn.forget(*dead);
+            self.guard.forget(*dead);
         }
         ledger.clear(WriterId::Direct);
         Ok(())
     }
 
-    /// Appends these, if the newest event is the one that is expected. They are visible when this
-    /// returns, and on disk after [`Ledger::sync`].
+    /// Appends events if the newest event is the expected one. They are visible when this returns,
+    /// and survive a power cut after [`Ledger::sync`].
     pub(super) fn append(
         &self,
         expected: Option<u64>,
         events: &[Vec<u8>],
     ) -> Result<Appended, StoreError> {
-        let prepared = self.ledger.prepare(self.turn.id(), events)?;
+        let prepared = self.ledger.prepare(self.guard.id(), events)?;
         self.link(expected, &prepared)
     }
 
-    /// Gives events that are on disk their names, under the ledger lock.
+    /// Links prepared events to their names, under the ledger lock.
     pub(super) fn link(
         &self,
         expected: Option<u64>,
-        prepared: &Prepared,
+        prepared: &PreparedEvents,
     ) -> Result<Appended, StoreError> {
         let ledger = self.ledger;
         let count = prepared.files.len();
         if count == 0 {
             return Err(StoreError::new(
                 ErrorKind::Unsupported,
-                "there is nothing to append",
+                "there is no event to append",
             ));
         }
         let clock = &*ledger.options.clock;
-        let held = match ledger.lock.take(clock, &ledger.agent)? {
-            Asked::Taken(held) => held,
-            Asked::Busy(standing) => return Ok(Appended::Locked(standing)),
+        let lock = match ledger.lock.take(clock, &ledger.agent)? {
+            LockAttempt::Taken(lock) => lock,
+            LockAttempt::Blocked(by) => return Ok(Appended::Locked(by)),
         };
         for _ in 0..TRIES {
             let last = ledger.numbers.last()?;
@@ -254,9 +262,9 @@ impl Writing<'_> {
             }
             match self.link_from(first, prepared)? {
                 0 => {
-                    // Somebody wrote without the lock.
+                    // Another program wrote without the lock.
                     ledger.numbers.forget();
-                    self.call_off()?;
+                    self.drop_batch()?;
                 }
                 linked => {
                     let many = u64::try_from(linked).unwrap_or(u64::MAX);
@@ -266,23 +274,23 @@ impl Writing<'_> {
                         return Err(self.interrupted(first, seq));
                     }
                     if count > 1 {
-                        self.call_off()?;
+                        self.drop_batch()?;
                     }
-                    drop(held);
+                    drop(lock);
                     return Ok(Appended::Done { first, last: seq });
                 }
             }
         }
         let what = format!(
-            "{} is written by another program all the time, without the lock",
+            "another program keeps writing to {} without the ledger lock",
             ledger.path.display()
         );
         Err(StoreError::new(ErrorKind::Contended, what)
-            .fix("see which one it is, and try again; nothing was changed"))
+            .fix("find that program, and try again; nothing was changed"))
     }
 
-    /// How many could be linked, one after the other.
-    fn link_from(&self, first: u64, prepared: &Prepared) -> Result<usize, StoreError> {
+    /// Links the events one after another until a name is taken; how many were linked.
+    fn link_from(&self, first: u64, prepared: &PreparedEvents) -> Result<usize, StoreError> {
         for (index, from) in prepared.files.iter().enumerate() {
             let seq = first.saturating_add(u64::try_from(index).unwrap_or(u64::MAX));
             let to = self.ledger.numbers.path(seq);
@@ -294,24 +302,24 @@ impl Writing<'_> {
         Ok(prepared.files.len())
     }
 
-    /// A program that does not ask for the lock came between the events of a batch. What is there
-    /// stays; the rest is dropped, for it may no longer be true.
+    /// Reports a program that wrote between the events of a batch without the ledger lock. The events
+    /// that are linked stay. The others are dropped: they may no longer be true.
     fn interrupted(&self, first: u64, last: u64) -> StoreError {
         let ledger = self.ledger;
         let words = format!(
-            "a batch that begins at event {first} was cut off after event {last}: another program wrote without the lock"
+            "a batch from event {first} on was cut off after event {last}: another program wrote without the lock"
         );
         let now = ledger.options.clock.now().wall;
-        let _ = ledger.side.note(now, &words);
-        let _ = self.call_off();
+        let _ = ledger.sidecar.note(now, &words);
+        let _ = self.drop_batch();
         StoreError::new(
             ErrorKind::OutcomeUnknown,
             format!("{}: {words}", ledger.path.display()),
         )
-        .fix("look with tenure ledger log before trying again")
+        .fix("see what was written with tenure ledger log before trying again")
     }
 
-    fn announce(&self, first: u64, prepared: &Prepared) -> Result<(), StoreError> {
+    fn announce(&self, first: u64, prepared: &PreparedEvents) -> Result<(), StoreError> {
         let path = self.ledger.batch();
         let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
         let batch = Batch {
@@ -323,18 +331,18 @@ impl Writing<'_> {
             Disk::PowerCut => Sync::ToDisk,
             Disk::Crash => Sync::Later,
         };
-        let temp = self.ledger.side.path().join("batch.new");
+        let temp = self.ledger.sidecar.path().join("batch.new");
         let bytes = serde_json::to_vec(&batch).unwrap_or_default();
         atomic::replace(&path, &temp, &bytes, sync)
             .map_err(|error| explain("written", &path, error))
     }
 
-    fn call_off(&self) -> Result<(), StoreError> {
+    fn drop_batch(&self) -> Result<(), StoreError> {
         let path = self.ledger.batch();
         atomic::unlink(&path).map_err(|error| explain("removed", &path, error))
     }
 
-    /// Brings a batch to an end in which somebody was killed.
+    /// Completes or drops the batch of a killed writer.
     fn finish_batch(&self) -> Result<(), StoreError> {
         let ledger = self.ledger;
         let path = ledger.batch();
@@ -344,13 +352,13 @@ impl Writing<'_> {
             Err(error) => return Err(explain("read", &path, error)),
         };
         let Ok(batch) = serde_json::from_slice::<Batch>(&bytes) else {
-            // Torn by a power cut: nothing was linked before it was on disk.
-            return self.call_off();
+            // Torn by a power cut: no event is linked before the list is on disk.
+            return self.drop_batch();
         };
         let clock = &*ledger.options.clock;
-        let _held = match ledger.lock.take(clock, &ledger.agent)? {
-            Asked::Taken(held) => held,
-            Asked::Busy(standing) => return Err(busy(&standing)),
+        let _lock = match ledger.lock.take(clock, &ledger.agent)? {
+            LockAttempt::Taken(lock) => lock,
+            LockAttempt::Blocked(by) => return Err(blocked(&by)),
         };
         let all = batch.digests.iter().zip(&batch.files);
         for (index, (wanted, name)) in all.enumerate() {
@@ -377,18 +385,18 @@ impl Writing<'_> {
             let _ = atomic::unlink(&ledger.path.join(name));
         }
         ledger.numbers.forget();
-        self.call_off()?;
+        self.drop_batch()?;
         ledger.sync()
     }
 }
 
-/// The ledger lock is kept by somebody else.
-pub(super) fn busy(standing: &Standing) -> StoreError {
+/// Another program holds the ledger lock. The first words are the protocol's.
+pub(super) fn blocked(by: &BlockingLock) -> StoreError {
     let what = format!(
-        "timeout waiting for lock: {} is held by {standing}",
-        standing.place.display()
+        "timeout waiting for lock: {} is held by {by}",
+        by.path.display()
     );
     StoreError::new(ErrorKind::Contended, what).fix(
-        "see whether that program still runs; if it does not: tenure ledger break-lock --force (nothing was changed)",
+        "nothing was changed; if that program has exited, remove its lock with tenure ledger break-lock --force",
     )
 }

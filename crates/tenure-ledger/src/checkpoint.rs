@@ -1,14 +1,15 @@
-//! Replaying only what is new: the checkpoint, in the side folder.
+//! The checkpoint in the sidecar folder, so that only new events are replayed.
 //!
-//! It holds all claims after some event, names that event and has its digest. It counts only if that
-//! very event is there; otherwise all is replayed from the first on. It can be deleted at any time.
+//! It holds all claims after one event, with the number and digest of that event. It is used only if
+//! that event exists with that digest; otherwise all events are replayed. It can be deleted at any
+//! time.
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::Ledger;
 use crate::dialect::Dialect;
-use crate::replay::{Change, Replay};
+use crate::replay::Replay;
 use tenure_host::files::two_slot::TwoSlotFile;
 
 /// How often, in events, a checkpoint is written.
@@ -26,10 +27,10 @@ struct Checkpoint {
 
 impl Ledger {
     fn checkpoint(&self) -> TwoSlotFile {
-        TwoSlotFile::new(&self.side.path().join("checkpoint"))
+        TwoSlotFile::new(&self.sidecar.path().join("checkpoint"))
     }
 
-    /// The newest checkpoint that counts, or the very beginning.
+    /// The checkpoint if it can be used, or else the state before the first event.
     pub(super) fn resume(&self) -> Replay {
         let Ok((Some((_, _, json)), _)) = self.checkpoint().read() else {
             return Replay::default();
@@ -37,11 +38,11 @@ impl Ledger {
         let Ok(found) = serde_json::from_slice::<Checkpoint>(&json) else {
             return Replay::default();
         };
-        let is_there = || {
+        let exists = || {
             let event = self.read(found.replay.seq).ok().flatten();
             event.is_some_and(|event| event.digest() == found.replay.digest)
         };
-        if found.format == FORMAT && found.dialect == self.dialect && is_there() {
+        if found.format == FORMAT && found.dialect == self.dialect && exists() {
             self.numbers.saw(found.replay.seq);
             found.replay
         } else {
@@ -49,29 +50,25 @@ impl Ledger {
         }
     }
 
-    /// Writes a checkpoint. In our turn.
+    /// Writes a checkpoint. The caller has the writer lock.
     pub(super) fn save(&self, replay: &Replay) -> Result<(), StoreError> {
-        let halves = self.checkpoint();
-        let (newest, _) = halves.read()?;
-        let (revision, half) = newest.map_or((0, 0), |(revision, half, _)| (revision, half));
+        let slots = self.checkpoint();
+        let (newest, _) = slots.read()?;
+        let (revision, slot) = newest.map_or((0, 0), |(revision, slot, _)| (revision, slot));
         let checkpoint = Checkpoint {
             format: FORMAT,
             dialect: self.dialect,
             replay: replay.clone(),
         };
         let json = serde_json::to_vec(&checkpoint).unwrap_or_default();
-        halves.write(revision.wrapping_add(1), half, &json)?;
+        slots.write(revision.wrapping_add(1), slot, &json)?;
         Ok(())
     }
 
-    /// Takes in what is new. An event that is missing or can't be read ends it: nobody may claim
-    /// anything on half of the story.
-    pub(super) fn catch_up(
-        &self,
-        replay: &mut Replay,
-        mut told: impl FnMut(u64, Vec<Change>),
-    ) -> Result<(), StoreError> {
-        // Somebody took away what was read before: begin anew.
+    /// Applies the new events. Fails if an event is missing or can't be read: nothing may be claimed on
+    /// an incomplete ledger.
+    pub(super) fn catch_up(&self, replay: &mut Replay) -> Result<(), StoreError> {
+        // Events that were read before have been removed: start again.
         if replay.seq > 0 && self.numbers.path(replay.seq).symlink_metadata().is_err() {
             *replay = Replay::default();
         }
@@ -79,15 +76,15 @@ impl Ledger {
             let seq = replay.seq.saturating_add(1);
             let Some(event) = self.read(seq)? else { break };
             match replay.apply(self.dialect, &event) {
-                Ok(changes) => told(seq, changes),
+                Ok(_) => {}
                 Err(why) => return Err(self.damaged(seq, &why)),
             }
         }
         let last = self.last()?;
         if last > replay.seq {
             return match self.read(replay.seq.saturating_add(1))? {
-                // It came just now.
-                Some(_) => self.catch_up(replay, told),
+                // It was appended just now.
+                Some(_) => self.catch_up(replay),
                 None => Err(self.damaged(replay.seq.saturating_add(1), "it is missing")),
             };
         }
@@ -100,6 +97,6 @@ impl Ledger {
             self.path.display()
         );
         StoreError::new(ErrorKind::Damaged, what)
-            .fix("see all that is wrong with tenure ledger verify, and repair it by hand: nobody can tell who holds what")
+            .fix("list all damage with tenure ledger verify, and repair the ledger by hand: until then it is not known who holds what")
     }
 }

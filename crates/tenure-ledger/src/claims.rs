@@ -15,30 +15,31 @@
 //!
 //! A token is the number of the event that began the claim.
 
-mod deed;
-mod keyed;
+mod claim_event;
+mod history;
 mod look;
-mod past;
+mod node_state;
 mod step;
 mod verbs;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tenure_core::{ErrorKind, Key, Lease, LivenessId, Moment, Revision, StoreError, Verdict};
 use tenure_host::inotify::{FolderWatch, Listener, WatchFlags};
 use tenure_host::watch::Watches;
 use tenure_host::{Bell, LivenessFolder, LivenessLock, bell};
 
-use self::keyed::Keyed;
 use self::look::{Counts, Sight};
+use self::node_state::NodeState;
 use self::step::Step;
-use super::{Dialect, Ledger};
+use super::{Dialect, Ledger, MAX_TIMEOUT, MIN_TIMEOUT};
 use crate::checkpoint;
-use crate::files::FileClaim;
+use crate::claim_files::FileClaim;
 use crate::node::NodeId;
 use crate::replay::Replay;
 use tenure_host::files::Options;
@@ -60,8 +61,9 @@ pub struct LedgerStore {
     replay: Mutex<Option<Replay>>,
     watches: Watches,
     bell: Bell,
-    /// Hears what other programs do. `None` if the kernel can't tell.
+    /// Reports what other programs write. `None` if the folder can't be watched.
     listener: OnceLock<Option<Listener>>,
+    ttl_limits: RangeInclusive<Duration>,
 }
 
 /// A claim as lists show it.
@@ -86,8 +88,8 @@ impl LedgerStore {
     /// The claims of a ledger.
     pub fn of(ledger: Ledger) -> Self {
         Self {
-            keys: ledger.side.path().join("keys"),
-            folder: ledger.side.liveness_folder(),
+            keys: ledger.sidecar.path().join("keys"),
+            folder: ledger.sidecar.liveness_folder(),
             ledger,
             lock_cell: OnceLock::new(),
             beginning: Mutex::new(()),
@@ -95,7 +97,28 @@ impl LedgerStore {
             watches: Watches::default(),
             bell: Bell::default(),
             listener: OnceLock::new(),
+            ttl_limits: MIN_TIMEOUT..=MAX_TIMEOUT,
         }
+    }
+
+    /// Accepts claims whose time to live is in this range, instead of the range that the protocol
+    /// allows. Tests use it to see claims expire soon.
+    #[must_use]
+    pub fn with_ttl_limits(mut self, limits: RangeInclusive<Duration>) -> Self {
+        self.ttl_limits = limits;
+        self
+    }
+
+    fn check_ttl(&self, ttl: Duration) -> Result<(), StoreError> {
+        if self.ttl_limits.contains(&ttl) {
+            return Ok(());
+        }
+        let what = format!(
+            "a claim in {} can't last {ttl:?}: the protocol allows from 1s to 1h",
+            self.ledger.root.display()
+        );
+        Err(StoreError::new(ErrorKind::Unsupported, what)
+            .fix("choose a time to live in that range, for example --ttl 10m"))
     }
 
     /// The ledger itself.
@@ -111,7 +134,7 @@ impl LedgerStore {
         if let Some(life) = self.lock_cell.get() {
             return Ok(life);
         }
-        self.ledger.side.make()?;
+        self.ledger.sidecar.make()?;
         let life = LivenessLock::begin(&self.folder)
             .map_err(|error| explain("written", self.folder.path(), error))?;
         Ok(self.lock_cell.get_or_init(|| life))
@@ -180,7 +203,7 @@ impl LedgerStore {
         node: NodeId,
         verb: impl FnOnce(&mut Step<'_>) -> Result<T, StoreError>,
     ) -> Result<Stepped<T>, StoreError> {
-        let writing = self.ledger.writing()?;
+        let writing = self.ledger.writer()?;
         let mut replay = lock(&self.replay);
         let replay = replay.get_or_insert_with(|| self.ledger.resume());
         let mut step = Step {
@@ -188,7 +211,7 @@ impl LedgerStore {
             writing: &writing,
             now: self.ledger.options.clock.now(),
             node,
-            keyed: Keyed::default(),
+            keyed: NodeState::default(),
             files: Vec::new(),
             dirty: false,
             appended: false,
@@ -224,7 +247,7 @@ impl LedgerStore {
         let (answer, keep) = self.glance(look)?;
         // Whoever may not write goes without.
         if let Some(replay) = keep
-            && self.ledger.side.make().is_ok()
+            && self.ledger.sidecar.make().is_ok()
             && let Ok(_turn) = self.ledger.writers.take(&*self.ledger.options.clock)
         {
             let _ = self.ledger.save(&replay);
@@ -240,7 +263,7 @@ impl LedgerStore {
         let fresh = replay.is_none();
         let replay = replay.get_or_insert_with(|| self.ledger.resume());
         let from = replay.seq;
-        self.ledger.catch_up(replay, |_, _| ())?;
+        self.ledger.catch_up(replay)?;
         let new = replay.seq.saturating_sub(from);
         let keep = (fresh && new >= WORTH_KEEPING).then(|| replay.clone());
         let now = self.ledger.options.clock.now();
@@ -254,7 +277,7 @@ impl LedgerStore {
     }
 
     /// Changes whenever something about the node has changed, or the bell was rung.
-    fn revision(&self, replay: &Replay, node: &NodeId, keyed: &Keyed) -> Revision {
+    fn revision(&self, replay: &Replay, node: &NodeId, keyed: &NodeState) -> Revision {
         let mut hasher = DefaultHasher::new();
         let claim = replay.claims.get(node);
         let claim = claim.map(|claim| (claim.token, claim.expires.as_nanosecond()));
@@ -269,14 +292,14 @@ impl LedgerStore {
             nodes.extend(glance.files.iter().filter_map(|file| file.node.clone()));
             nodes.sort();
             nodes.dedup();
-            let known: HashSet<NodeId> = Keyed::nodes(&self.keys)?.into_iter().collect();
+            let known: HashSet<NodeId> = NodeState::nodes(&self.keys)?.into_iter().collect();
             let mut listed = Vec::new();
             for node in nodes {
                 // Of most, among many, nothing more is known.
                 let keyed = if known.contains(&node) {
                     glance.keyed(&node)?
                 } else {
-                    Keyed::default()
+                    NodeState::default()
                 };
                 let Some(counts) = glance.counts(&node, &keyed) else {
                     continue;
@@ -333,13 +356,13 @@ impl Glance<'_> {
         self.store.reader(&self.now)
     }
 
-    fn keyed(&self, node: &NodeId) -> Result<Keyed, StoreError> {
-        let mut keyed = Keyed::load(&self.store.keys, node, &self.now)?;
+    fn keyed(&self, node: &NodeId) -> Result<NodeState, StoreError> {
+        let mut keyed = NodeState::load(&self.store.keys, node, &self.now)?;
         resolve(&self.store.ledger, self.replay, node, &mut keyed)?;
         Ok(keyed)
     }
 
-    fn counts(&self, node: &NodeId, keyed: &Keyed) -> Option<Counts> {
+    fn counts(&self, node: &NodeId, keyed: &NodeState) -> Option<Counts> {
         Sight {
             reader: self.reader(),
             node,
@@ -357,7 +380,7 @@ fn resolve(
     ledger: &Ledger,
     replay: &Replay,
     node: &NodeId,
-    keyed: &mut Keyed,
+    keyed: &mut NodeState,
 ) -> Result<bool, StoreError> {
     let Some(note) = &keyed.grant else {
         return Ok(false);

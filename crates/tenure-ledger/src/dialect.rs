@@ -1,9 +1,9 @@
-//! The two dialects of a ledger: how its files are called, and which events it knows.
+//! The two dialects of a ledger: how its files are named, and which events it may hold.
 //!
 //! | | documented | af |
 //! |---|---|---|
 //! | event 7 | `event-000007.json` | `000007.json` |
-//! | events | any | only those that the real tool knows: one that it does not makes all unreadable to it |
+//! | events | any | only the types that the `af` tool knows: it can't read a ledger with any other |
 //! | `lock_timeout` in `meta.json` | text, `"5m"` | nanoseconds |
 
 use std::fmt;
@@ -15,11 +15,11 @@ use tenure_core::{ErrorKind, StoreError};
 use crate::meta::Meta;
 use tenure_host::files::fault::explain;
 
-/// Which of the two.
+/// A dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// The one that is documented: the default for a new ledger.
+    /// The documented one: the default for a new ledger.
     Documented,
     /// The one of the `af` tool.
     Af,
@@ -27,21 +27,22 @@ pub enum Dialect {
 
 /// What a name in the ledger's folder stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
+pub enum EntryName {
     /// An event with this number.
     Event(u64),
-    /// Not quite an event: others may take it for the one with this number.
-    Strange(Option<u64>),
-    /// An event on its way to its name, or the rest of a crash.
+    /// A JSON file that is not named as an event is. Other programs may take it for the event with this
+    /// number.
+    Misnamed(Option<u64>),
+    /// An event that is being written, or was left behind by a crash.
     Temporary,
     /// The ledger lock.
     Lock,
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
-/// The events that every version of the real tool knows, as its replay has them. (`lock_reaped` is read by
-/// all, but applied by the newest only.)
+/// The event types that every version of the `af` tool applies when it replays a ledger. (All versions
+/// read `lock_reaped`, but only the newest applies it.)
 const KNOWN_TO_AF: [&str; 17] = [
     "proof_initialized",
     "node_created",
@@ -71,17 +72,17 @@ impl Dialect {
         }
     }
 
-    /// What a name stands for. Only the very name that an event is written under counts as one.
-    pub fn name(self, name: &str) -> Name {
+    /// What a name stands for. Only the exact name that an event is written under is an event.
+    pub fn entry(self, name: &str) -> EntryName {
         if name == crate::lock::FILE {
-            return Name::Lock;
+            return EntryName::Lock;
         }
         let temporary = name.strip_prefix(".event-");
         if temporary.is_some_and(|rest| rest.strip_suffix(".tmp").is_some()) {
-            return Name::Temporary;
+            return EntryName::Temporary;
         }
         let Some(stem) = name.strip_suffix(".json") else {
-            return Name::Other;
+            return EntryName::Other;
         };
         let number = |digits: &str| {
             let plain = digits.strip_prefix('+').unwrap_or(digits);
@@ -92,8 +93,8 @@ impl Dialect {
             Self::Af => Some(stem),
         };
         match ours.and_then(number) {
-            Some(seq) if self.file_name(seq) == name => Name::Event(seq),
-            found => Name::Strange(found),
+            Some(seq) if self.file_name(seq) == name => EntryName::Event(seq),
+            found => EntryName::Misnamed(found),
         }
     }
 
@@ -105,7 +106,7 @@ impl Dialect {
         }
     }
 
-    /// The word for it.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Documented => "documented",
@@ -113,9 +114,9 @@ impl Dialect {
         }
     }
 
-    /// Finds out which one a ledger is written in: by its first event, by any event, by the
-    /// timeout in `meta.json`; the documented one if nothing tells.
-    pub(super) fn of(root: &Path, ledger: &Path) -> Result<Self, StoreError> {
+    /// Detects the dialect of a ledger: by its first event, by any event, by the timeout in
+    /// `meta.json`; the documented one if there is none of these.
+    pub(super) fn detect(root: &Path, ledger: &Path) -> Result<Self, StoreError> {
         let has = |dialect: Self, seq| ledger.join(dialect.file_name(seq)).exists();
         match (has(Self::Documented, 1), has(Self::Af, 1)) {
             (true, false) => return Ok(Self::Documented),
@@ -123,7 +124,7 @@ impl Dialect {
             (true, true) => return Err(mixed(ledger, 1, 1)),
             (false, false) => {}
         }
-        // Rare: nothing is there yet, or the first one is missing.
+        // Rare: the ledger is empty, or its first event is missing.
         let (mut documented, mut af) = (None, None);
         let entries = std::fs::read_dir(ledger).map_err(|error| explain("read", ledger, error))?;
         for entry in entries {
@@ -131,7 +132,7 @@ impl Dialect {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             for (dialect, found) in [(Self::Documented, &mut documented), (Self::Af, &mut af)] {
-                if let Name::Event(seq) = dialect.name(&name) {
+                if let EntryName::Event(seq) = dialect.entry(&name) {
                     *found = Some(found.map_or(seq, |least: u64| least.min(seq)));
                 }
             }
@@ -147,7 +148,7 @@ impl Dialect {
 
 fn mixed(ledger: &Path, documented: u64, af: u64) -> StoreError {
     let what = format!(
-        "{} holds events under two kinds of name, {} and {}: nobody can tell which of them count",
+        "{} holds events under two kinds of name, {} and {}: it is not clear which of them count",
         ledger.display(),
         Dialect::Documented.file_name(documented),
         Dialect::Af.file_name(af)
@@ -167,38 +168,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_name_of_an_event_is_an_event() {
+    fn only_the_exact_name_of_an_event_is_an_event() {
         for (dialect, name, is) in [
-            (Dialect::Documented, "event-000003.json", Name::Event(3)),
+            (
+                Dialect::Documented,
+                "event-000003.json",
+                EntryName::Event(3),
+            ),
             (
                 Dialect::Documented,
                 "event-1000000.json",
-                Name::Event(1_000_000),
+                EntryName::Event(1_000_000),
             ),
-            (Dialect::Documented, "event-3.json", Name::Strange(Some(3))),
+            (
+                Dialect::Documented,
+                "event-3.json",
+                EntryName::Misnamed(Some(3)),
+            ),
             (
                 Dialect::Documented,
                 "event-0000003.json",
-                Name::Strange(Some(3)),
+                EntryName::Misnamed(Some(3)),
             ),
             (
                 Dialect::Documented,
                 "event-000000.json",
-                Name::Strange(None),
+                EntryName::Misnamed(None),
             ),
-            (Dialect::Documented, "000003.json", Name::Strange(None)),
-            (Dialect::Documented, ".event-x1.tmp", Name::Temporary),
-            (Dialect::Documented, "ledger.lock", Name::Lock),
-            (Dialect::Documented, "notes.txt", Name::Other),
-            (Dialect::Af, "000003.json", Name::Event(3)),
-            (Dialect::Af, "3.json", Name::Strange(Some(3))),
-            (Dialect::Af, "+3.json", Name::Strange(Some(3))),
-            (Dialect::Af, "0000003.json", Name::Strange(Some(3))),
-            (Dialect::Af, "-3.json", Name::Strange(None)),
-            (Dialect::Af, "event-000003.json", Name::Strange(None)),
-            (Dialect::Af, "x.json", Name::Strange(None)),
+            (
+                Dialect::Documented,
+                "000003.json",
+                EntryName::Misnamed(None),
+            ),
+            (Dialect::Documented, ".event-x1.tmp", EntryName::Temporary),
+            (Dialect::Documented, "ledger.lock", EntryName::Lock),
+            (Dialect::Documented, "notes.txt", EntryName::Other),
+            (Dialect::Af, "000003.json", EntryName::Event(3)),
+            (Dialect::Af, "3.json", EntryName::Misnamed(Some(3))),
+            (Dialect::Af, "+3.json", EntryName::Misnamed(Some(3))),
+            (Dialect::Af, "0000003.json", EntryName::Misnamed(Some(3))),
+            (Dialect::Af, "-3.json", EntryName::Misnamed(None)),
+            (Dialect::Af, "event-000003.json", EntryName::Misnamed(None)),
+            (Dialect::Af, "x.json", EntryName::Misnamed(None)),
         ] {
-            assert_eq!(dialect.name(name), is, "{dialect} {name}");
+            assert_eq!(dialect.entry(name), is, "{dialect} {name}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! One event: [`NewEvent`] before it has a number, [`Recorded`] after.
+//! One event: [`NewEvent`] before it has a number, [`RecordedEvent`] after.
 //!
-//! It is written as the real tool writes: compact JSON without a newline at the end, `<`, `>` and `&`
-//! escaped, times in UTC without trailing zeros. What somebody hands in is made compact without being
-//! taken apart: numbers of any length, the order of the keys and every string stay as they were.
+//! Events are written as the `af` tool writes them: compact JSON without a newline at the end, `<`,
+//! `>` and `&` escaped, times in UTC without trailing zeros. An event that a caller passes in is made
+//! compact without being parsed into values: numbers of any length, the order of the keys and every
+//! string stay as they were.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -12,40 +13,40 @@ use crate::dialect::Dialect;
 use tenure_host::files::protocol::digest;
 use tenure_host::files::rfc3339;
 
-/// The largest event: what is larger is unreadable to the real tool.
+/// The size limit of an event: the `af` tool can't read a larger one.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// Why something can't be an event.
+/// Why a text is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
     /// Not JSON.
-    #[error("the event is no JSON ({0}): write an object such as {{\"type\":\"note\"}}")]
+    #[error("the event is not valid JSON ({0}): write an object such as {{\"type\":\"note\"}}")]
     NotJson(String),
-    /// JSON, but no object.
-    #[error("the event is no JSON object: write one such as {{\"type\":\"note\"}}")]
+    /// JSON, but not an object.
+    #[error("the event is not a JSON object: write one such as {{\"type\":\"note\"}}")]
     NotObject,
     /// No type.
     #[error(
-        "the event has no type: give it one, for example {{\"type\":\"note\"}} (a text that is not empty)"
+        "the event has no type: add one that is a text and not empty, for example {{\"type\":\"note\"}}"
     )]
     NoType,
-    /// Its time is none.
+    /// Its timestamp is not a time.
     #[error(
-        "the event's timestamp {0} is no RFC 3339 time: write one such as \"2026-11-15T18:49:40Z\", or leave it out"
+        "the event's timestamp {0} is not an RFC 3339 time: write one such as \"2026-11-15T18:49:40Z\", or leave it out"
     )]
     BadTime(String),
     /// Too large.
-    #[error("the event has {0} bytes: at most {MAX_EVENT} (1 MiB) are allowed")]
+    #[error("the event has {0} bytes: the limit is {MAX_EVENT} (1 MiB)")]
     TooLarge(usize),
-    /// The real tool does not know it.
+    /// The `af` tool does not know its type.
     #[error(
-        "the af tool knows no event of type {0:?}, and one that it does not know makes the whole ledger unreadable to it: \
-         write one of its own types, or use a ledger of the seed's dialect (tenure ledger init)"
+        "the af tool does not know the event type {0:?}, and can't read a ledger that contains it: \
+         use one of its own types, or a ledger of the documented dialect (tenure ledger init)"
     )]
     UnknownToAf(String),
 }
 
-/// An event that has no number yet.
+/// An event without a number.
 ///
 /// ```
 /// use tenure_ledger::NewEvent;
@@ -57,12 +58,12 @@ pub enum BadEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
     kind: String,
-    /// Compact.
+    /// Compact JSON.
     json: String,
     timed: bool,
 }
 
-/// What all events have.
+/// The fields that every event has.
 #[derive(Deserialize)]
 struct Head {
     #[serde(rename = "type")]
@@ -71,7 +72,7 @@ struct Head {
 }
 
 impl NewEvent {
-    /// Takes a text as an event, if it is one.
+    /// Parses a text.
     pub fn parse(text: &str) -> Result<Self, BadEvent> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| BadEvent::NotJson(error.to_string()))?;
@@ -99,7 +100,7 @@ impl NewEvent {
         Ok(event)
     }
 
-    /// The event that these fields make.
+    /// The event with these fields.
     pub(super) fn of(fields: &Value) -> Result<Self, BadEvent> {
         Self::parse(&fields.to_string())
     }
@@ -118,7 +119,7 @@ impl NewEvent {
         }
     }
 
-    /// What is written. Without a time of its own it gets this one.
+    /// The bytes of the event. If it has no timestamp, it gets this one.
     pub fn bytes(&self, now: Timestamp) -> Vec<u8> {
         if self.timed {
             return self.json.clone().into_bytes();
@@ -128,7 +129,7 @@ impl NewEvent {
     }
 }
 
-/// Valid JSON without white space, and with what Go escapes escaped.
+/// Removes white space from valid JSON, and escapes the characters that Go's encoder escapes.
 fn compact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_string = false;
@@ -155,39 +156,39 @@ fn compact(text: &str) -> String {
     out
 }
 
-/// An event that has a number, as it is on disk.
+/// An event with a number, as it is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// Its number.
     pub seq: u64,
-    /// All of it.
+    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-impl Recorded {
-    /// A digest of all of it.
+impl RecordedEvent {
+    /// A digest of its bytes.
     pub fn digest(&self) -> u64 {
         digest(&self.bytes)
     }
 
-    /// It, if it is what an event has to be; what is wrong with it otherwise.
+    /// Its JSON object, or what is wrong with it.
     pub fn value(&self) -> Result<Value, String> {
         if self.bytes.len() > MAX_EVENT {
             return Err(format!(
-                "it has {} bytes, more than 1 MiB",
+                "it has {} bytes; the limit is 1 MiB",
                 self.bytes.len()
             ));
         }
         let value: Value = serde_json::from_slice(&self.bytes)
-            .map_err(|error| format!("it is no JSON ({error})"))?;
+            .map_err(|error| format!("it is not valid JSON ({error})"))?;
         match value.get("type") {
-            _ if !value.is_object() => Err("it is no JSON object".into()),
+            _ if !value.is_object() => Err("it is not a JSON object".into()),
             Some(Value::String(_)) => Ok(value),
             _ => Err("it has no type".into()),
         }
     }
 
-    /// Its type and its time, as far as they can be read.
+    /// Its type and its time, where they can be read.
     pub fn head(&self) -> (Option<String>, Option<Timestamp>) {
         let Ok(head) = serde_json::from_slice::<Head>(&self.bytes) else {
             return (None, None);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_in_is_made_compact_and_nothing_else() {
+    fn an_event_is_made_compact_and_otherwise_unchanged() {
         for (text, bytes) in [
             (
                 "{ \"type\" : \"a\" }\n",
@@ -231,21 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_event_is_refused_in_words() {
+    fn a_text_that_is_no_event_is_refused_with_a_reason() {
         for (text, words) in [
-            ("", "no JSON"),
-            ("{", "no JSON"),
-            ("{\"type\":\"a\"} x", "no JSON"),
-            ("[]", "no JSON object"),
-            ("7", "no JSON object"),
+            ("", "not valid JSON"),
+            ("{", "not valid JSON"),
+            ("{\"type\":\"a\"} x", "not valid JSON"),
+            ("[]", "not a JSON object"),
+            ("7", "not a JSON object"),
             ("{}", "no type"),
             ("{\"type\":7}", "no type"),
             ("{\"type\":\" \"}", "no type"),
-            ("{\"type\":\"a\",\"timestamp\":7}", "no RFC 3339"),
-            ("{\"type\":\"a\",\"timestamp\":\"today\"}", "no RFC 3339"),
+            ("{\"type\":\"a\",\"timestamp\":7}", "not an RFC 3339"),
+            (
+                "{\"type\":\"a\",\"timestamp\":\"today\"}",
+                "not an RFC 3339",
+            ),
             (
                 "{\"type\":\"a\",\"timestamp\":\"2026-11-15 20:49:40Z\"}",
-                "no RFC 3339",
+                "not an RFC 3339",
             ),
         ] {
             let error = NewEvent::parse(text).unwrap_err().to_string();
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn in_an_af_ledger_only_what_the_tool_knows_may_be_written() {
+    fn an_af_ledger_takes_only_types_that_the_tool_knows() {
         let event = |kind: &str| NewEvent::parse(&format!(r#"{{"type":"{kind}"}}"#)).unwrap();
         assert!(event("lock_acquired").check(Dialect::Af).is_err());
         assert!(event("lock_acquired").check(Dialect::Documented).is_ok());

@@ -7,7 +7,7 @@ use tenure_host::files::fault::explain;
 use tenure_host::inotify::{FolderWatch, WatchFlags};
 
 use crate::Ledger;
-use crate::event::Recorded;
+use crate::event::RecordedEvent;
 
 /// How often to look if the kernel reports nothing.
 const POLL: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Follow<'_> {
 
     /// The next event; `None` if none was appended within `timeout`. A missing number is skipped
     /// if later events exist.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Recorded>, StoreError> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<RecordedEvent>, StoreError> {
         let clock = &self.ledger.options.clock;
         let fault = |error| explain("watched", &self.ledger.path, error);
         let began = clock.now().ticks;

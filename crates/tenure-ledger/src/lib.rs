@@ -8,11 +8,11 @@
 //! let ledger = Ledger::init(dir, Dialect::Documented, Default::default())?;
 //! let event = NewEvent::parse(r#"{"type":"note","text":"hello"}"#)?;
 //! let Appended::Done { last, .. } = ledger.append(&event)? else {
-//!     panic!("nobody else is here");
+//!     panic!("no other program is here");
 //! };
 //! assert_eq!(last, 1);
 //!
-//! // Only if nobody wrote anything since.
+//! // Only if no event was appended since.
 //! let outcome = ledger.append_if(0, &event)?;
 //! assert!(matches!(outcome, Appended::Mismatch { expected: 0, found: 1 }));
 //!
@@ -26,46 +26,47 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `dialect` | [`Dialect`]: names and events of the seed and of the `af` tool |
-//! | `event` | [`NewEvent`], [`Recorded`] |
-//! | `append` | writing, in our turn; batches; what a crash left behind |
-//! | `read`, `follow` | reading, and being told of what is new |
+//! | `dialect` | [`Dialect`]: names and events as documented, and as the `af` tool has them |
+//! | `event` | [`NewEvent`], [`RecordedEvent`] |
+//! | `append` | writing events and batches; cleaning up after a crash |
+//! | `read`, `follow` | reading events, and waiting for new ones |
 //! | `number` | the newest number, without listing the folder |
 //! | `writer_lock` | serialises tenure's own writers, first come, first served |
-//! | `lock`, `standing` | the ledger lock, which other programs know |
+//! | `lock`, `blocking_lock` | the ledger lock, which other programs take too |
 //! | `meta` | `meta.json`: how long a claim lasts |
 //! | `node` | [`NodeId`]: `1.2.3` |
 //! | `replay` | from events to claims, pure |
-//! | `checkpoint` | replaying only what is new |
-//! | `verify` | whether a ledger is sound, and whether two holders overlapped |
+//! | `checkpoint` | replaying only new events |
+//! | `claim_files` | claims in files, `locks/*.lock` |
+//! | `verify` | checks a ledger, and whether two holders overlapped |
 //! | [`claims`] | [`LedgerStore`]: claims as a [`tenure_core::Store`] |
 //!
 //! # Invariants
 //!
-//! 1. An event that has its name is whole, and never changes or goes (G10).
-//! 2. An event is told of as written only when it is on disk.
-//! 3. Numbers have no gap: an event gets the number after the newest, under the ledger lock.
-//! 4. In an `af` ledger only events are written that the real tool knows, and only names and
-//!    fields that it has.
-//! 5. All that tenure needs beyond the protocol is in `.ledger-tenure/` beside the ledger's folder,
-//!    and can be deleted at any time when nobody is at work.
+//! 1. An event that has its name is complete, and is never changed or removed (G10).
+//! 2. An append is reported only when the event is on disk.
+//! 3. Numbers have no gap: an event gets the number after the newest one, under the ledger lock.
+//! 4. Into an `af` ledger tenure writes only event types, names and fields that the `af` tool knows.
+//! 5. Everything that tenure needs beyond the protocol is in `.ledger-tenure/` beside the ledger's
+//!    folder, and can be deleted while no tenure process uses the ledger.
 //!
 //! # Lock order
 //!
-//! The turn, then the ledger lock. Nothing is synced under the ledger lock.
+//! The writer lock, then the ledger lock.
 //!
 //! # Limitations
 //!
-//! A program that writes without the ledger lock, or breaks it while its holder lives, can overwrite
-//! an event; tenure never does. Numbers are found by looking: whoever removes the newest event makes
-//! its number free.
+//! A program that writes without the ledger lock, or breaks it while its holder is alive, can overwrite
+//! an event; tenure never does. The next number is derived from the events that exist: removing the
+//! newest event makes its number free.
 
 mod append;
+mod blocking_lock;
 mod checkpoint;
+mod claim_files;
 pub mod claims;
 mod dialect;
 mod event;
-mod files;
 mod follow;
 mod lock;
 mod meta;
@@ -73,7 +74,6 @@ mod node;
 mod number;
 mod read;
 mod replay;
-mod standing;
 mod verify;
 mod writer_lock;
 
@@ -83,15 +83,15 @@ use std::time::Duration;
 
 use tenure_core::{ErrorKind, StoreError};
 
+pub use self::blocking_lock::{BlockingLock, LockContent};
 pub use self::claims::LedgerStore;
-pub use self::dialect::{Dialect, Name};
-pub use self::event::{BadEvent, MAX_EVENT, NewEvent, Recorded};
+pub use self::dialect::{Dialect, EntryName};
+pub use self::event::{BadEvent, MAX_EVENT, NewEvent, RecordedEvent};
 pub use self::follow::Follow;
-pub use self::lock::{Broken, TIMEOUT};
+pub use self::lock::{BreakOutcome, TIMEOUT};
 pub use self::meta::{DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT};
 pub use self::node::{BadNode, NodeId};
 pub use self::read::Events;
-pub use self::standing::{Standing, What};
 pub use tenure_host::files::{Disk, Options};
 
 pub use self::verify::{Finding, Severity, Verified};
@@ -107,29 +107,29 @@ use tenure_host::files::sidecar::Sidecar;
 /// The name of the events' folder.
 const FOLDER: &str = "ledger";
 
-/// The name of the side folder.
-pub(crate) const SIDE: &str = ".ledger-tenure";
+/// The name of the sidecar folder.
+pub(crate) const SIDECAR: &str = ".ledger-tenure";
 
-/// What came of an append.
+/// The outcome of an append.
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Appended {
-    /// It is there, and on disk.
+    /// The events are appended and on disk.
     Done {
         /// The number of the first event.
         first: u64,
-        /// The number of the last: the same, unless it was a batch.
+        /// The number of the last event: the same for a single event.
         last: u64,
     },
-    /// The newest event is another than was expected. Nothing was written.
+    /// The newest event is not the expected one. Nothing was written.
     Mismatch {
-        /// Which one was expected to be the newest; 0 for none.
+        /// The number that was expected; 0 for an empty ledger.
         expected: u64,
-        /// Which one is.
+        /// The number of the newest event.
         found: u64,
     },
-    /// Another program keeps the ledger lock. Nothing was written.
-    Locked(Standing),
+    /// Another program holds the ledger lock. Nothing was written.
+    Locked(BlockingLock),
 }
 
 /// A ledger.
@@ -137,11 +137,11 @@ pub struct Ledger {
     root: PathBuf,
     path: PathBuf,
     dialect: Dialect,
-    side: Sidecar,
+    sidecar: Sidecar,
     writers: WriterLock,
     lock: LedgerLock,
     numbers: Numbers,
-    /// The events' folder, to be synced.
+    /// The folder of the events, for syncing.
     folder: File,
     agent: String,
     options: Options,
@@ -156,30 +156,30 @@ impl Ledger {
                 ErrorKind::NotFound,
                 format!("there is no ledger in {}: {what}", root.display()),
             )
-            .fix("make one with tenure ledger init, or name the folder that holds ledger/")
+            .fix("create one with tenure ledger init, or name the folder that contains ledger/")
         };
         let folder = match File::open(&path) {
             Ok(folder) => folder,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(not_there("it has no folder called ledger"));
+                return Err(not_there("it has no folder named ledger"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                return Err(not_there("that is no folder"));
+                return Err(not_there("it is not a folder"));
             }
             Err(error) => return Err(explain("read", &path, error)),
         };
         if !folder.metadata().is_ok_and(|at| at.is_dir()) {
-            return Err(not_there("ledger is no folder"));
+            return Err(not_there("ledger is not a folder"));
         }
-        let dialect = Dialect::of(root, &path)?;
-        let side = Sidecar::new(root.join(SIDE));
+        let dialect = Dialect::detect(root, &path)?;
+        let sidecar = Sidecar::new(root.join(SIDECAR));
         Ok(Self {
             root: root.to_owned(),
             dialect,
-            writers: WriterLock::new(side.path()),
-            lock: LedgerLock::new(&path, &side)?,
-            numbers: Numbers::new(&path, side.path(), dialect),
-            side,
+            writers: WriterLock::new(sidecar.path()),
+            lock: LedgerLock::new(&path, &sidecar)?,
+            numbers: Numbers::new(&path, sidecar.path(), dialect),
+            sidecar,
             folder,
             path,
             agent: "tenure".into(),
@@ -187,13 +187,12 @@ impl Ledger {
         })
     }
 
-    /// Makes a ledger in this folder, in this dialect. One that is there is opened, if it is of the
-    /// same dialect.
+    /// Creates a ledger in this folder. An existing one is opened if it has the same dialect.
     pub fn init(root: &Path, dialect: Dialect, options: Options) -> Result<Self, StoreError> {
         let path = root.join(FOLDER);
         std::fs::create_dir_all(&path).map_err(|error| explain("made", &path, error))?;
         let meta = root.join(meta::FILE);
-        // Whole or not at all: others may read it, or make one, at the same time.
+        // Atomically: other programs may read or create it at the same time.
         let temp = root.join(format!(".meta-{}.tmp", std::process::id()));
         let make = || {
             atomic::write(&temp, meta::first(dialect).as_bytes(), Sync::Later)?;
@@ -207,24 +206,24 @@ impl Ledger {
         let ledger = Self::open(root, options)?;
         if ledger.dialect != dialect {
             let what = format!(
-                "{} is a ledger of the dialect {} already",
+                "{} is already a ledger of the dialect {}",
                 root.display(),
                 ledger.dialect
             );
             return Err(StoreError::new(ErrorKind::NotAStore, what)
-                .fix("go on with that one, or make the new one in another folder"));
+                .fix("use that dialect, or create the ledger in another folder"));
         }
         Ok(ledger)
     }
 
-    /// Says who writes: what other programs read in the ledger lock.
+    /// Sets the name that other programs see in the ledger lock.
     #[must_use]
     pub fn written_by(mut self, agent: impl Into<String>) -> Self {
         self.agent = agent.into();
         self
     }
 
-    /// The folder that holds `ledger/`.
+    /// The folder that contains `ledger/`.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -234,7 +233,7 @@ impl Ledger {
         &self.path
     }
 
-    /// How it is written.
+    /// Its dialect.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
@@ -244,7 +243,7 @@ impl Ledger {
         self.numbers.last()
     }
 
-    /// How long a claim lasts unless somebody says otherwise.
+    /// How long a claim lasts if the claimant does not say.
     pub fn claim_timeout(&self) -> Result<Duration, StoreError> {
         Meta::read(&self.root)?.timeout()
     }
@@ -274,46 +273,45 @@ impl Ledger {
                 .check(self.dialect)
                 .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
         }
-        // Turns come in the order of their moments, and so do the times of events.
-        let (writing, prepared) =
-            self.writing_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
-        let appended = writing.link(expected, &prepared)?;
-        // Before the turn is over: see `append`.
+        // Writers proceed in the order of their moments, so the times of events never go back.
+        let (writer, prepared) =
+            self.writer_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
+        let appended = writer.link(expected, &prepared)?;
         drop(prepared);
-        drop(writing);
+        drop(writer);
         if matches!(appended, Appended::Done { .. }) {
             self.sync()?;
         }
         Ok(appended)
     }
 
-    /// What keeps the ledger lock right now, if anything.
-    pub fn locked_by(&self) -> Option<Standing> {
-        self.lock.standing(&self.options.clock.now())
+    /// The ledger lock that is there now, if any.
+    pub fn locked_by(&self) -> Option<BlockingLock> {
+        self.lock.blocking(&self.options.clock.now())
     }
 
-    /// Removes the ledger lock, for somebody who knows that its holder is gone. One that is proven
-    /// dead needs no force. It is recorded.
+    /// Removes the ledger lock for a caller that knows that its holder has exited, and records that. A
+    /// lock whose holder is proven dead needs no force.
     pub fn break_lock(
         &self,
         by: &str,
         older_than: Option<Duration>,
         force: bool,
-    ) -> Result<Broken, StoreError> {
-        self.side.make()?;
-        let turn = self.writers.take(&*self.options.clock)?;
+    ) -> Result<BreakOutcome, StoreError> {
+        self.sidecar.make()?;
+        let guard = self.writers.take(&*self.options.clock)?;
         let now = self.options.clock.now();
         let broken = self.lock.break_it(&now, older_than, force)?;
-        if let Broken::Removed(standing) = &broken {
-            let why = if standing.dead {
-                "it was proven dead"
+        if let BreakOutcome::Removed(lock) = &broken {
+            let why = if lock.dead {
+                "its holder was proven dead"
             } else {
                 "by force"
             };
-            let words = format!("{by} broke the ledger lock of {standing}: {why}");
-            self.side.note(now.wall, &words)?;
+            let words = format!("{by} broke the ledger lock of {lock}: {why}");
+            self.sidecar.note(now.wall, &words)?;
         }
-        drop(turn);
+        drop(guard);
         Ok(broken)
     }
 }

@@ -1,27 +1,28 @@
-//! The ledger lock `ledger.lock`, which tenure takes for other programs' sake.
+//! The ledger lock `ledger.lock`, which excludes other programs: [`LedgerLock`], [`LedgerLockGuard`].
 //!
 //! ```json
 //! {"agent_id":"tenure","acquired_at":"2026-11-15T18:49:40.407123456Z","pid":12345,"hostname":"dev-machine","tenure":{"started":1611857,"boot":"4bc46893-…","namespace":"pid:[4026531836]"}}
 //! ```
 //!
-//! Tenure's own processes have their turns ([`crate::writer_lock`]); whoever has the turn takes the lock.
+//! Tenure's own processes serialise on [`crate::writer_lock`] first, and only the writer takes this
+//! lock.
 //!
-//! | what stands there | what is done |
+//! | what is there | what happens |
 //! |---|---|
-//! | nothing | the lock is linked there, whole: it is never empty |
-//! | a lock of tenure's (another name of a file in the side folder) | whoever wrote it has no turn any more, so it is dead: taken over |
-//! | one that names a process of tenure's which is proven gone | the same, by a swap ([`tenure_host::files::takeover`]) |
-//! | a file of another program, an empty one, a folder | waited for: its removal wakes us; reported after [`TIMEOUT`] |
+//! | nothing | the lock is linked there as a complete file: it is never empty |
+//! | a lock that tenure wrote (it is also linked in the sidecar folder) | its writer no longer has the writer lock, so it is dead: taken over |
+//! | a lock that names a tenure process which is proven dead | taken over by a swap ([`tenure_host::files::takeover`]) |
+//! | another program's file, an empty file, a folder | the writer waits for its removal, and reports it after [`TIMEOUT`] |
 //!
 //! # Invariants
 //!
-//! 1. The lock's place never stands free while it is taken over (G5).
-//! 2. What is not proven dead is left alone (G4), but for [`LedgerLock::break_it`].
-//! 3. A lock that is not ours is not removed when we let go.
+//! 1. The path is never free while the lock is taken over (G5).
+//! 2. A lock whose holder is not proven dead is left alone (G4), except by [`LedgerLock::break_it`].
+//! 3. Dropping the guard removes only this process's own lock.
 //!
-//! The lock file of one user is one inode that is written in place and linked: to make and unlink a
-//! file for every append would cost more than the rest of it. After a power cut it may be empty, and
-//! is still known by its inode.
+//! Each user has one lock file, an inode that is written in place and linked: creating and unlinking
+//! a file for every append would cost more than the rest of the append. After a power cut the file
+//! may be empty, and is still known by its inode.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,29 +39,30 @@ use tenure_core::{
 };
 use tenure_host::{LivenessFolder, identity, liveness};
 
-use crate::standing::{Standing, What};
+use crate::blocking_lock::{BlockingLock, LockContent};
 use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::fault::explain;
 use tenure_host::files::lock_watch::{Listen, LockWatch};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 use tenure_host::files::sidecar::Sidecar;
 use tenure_host::files::takeover::{self, Taken};
+use tenure_host::time_limit::TimeLimit;
 
 /// The lock's name in the ledger's folder.
 pub(super) const FILE: &str = "ledger.lock";
 
-/// How long to wait for another program that keeps the lock.
+/// How long to wait for a lock of another program: the protocol's timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often to look, should the kernel not tell: what the protocol says.
+/// How often to look if the folder can't be watched: the protocol's interval.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How often to look when it does.
+/// How often to look although the folder is watched.
 const SAFETY_NET: Duration = Duration::from_millis(500);
 
-/// What the lock file says.
+/// The content of the lock file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Record {
+struct LockRecord {
     agent_id: String,
     #[serde(default)]
     acquired_at: Option<String>,
@@ -69,26 +71,26 @@ struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hostname: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tenure: Option<Extra>,
+    tenure: Option<ProcessDetails>,
 }
 
-/// What tells a process from every other that ever had its pid.
+/// What distinguishes a process from every other one that ever had its pid.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Extra {
+struct ProcessDetails {
     started: u64,
     boot: tenure_core::Epoch,
     namespace: String,
 }
 
-impl Record {
-    /// The process that wrote it, if tenure did.
+impl LockRecord {
+    /// The process that wrote it, if that was tenure.
     fn process(&self) -> Option<Process> {
-        let extra = self.tenure.clone()?;
+        let details = self.tenure.clone()?;
         Some(Process {
             pid: self.pid?,
-            started: extra.started,
-            boot: extra.boot,
-            namespace: extra.namespace,
+            started: details.started,
+            boot: details.boot,
+            namespace: details.namespace,
             host: self.hostname.clone()?,
         })
     }
@@ -97,146 +99,155 @@ impl Record {
 /// The lock of one ledger.
 #[derive(Debug)]
 pub(super) struct LedgerLock {
-    place: PathBuf,
-    side: Sidecar,
+    path: PathBuf,
+    sidecar: Sidecar,
     key: Key,
-    /// Hears when the lock goes. `None` if the kernel can't tell.
+    /// Reports when the lock is removed; `None` if the folder can't be watched. Made once: closing one
+    /// takes the kernel ten milliseconds.
     watch: OnceLock<Option<LockWatch>>,
 }
 
-/// What came of asking for it.
+/// The outcome of an attempt to take the lock.
 #[derive(Debug)]
 #[must_use]
-pub(super) enum Asked<'a> {
-    Taken(Held<'a>),
-    /// Something stands there that can't be proven dead.
-    Busy(Standing),
+pub(super) enum LockAttempt<'a> {
+    Taken(LedgerLockGuard<'a>),
+    Blocked(BlockingLock),
 }
 
-/// The lock, while we have it. It is given back when this is dropped.
+/// The lock while this process holds it. Dropping it releases the lock.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Held<'a> {
+pub(super) struct LedgerLockGuard<'a> {
     lock: &'a LedgerLock,
     inode: (u64, u64),
 }
 
-impl Drop for Held<'_> {
+impl Drop for LedgerLockGuard<'_> {
     fn drop(&mut self) {
         // Invariant 3.
-        if inode(&self.lock.place) == Some(self.inode) {
-            let _ = fs::remove_file(&self.lock.place);
+        if inode(&self.lock.path) == Some(self.inode) {
+            let _ = fs::remove_file(&self.lock.path);
         }
     }
 }
 
-/// What came of breaking it.
+/// The outcome of breaking the lock.
 #[derive(Debug, Clone)]
 #[must_use]
-pub enum Broken {
-    /// Nothing stood there.
+pub enum BreakOutcome {
+    /// There was no lock.
     NotHeld,
-    /// It is gone.
-    Removed(Standing),
-    /// It is younger than that, or nobody used force: it stands.
-    Refused(Standing),
+    /// The lock was removed.
+    Removed(BlockingLock),
+    /// The lock was left alone: it is too young, or its holder is not proven dead and the caller did
+    /// not use force.
+    Refused(BlockingLock),
 }
 
 impl LedgerLock {
-    pub(super) fn new(ledger: &Path, side: &Sidecar) -> Result<Self, StoreError> {
+    pub(super) fn new(ledger: &Path, sidecar: &Sidecar) -> Result<Self, StoreError> {
         let key = Key::parse("ledger").map_err(|error| {
-            StoreError::new(tenure_core::ErrorKind::Io, "the lock has no name").because(error)
+            StoreError::new(
+                tenure_core::ErrorKind::Io,
+                "the ledger lock has no valid key",
+            )
+            .because(error)
         })?;
         Ok(Self {
-            place: ledger.join(FILE),
-            side: side.clone(),
+            path: ledger.join(FILE),
+            sidecar: sidecar.clone(),
             key,
             watch: OnceLock::new(),
         })
     }
 
-    /// Our own name for the lock. One for each user: it may be read and written by nobody else.
-    fn mine(&self) -> PathBuf {
+    /// This user's lock file. Other users can't read or write it.
+    fn own_file(&self) -> PathBuf {
         let user = rustix::process::getuid().as_raw();
-        self.side.path().join(format!("lock.{user}"))
+        self.sidecar.path().join(format!("lock.{user}"))
     }
 
-    /// Takes the lock, in our turn. Waits for other programs.
-    pub(super) fn take(&self, clock: &dyn Clock, agent: &str) -> Result<Asked<'_>, StoreError> {
-        let mut since = clock.now().ticks;
+    /// Takes the lock, waiting for other programs. The caller has the writer lock.
+    pub(super) fn take(
+        &self,
+        clock: &dyn Clock,
+        agent: &str,
+    ) -> Result<LockAttempt<'_>, StoreError> {
+        let mut limit = TimeLimit::after(TIMEOUT);
         let mut seen = None;
         loop {
             let now = clock.now();
             if let Some(inode) = self.try_take(&now, agent)? {
-                return Ok(Asked::Taken(Held { lock: self, inode }));
+                return Ok(LockAttempt::Taken(LedgerLockGuard { lock: self, inode }));
             }
-            let Some(standing) = self.standing(&now) else {
+            let Some(blocking) = self.blocking(&now) else {
                 continue;
             };
-            // Another lock than before: others get on, and so shall we.
-            if seen.as_ref() != Some(&standing.mark) {
-                since = now.ticks;
-                seen = Some(standing.mark.clone());
+            // Another lock than before: the other programs make progress.
+            if seen.as_ref() != Some(&blocking.fingerprint) {
+                limit = TimeLimit::after(TIMEOUT);
+                seen = Some(blocking.fingerprint.clone());
             }
-            let left = TIMEOUT.saturating_sub(now.ticks.saturating_sub(since));
-            if left.is_zero() {
-                return Ok(Asked::Busy(standing));
+            if limit.has_passed() {
+                return Ok(LockAttempt::Blocked(blocking));
             }
-            self.wait(left);
+            self.wait(limit.remaining());
         }
     }
 
-    /// Tries once; which inode the lock is then.
+    /// Tries once; the inode of the lock if it was taken.
     fn try_take(&self, now: &Moment, agent: &str) -> Result<Option<(u64, u64)>, StoreError> {
-        let (mine, at) = (self.mine(), &self.place);
+        let (own, at) = (self.own_file(), &self.path);
         let fault = |error| explain("written", at, error);
         let record = record(now, agent);
-        let file = open_mine(&mine).map_err(|error| explain("written", &mine, error))?;
-        let ours = file.metadata().map_err(fault)?;
-        let inode_of_ours = (ours.dev(), ours.ino());
-        if ours.nlink() > 1 {
-            if inode(at) == Some(inode_of_ours) {
-                // Ours, and it is our turn: whoever put it there is gone. It says so from now on.
+        let file = open_own(&own).map_err(|error| explain("written", &own, error))?;
+        let metadata = file.metadata().map_err(fault)?;
+        let own_inode = (metadata.dev(), metadata.ino());
+        if metadata.nlink() > 1 {
+            if inode(at) == Some(own_inode) {
+                // This process has the writer lock, so the process that linked it here is dead.
                 overwrite(&file, &record).map_err(fault)?;
-                return Ok(Some(inode_of_ours));
+                return Ok(Some(own_inode));
             }
-            // Somebody gave it another name: leave them that.
-            atomic::unlink(&mine).map_err(fault)?;
+            // Another program linked it under a third name: leave that file alone.
+            atomic::unlink(&own).map_err(fault)?;
             return Ok(None);
         }
-        overwrite(&file, &record).map_err(|error| explain("written", &mine, error))?;
-        match atomic::put(&mine, at).map_err(fault)? {
-            Put::Done => return Ok(Some(inode_of_ours)),
+        overwrite(&file, &record).map_err(|error| explain("written", &own, error))?;
+        match atomic::put(&own, at).map_err(fault)? {
+            Put::Done => return Ok(Some(own_inode)),
             Put::Occupied => {}
         }
         let Some(judged) = self.proven_dead() else {
             return Ok(None);
         };
-        // Another user's, or its own side folder is gone. Our name then is what came out.
-        match takeover::swap(self, &mine, &judged).map_err(fault)? {
+        // Another user's lock, or one whose sidecar folder was removed. After the swap, the old lock
+        // has the name of the own file.
+        match takeover::swap(self, &own, &judged).map_err(fault)? {
             Taken::Done => {
-                atomic::unlink(&mine).map_err(fault)?;
-                let (Put::Done | Put::Occupied) = atomic::put(at, &mine).map_err(fault)?;
-                Ok(Some(inode_of_ours))
+                atomic::unlink(&own).map_err(fault)?;
+                let (Put::Done | Put::Occupied) = atomic::put(at, &own).map_err(fault)?;
+                Ok(Some(own_inode))
             }
             Taken::Different | Taken::Missing => Ok(None),
         }
     }
 
-    /// The lock that stands there, if whoever wrote it is proven dead: it is tenure's and has not
-    /// the turn, which is ours.
+    /// The fingerprint of the lock if its holder is proven dead: its process has exited, or it is a
+    /// tenure process that no longer has the writer lock.
     fn proven_dead(&self) -> Option<Fingerprint> {
-        let found = self.read(&self.place)?;
-        let ours = self.is_of_tenure(found.fingerprint.file);
+        let found = self.read(&self.path)?;
+        let ours = self.is_from_tenure(found.fingerprint.file);
         let HolderProof::Protocol(judged) = &found.proof else {
             return None;
         };
         (ours || matches!(judged, Liveness::Gone(_))).then_some(found.fingerprint)
     }
 
-    /// Whether some name in the side folder leads to the same file.
-    fn is_of_tenure(&self, file: (u64, u64)) -> bool {
-        let names = fs::read_dir(self.side.path())
+    /// Whether the same file is also linked in the sidecar folder.
+    fn is_from_tenure(&self, file: (u64, u64)) -> bool {
+        let names = fs::read_dir(self.sidecar.path())
             .into_iter()
             .flatten()
             .flatten();
@@ -245,18 +256,22 @@ impl LedgerLock {
             .any(|entry| inode(&entry.path()) == Some(file))
     }
 
-    /// What stands there, in words. `None` if nothing does.
-    pub(super) fn standing(&self, now: &Moment) -> Option<Standing> {
-        let at = self.place.symlink_metadata().ok()?;
-        let found = self.read(&self.place)?;
-        let bytes = fs::read(&self.place).unwrap_or_default();
-        let record = serde_json::from_slice::<Record>(&bytes).ok();
-        let what = match &record {
-            _ if at.is_dir() => What::Folder,
-            _ if !at.is_file() => What::Strange,
-            _ if bytes.is_empty() => What::Empty,
-            None => What::Malformed,
-            Some(_) => What::Record,
+    /// Describes the lock; `None` if there is none.
+    pub(super) fn blocking(&self, now: &Moment) -> Option<BlockingLock> {
+        let at = self.path.symlink_metadata().ok()?;
+        let found = self.read(&self.path)?;
+        let bytes = if at.is_file() {
+            fs::read(&self.path).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let record = serde_json::from_slice::<LockRecord>(&bytes).ok();
+        let content = match &record {
+            _ if at.is_dir() => LockContent::Folder,
+            _ if !at.is_file() => LockContent::OtherType,
+            _ if bytes.is_empty() => LockContent::Empty,
+            None => LockContent::Malformed,
+            Some(_) => LockContent::Record,
         };
         let written = record
             .as_ref()
@@ -264,79 +279,83 @@ impl LedgerLock {
         let nanos = i32::try_from(at.mtime_nsec()).unwrap_or(0);
         let changed = Timestamp::new(at.mtime(), nanos).unwrap_or(Timestamp::UNIX_EPOCH);
         let since = written.unwrap_or(changed);
-        Some(Standing {
-            place: self.place.clone(),
-            what,
+        Some(BlockingLock {
+            path: self.path.clone(),
+            content,
             agent: record.as_ref().map(|record| record.agent_id.clone()),
-            process: record.as_ref().and_then(Record::process),
+            process: record.as_ref().and_then(LockRecord::process),
             since,
             age: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
             dead: self.proven_dead().is_some(),
-            mark: found.fingerprint,
+            fingerprint: found.fingerprint,
         })
     }
 
-    /// Sleeps until the lock goes, but not for longer than this.
+    /// Sleeps until the lock is removed, at most for `limit`.
     fn wait(&self, limit: Duration) {
-        let listen = || LockWatch::on(&self.place, Listen::Everything).ok();
-        // LeaseRecord: the kernel takes ten milliseconds to close one.
-        let watch = self.watch.get_or_init(listen);
+        let start = || LockWatch::on(&self.path, Listen::Everything).ok();
+        let watch = self.watch.get_or_init(start);
         let Some(watch) = watch else {
             std::thread::sleep(POLL.min(limit));
             return;
         };
-        // It may have gone before we listened; whatever was heard before is from then.
-        if !watch.take().is_ok_and(|heard| heard.is_empty()) || !self.place.exists() {
+        // The lock may have been removed before the watch began; older changes are reported first.
+        if !watch.take().is_ok_and(|heard| heard.is_empty())
+            || self.path.symlink_metadata().is_err()
+        {
             return;
         }
         let _ = watch.wait(limit.min(SAFETY_NET));
     }
 
-    /// Removes a lock that can't be proven dead, for somebody who knows better. In our turn.
+    /// Removes a lock whose holder can't be proven dead, on the caller's word. The caller has the
+    /// writer lock.
     pub(super) fn break_it(
         &self,
         now: &Moment,
         older_than: Option<Duration>,
         force: bool,
-    ) -> Result<Broken, StoreError> {
-        let Some(standing) = self.standing(now) else {
-            return Ok(Broken::NotHeld);
+    ) -> Result<BreakOutcome, StoreError> {
+        let Some(blocking) = self.blocking(now) else {
+            return Ok(BreakOutcome::NotHeld);
         };
-        let old_enough = older_than.is_none_or(|limit| standing.age >= limit);
-        if !(standing.dead || force && old_enough) {
-            return Ok(Broken::Refused(standing));
+        let old_enough = older_than.is_none_or(|limit| blocking.age >= limit);
+        if !(blocking.dead || force && old_enough) {
+            return Ok(BreakOutcome::Refused(blocking));
         }
-        if standing.what == What::Folder
-            && fs::read_dir(&self.place).is_ok_and(|mut inside| inside.next().is_some())
+        if blocking.content == LockContent::Folder
+            && fs::read_dir(&self.path).is_ok_and(|mut inside| inside.next().is_some())
         {
-            let what = format!("{} is a folder with something in it", self.place.display());
+            let what = format!("{} is a folder that is not empty", self.path.display());
             return Err(StoreError::new(tenure_core::ErrorKind::NotAStore, what)
-                .fix("look what is in it, and move it away by hand"));
+                .fix("see what is in it, and move it away by hand"));
         }
-        let aside = self.side.aside();
-        let fault = |error| explain("removed", &self.place, error);
-        match takeover::remove(self, &aside, &standing.mark).map_err(fault)? {
-            Taken::Done => Ok(Broken::Removed(standing)),
-            Taken::Missing => Ok(Broken::NotHeld),
-            Taken::Different => Ok(self.standing(now).map_or(Broken::NotHeld, Broken::Refused)),
+        let aside = self.sidecar.aside();
+        let fault = |error| explain("removed", &self.path, error);
+        match takeover::remove(self, &aside, &blocking.fingerprint).map_err(fault)? {
+            Taken::Done => Ok(BreakOutcome::Removed(blocking)),
+            Taken::Missing => Ok(BreakOutcome::NotHeld),
+            Taken::Different => Ok(self
+                .blocking(now)
+                .map_or(BreakOutcome::NotHeld, BreakOutcome::Refused)),
         }
     }
 
-    /// Puts back what was on its way out when somebody was killed: it may be a live one.
-    pub(super) fn put_back_what_was_aside(&self) -> Result<(), StoreError> {
-        let aside = self.side.aside();
+    /// Puts back a lock that a killed process had moved aside: its holder may be alive.
+    pub(super) fn restore_aside(&self) -> Result<(), StoreError> {
+        let aside = self.sidecar.aside();
         if aside.symlink_metadata().is_err() {
             return Ok(());
         }
         let put = if aside.is_dir() {
-            atomic::take_aside(&aside, &self.place).map(|_| ())
+            atomic::take_aside(&aside, &self.path).map(|_| ())
         } else {
             self.put(&aside).map(|_| ())
         };
-        // Something newer stands there: that counts.
+        // There is a newer lock, which counts.
         let occupied = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         match put {
-            Err(error) if !occupied(&error) => Err(explain("changed", &self.place, error)),
+            Err(error) if !occupied(&error) => Err(explain("changed", &self.path, error)),
             _ => self
                 .discard(&aside)
                 .map_err(|error| explain("removed", &aside, error)),
@@ -344,14 +363,14 @@ impl LedgerLock {
     }
 }
 
-/// So that it can be taken over and removed as every other lock.
+/// Taking over and removing are the same as for every other lock.
 impl LockProtocol for LedgerLock {
     fn key(&self) -> &Key {
         &self.key
     }
 
     fn path(&self) -> &Path {
-        &self.place
+        &self.path
     }
 
     fn read(&self, path: &Path) -> Option<FoundLock> {
@@ -361,14 +380,14 @@ impl LockProtocol for LedgerLock {
         } else {
             Vec::new()
         };
-        let record = serde_json::from_slice::<Record>(&bytes).ok();
-        let process = record.as_ref().and_then(Record::process);
+        let record = serde_json::from_slice::<LockRecord>(&bytes).ok();
+        let process = record.as_ref().and_then(LockRecord::process);
         let judged = match &process {
             Some(process) => {
                 let binding = Binding::Process {
                     process: process.clone(),
                 };
-                liveness::probe(&LivenessFolder::new(self.side.path()), &binding)
+                liveness::probe(&LivenessFolder::new(self.sidecar.path()), &binding)
             }
             None => Liveness::Unverifiable(tenure_core::Doubt::Unreadable),
         };
@@ -405,13 +424,13 @@ impl LockProtocol for LedgerLock {
         })
     }
 
-    /// Nobody asks for this: the lock is written in place.
+    /// Not used: the lock is written in place.
     fn prepare(&self, _lease: &Lease, _path: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     fn put(&self, from: &Path) -> io::Result<Put> {
-        atomic::put(from, &self.place)
+        atomic::put(from, &self.path)
     }
 
     fn may_discard(&self, _path: &Path) -> bool {
@@ -419,7 +438,7 @@ impl LockProtocol for LedgerLock {
     }
 
     fn discard(&self, path: &Path) -> io::Result<()> {
-        // A script's folder is empty; one that is not holds what somebody may want.
+        // A script's lock folder is empty. A folder with content is not removed.
         match path.symlink_metadata() {
             Ok(at) if at.is_dir() => fs::remove_dir(path),
             Ok(_) => fs::remove_file(path),
@@ -429,15 +448,15 @@ impl LockProtocol for LedgerLock {
     }
 }
 
-/// What the lock says while we have it.
+/// The content of the lock while this process holds it.
 fn record(now: &Moment, agent: &str) -> Vec<u8> {
     let process = identity::this_process();
-    let record = Record {
+    let record = LockRecord {
         agent_id: agent.to_owned(),
         acquired_at: Some(now.wall.to_string()),
         pid: Some(process.pid),
         hostname: Some(process.host),
-        tenure: Some(Extra {
+        tenure: Some(ProcessDetails {
             started: process.started,
             boot: process.boot,
             namespace: process.namespace,
@@ -448,7 +467,7 @@ fn record(now: &Moment, agent: &str) -> Vec<u8> {
     bytes
 }
 
-fn open_mine(path: &Path) -> io::Result<File> {
+fn open_own(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
         .write(true)

@@ -1,7 +1,7 @@
-//! What `meta.json` says: how long a claim lasts.
+//! `meta.json`: how long a claim lasts.
 //!
 //! `lock_timeout` is a duration as text (`"5m"`, `"1h30m"`, `"90s"`) or whole nanoseconds; five minutes
-//! if there is none. Everything else in the file is somebody else's.
+//! if there is none. Everything else in the file belongs to other programs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use tenure_host::files::fault::explain;
 /// The name of the file.
 pub(super) const FILE: &str = "meta.json";
 
-/// How long a claim lasts if nothing says otherwise.
+/// How long a claim lasts if nothing is configured.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The shortest that may be configured.
+/// The shortest time to live of a claim.
 pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest.
+/// The longest time to live of a claim.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What the file says of it.
+/// The part of the file that tenure reads.
 #[derive(Debug)]
 pub(super) struct Meta {
     path: PathBuf,
@@ -32,14 +32,14 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Reads the file. That it is not there is fine.
+    /// Reads the file, which need not exist.
     pub(super) fn read(root: &Path) -> Result<Self, StoreError> {
         let path = root.join(FILE);
         let timeout = match std::fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice::<Value>(&bytes) {
                 Ok(Value::Object(mut fields)) => fields.remove("lock_timeout"),
-                Ok(_) => return Err(damaged(&path, "is no JSON object")),
-                Err(error) => return Err(damaged(&path, &format!("is no JSON ({error})"))),
+                Ok(_) => return Err(damaged(&path, "is not a JSON object")),
+                Err(error) => return Err(damaged(&path, &format!("is not valid JSON ({error})"))),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(explain("read", &path, error)),
@@ -50,7 +50,7 @@ impl Meta {
         })
     }
 
-    /// In which dialect the timeout is written, if there is one.
+    /// The dialect that the timeout is written in, if there is one.
     pub(super) fn dialect(&self) -> Option<Dialect> {
         match self.timeout.as_ref()? {
             Value::String(_) => Some(Dialect::Documented),
@@ -77,7 +77,7 @@ impl Meta {
         match timeout {
             Some(timeout) if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) => Ok(timeout),
             Some(_) => Err(damaged(&self.path, &words("which is out of range"))),
-            None => Err(damaged(&self.path, &words("which is no duration"))),
+            None => Err(damaged(&self.path, &words("which is not a duration"))),
         }
     }
 }
@@ -86,7 +86,7 @@ fn damaged(path: &Path, what: &str) -> StoreError {
     StoreError::new(ErrorKind::Damaged, format!("{} {what}", path.display()))
 }
 
-/// The bytes of a new file.
+/// The content of a new file.
 pub(super) fn first(dialect: Dialect) -> String {
     match dialect {
         Dialect::Documented => "{\n  \"lock_timeout\": \"5m\"\n}\n".into(),

@@ -1,16 +1,16 @@
-//! Which node a claim is about: [`NodeId`].
+//! The node of a claim: [`NodeId`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{Key, KeyKind};
 
-/// Why a text is no node.
+/// Why a text is not a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no node: write numbers from 1 on with dots between them, for example 1.2.3")]
+#[error("{0:?} is not a node: write positive numbers separated by dots, for example 1.2.3")]
 pub struct BadNode(pub String);
 
-/// A place in a tree: `1`, `1.2`, `1.2.3`. Sorted by number, so that `1.10` comes after `1.9`.
+/// A node of a tree: `1`, `1.2`, `1.2.3`. Nodes sort by number: `1.10` comes after `1.9`.
 ///
 /// ```
 /// use tenure_ledger::NodeId;
@@ -29,7 +29,7 @@ pub struct NodeId {
 }
 
 impl NodeId {
-    /// Takes a text as a node, if it is one.
+    /// Parses a text.
     pub fn parse(text: &str) -> Result<Self, BadNode> {
         let bad = || BadNode(text.to_owned());
         let part = |part: &str| {
@@ -50,7 +50,7 @@ impl NodeId {
         }
     }
 
-    /// The key of a claim on it.
+    /// The key of a claim on this node.
     pub fn key(&self) -> &Key {
         &self.key
     }

@@ -1,9 +1,9 @@
 //! The number of the newest event, found without listing the folder: [`Numbers`].
 //!
-//! A hint says where to look: the number that this object saw last, or that somebody wrote into
-//! `last` in the side folder. It is never believed: its event must be there, and then one looks for
-//! the next ones until one is not. Only if its event is not there, if there is one beyond a gap, or if
-//! there is no hint, is the folder listed. So the cost of an append does not grow with the ledger.
+//! A hint says where to start: the number that this object saw last, or the one in the file `last` in
+//! the sidecar folder. The hint is only a start: its event must exist, and the search then walks on
+//! until a number is free. The folder is listed only if there is no hint, if its event does not exist,
+//! or if there is an event after a gap. So the cost of an append does not grow with the ledger.
 
 use std::fs::File;
 use std::io;
@@ -14,13 +14,13 @@ use std::sync::{Mutex, PoisonError};
 
 use tenure_core::StoreError;
 
-use crate::dialect::{Dialect, Name};
+use crate::dialect::{Dialect, EntryName};
 use tenure_host::files::fault::explain;
 
-/// How far to walk before a listing is cheaper.
+/// How far to walk: listing is cheaper beyond this.
 const WALK: u64 = 4096;
 
-/// How far to look beyond the first one that is not there: an event must not be put into a gap.
+/// How far to look beyond the first free number: an event must not be put into a gap.
 const BEYOND: u64 = 4;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Numbers {
     ledger: PathBuf,
     hint: PathBuf,
     dialect: Dialect,
-    /// What this object saw last; 0 if nothing yet.
+    /// The newest number that this object saw; 0 if none.
     seen: AtomicU64,
     file: Mutex<Option<File>>,
 }
@@ -44,23 +44,23 @@ impl Numbers {
         }
     }
 
-    /// Where an event is.
+    /// The path of an event.
     pub(super) fn path(&self, seq: u64) -> PathBuf {
         self.ledger.join(self.dialect.file_name(seq))
     }
 
-    fn is_there(&self, seq: u64) -> bool {
+    fn exists(&self, seq: u64) -> bool {
         self.path(seq).symlink_metadata().is_ok()
     }
 
-    /// The newest event's number; 0 if there is none.
+    /// The number of the newest event; 0 if there is none.
     pub(super) fn last(&self) -> Result<u64, StoreError> {
         let hint = match self.seen.load(Ordering::Relaxed) {
             0 => self.read_hint(),
             seen => Some(seen),
         };
         let last = match hint {
-            Some(hint) if hint == 0 || self.is_there(hint) => self.walk(hint),
+            Some(hint) if hint == 0 || self.exists(hint) => self.walk(hint),
             Some(_) | None => None,
         };
         let last = match last {
@@ -71,21 +71,22 @@ impl Numbers {
         Ok(last)
     }
 
-    /// The last one in a row; `None` if that is far away, or others are there beyond a gap.
+    /// The last number without a gap; `None` if it is far away, or events follow after a gap.
     fn walk(&self, from: u64) -> Option<u64> {
         let mut row = from..from.saturating_add(WALK);
-        let last = row.find(|seq| !self.is_there(seq.saturating_add(1)))?;
-        let beyond = |more: u64| self.is_there(last.saturating_add(more));
+        let last = row.find(|seq| !self.exists(seq.saturating_add(1)))?;
+        let beyond = |more: u64| self.exists(last.saturating_add(more));
         (!(2..=BEYOND).any(beyond)).then_some(last)
     }
 
-    /// Looks at every name.
+    /// Finds the number by listing the folder.
     pub(super) fn list(&self) -> Result<u64, StoreError> {
         let fault = |error: io::Error| explain("read", &self.ledger, error);
         let mut last = 0;
         for entry in std::fs::read_dir(&self.ledger).map_err(fault)? {
             let name = entry.map_err(fault)?.file_name();
-            if let Some(Name::Event(seq)) = name.to_str().map(|name| self.dialect.name(name)) {
+            if let Some(EntryName::Event(seq)) = name.to_str().map(|name| self.dialect.entry(name))
+            {
                 last = last.max(seq);
             }
         }
@@ -100,15 +101,15 @@ impl Numbers {
             .ok()
     }
 
-    /// Has seen an event elsewhere, which is a hint as good as any.
+    /// Takes a number as a hint.
     pub(super) fn saw(&self, seq: u64) {
         self.seen.fetch_max(seq, Ordering::Relaxed);
     }
 
-    /// Remembers that an event was written. In our turn.
+    /// Records that an event was written. The caller has the writer lock.
     pub(super) fn written(&self, seq: u64) {
         self.seen.store(seq, Ordering::Relaxed);
-        // Only a hint: without it the next one takes longer.
+        // Only a hint: without it the next search takes longer.
         let _ = self.write_hint(seq);
     }
 
@@ -128,7 +129,7 @@ impl Numbers {
         }
     }
 
-    /// Forgets what was seen: somebody else wrote where nothing should be.
+    /// Drops the hints: another program wrote to a number that was free.
     pub(super) fn forget(&self) {
         self.seen.store(0, Ordering::Relaxed);
         let _ = tenure_host::files::atomic::unlink(&self.hint);

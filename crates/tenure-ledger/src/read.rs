@@ -1,4 +1,4 @@
-//! Reading events: needs no lock, and never sees half of one.
+//! Reading events. It needs no lock: an event is complete as soon as it has its name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use tenure_core::StoreError;
 
 use crate::Ledger;
-use crate::event::{MAX_EVENT, Recorded};
+use crate::event::{MAX_EVENT, RecordedEvent};
 use tenure_host::files::fault::explain;
 
 impl Ledger {
-    /// The event with this number, if there is one.
-    pub fn read(&self, seq: u64) -> Result<Option<Recorded>, StoreError> {
+    /// The event with this number, if it exists.
+    pub fn read(&self, seq: u64) -> Result<Option<RecordedEvent>, StoreError> {
         let path = self.numbers.path(seq);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -19,18 +19,17 @@ impl Ledger {
             Err(error) => return Err(explain("read", &path, error)),
         };
         let mut bytes = Vec::with_capacity(512);
-        // One byte more tells that it is too large.
+        // One byte more shows that it is too large.
         let limit = u64::try_from(MAX_EVENT)
             .unwrap_or(u64::MAX)
             .saturating_add(1);
         file.take(limit)
             .read_to_end(&mut bytes)
             .map_err(|error| explain("read", &path, error))?;
-        Ok(Some(Recorded { seq, bytes }))
+        Ok(Some(RecordedEvent { seq, bytes }))
     }
 
-    /// The events from this number on, in order, up to the newest. Numbers that are missing are
-    /// passed over.
+    /// The events from this number up to the newest, in order. Missing numbers are skipped.
     pub fn events(&self, from: u64) -> Result<Events<'_>, StoreError> {
         Ok(Events {
             ledger: self,
@@ -50,7 +49,7 @@ pub struct Events<'a> {
 }
 
 impl Iterator for Events<'_> {
-    type Item = Result<Recorded, StoreError>;
+    type Item = Result<RecordedEvent, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.next <= self.last {

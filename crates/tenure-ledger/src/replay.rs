@@ -2,21 +2,22 @@
 //!
 //! # What an event does to the claim on a node
 //!
-//! | event | nobody has it | its owner has it | somebody else has it |
+//! | event | the node is free | its owner holds it | another owner holds it |
 //! |---|---|---|---|
-//! | `lock_acquired` (seed) | begins | goes on, until the new end | begins; the other is over. If its time had not run out, two overlapped |
-//! | `lock_released`, `lock_reaped` | nothing | ends | nothing: it was about an earlier claim |
-//! | `nodes_claimed` (af) | begins | begins anew | begins; as above |
-//! | `claim_refreshed` (af) | nothing | goes on | nothing |
-//! | `nodes_released` (af) | nothing | ends | ends: it names no owner |
+//! | `lock_acquired` (documented) | a claim begins | it is renewed | a claim begins, the other ends. If that one had not expired, two holders overlapped |
+//! | `lock_released`, `lock_reaped` | nothing | it ends | nothing: the event is about an earlier claim |
+//! | `nodes_claimed` (af) | a claim begins | a new claim begins | a claim begins; as above |
+//! | `claim_refreshed` (af) | nothing | it is renewed | nothing |
+//! | `nodes_released` (af) | nothing | it ends | it ends: the event names no owner |
 //!
-//! An event of tenure's in the seed's dialect says which claim it is about (`"tenure":{"grant":17}`,
-//! the number of the event that began it), so that one of an earlier claim of the same owner does
-//! nothing to a later one. The number of the event that begins a claim is its token: it only grows.
+//! An event that tenure writes in the documented dialect names the claim that it is about
+//! (`"tenure":{"grant":17}`, the number of the event that began the claim), so that an event about an
+//! earlier claim of the same owner does nothing to a later one. The number of the event that begins a
+//! claim is its token: it only grows.
 //!
-//! `node_created` (af) says that a node is there.
+//! `node_created` (af) creates a node.
 //!
-//! Events of any other type, and nodes that are none, mean nothing here.
+//! Events of any other type, and node ids that are not valid, change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +26,13 @@ use serde::{Deserialize, Serialize};
 use tenure_core::Evidence;
 
 use crate::dialect::Dialect;
-use crate::event::{MAX_EVENT, Recorded};
+use crate::event::{MAX_EVENT, RecordedEvent};
 use crate::node::NodeId;
 use tenure_host::files::rfc3339;
 
-/// A claim on a node that nobody ended. Its time may have run out.
+/// A claim on a node that no event has ended. It may have expired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claimed {
+pub(super) struct NodeClaim {
     pub(super) owner: String,
     /// The number of the event that began it.
     pub(super) token: u64,
@@ -42,44 +43,45 @@ pub(super) struct Claimed {
     pub(super) expires: Timestamp,
 }
 
-/// All claims after some event.
+/// All claims after one event.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Replay {
     /// The event; 0 before the first.
     pub(super) seq: u64,
     /// A digest of it.
     pub(super) digest: u64,
-    pub(super) claims: BTreeMap<NodeId, Claimed>,
-    /// The nodes that there are, in an `af` ledger: the real tool can't read a claim on any other.
+    pub(super) claims: BTreeMap<NodeId, NodeClaim>,
+    /// The nodes of an `af` ledger: the `af` tool can't read a ledger with a claim on any other.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) nodes: BTreeSet<NodeId>,
 }
 
-/// What an event did to one node.
+/// What an event changed about one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ClaimChange {
     pub(super) node: NodeId,
-    pub(super) claim: Claimed,
-    pub(super) what: Deed,
+    pub(super) claim: NodeClaim,
+    pub(super) kind: ChangeKind,
 }
 
+/// What happened to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum ChangeKind {
     Began,
-    WentOn,
-    /// It was given back, or taken away with this proof.
+    Renewed,
+    /// It was released, or taken away with this evidence.
     Ended(Option<Evidence>),
-    /// Somebody else's claim began after its time had run out.
-    RanOut,
-    /// Somebody else's claim began while it stood.
+    /// Another claim began after it had expired.
+    Expired,
+    /// Another owner's claim began before it had expired.
     Overlapped,
-    /// An end that was about another claim than the one that stands.
-    Missed,
+    /// Nothing: the event was about an earlier claim.
+    Unmatched,
 }
 
-/// What tenure adds to an event in the seed's dialect.
+/// What tenure adds to an event in the documented dialect.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Extra {
+pub(super) struct TenureFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) grant: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +94,7 @@ struct Kind<'a> {
     kind: std::borrow::Cow<'a, str>,
 }
 
-/// A node of an `af` ledger that came into being.
+/// A `node_created` event of an `af` ledger.
 #[derive(Deserialize)]
 struct Created {
     node: CreatedNode,
@@ -103,7 +105,7 @@ struct CreatedNode {
     id: String,
 }
 
-/// The fields of every event about claims.
+/// The fields of events about claims.
 #[derive(Deserialize)]
 struct Fields {
     timestamp: Option<String>,
@@ -114,49 +116,55 @@ struct Fields {
     timeout: Option<String>,
     new_timeout: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
-    tenure: Option<Extra>,
+    tenure: Option<TenureFields>,
 }
 
-/// What a later tenure may write there is no reason not to read the rest.
-fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Extra>, D::Error> {
+/// A later version may write fields that this one can't read. The rest of the event still counts.
+fn lenient<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<TenureFields>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).ok())
 }
 
-/// What an event about claims says.
-enum Said {
+/// The kinds of events about claims.
+enum ClaimEventKind {
     Claim { refresh: bool },
     End { reaped: bool },
 }
 
 impl Replay {
-    /// Takes in the next event, whatever its number; what it did. What can't be read changes nothing,
-    /// and is told.
+    /// Applies the next event, whatever its number, and returns what it changed. An event that can't be
+    /// read changes nothing, and is an error.
     pub(super) fn apply(
         &mut self,
         dialect: Dialect,
-        event: &Recorded,
-    ) -> Result<Vec<Change>, String> {
-        let changes = self.understand(dialect, event);
+        event: &RecordedEvent,
+    ) -> Result<Vec<ClaimChange>, String> {
+        let changes = self.interpret(dialect, event);
         self.seq = event.seq;
         self.digest = event.digest();
         changes
     }
 
-    fn understand(&mut self, dialect: Dialect, event: &Recorded) -> Result<Vec<Change>, String> {
+    fn interpret(
+        &mut self,
+        dialect: Dialect,
+        event: &RecordedEvent,
+    ) -> Result<Vec<ClaimChange>, String> {
         if event.bytes.len() > MAX_EVENT {
-            return Err("it has more than 1 MiB".into());
+            return Err("it is larger than 1 MiB".into());
         }
-        let flaw = |error: serde_json::Error| format!("it is no event ({error})");
+        let flaw = |error: serde_json::Error| format!("it is not an event ({error})");
         let Kind { kind } = serde_json::from_slice(&event.bytes).map_err(flaw)?;
-        let said = match (dialect, &*kind) {
+        let kind = match (dialect, &*kind) {
             (Dialect::Documented, "lock_acquired") | (Dialect::Af, "nodes_claimed") => {
-                Said::Claim { refresh: false }
+                ClaimEventKind::Claim { refresh: false }
             }
-            (Dialect::Af, "claim_refreshed") => Said::Claim { refresh: true },
-            (_, "lock_reaped") => Said::End { reaped: true },
+            (Dialect::Af, "claim_refreshed") => ClaimEventKind::Claim { refresh: true },
+            (_, "lock_reaped") => ClaimEventKind::End { reaped: true },
             (Dialect::Documented, "lock_released") | (Dialect::Af, "nodes_released") => {
-                Said::End { reaped: false }
+                ClaimEventKind::End { reaped: false }
             }
             (Dialect::Af, "node_created") => {
                 let Created { node } = serde_json::from_slice(&event.bytes).map_err(flaw)?;
@@ -171,8 +179,8 @@ impl Replay {
         let nodes: Vec<NodeId> = ids.filter_map(|id| NodeId::parse(id).ok()).collect();
         let mut changes = Vec::new();
         for node in nodes {
-            match said {
-                Said::Claim { refresh } => {
+            match kind {
+                ClaimEventKind::Claim { refresh } => {
                     let (text, name) = match (dialect, refresh) {
                         (Dialect::Documented, _) => (&fields.expires_at, "expires_at"),
                         (Dialect::Af, false) => (&fields.timeout, "timeout"),
@@ -180,7 +188,7 @@ impl Replay {
                     };
                     let expires = time(text.as_deref(), name)?;
                     let owner = fields.owner.clone().ok_or("it has no owner")?;
-                    let claim = Claimed {
+                    let claim = NodeClaim {
                         owner,
                         token: event.seq,
                         digest: event.digest(),
@@ -188,55 +196,61 @@ impl Replay {
                         heard: at,
                         expires,
                     };
-                    let same = Same::of(dialect, refresh, fields.tenure.as_ref());
-                    self.claim(node, claim, same, &mut changes);
+                    let rule = RenewalRule::of(dialect, refresh, fields.tenure.as_ref());
+                    self.claim(node, claim, rule, &mut changes);
                 }
-                Said::End { reaped } => {
-                    let (owner, extra) = (fields.owner.as_deref(), fields.tenure.as_ref());
-                    self.end(node, owner, extra, reaped, &mut changes);
+                ClaimEventKind::End { reaped } => {
+                    let (owner, tenure) = (fields.owner.as_deref(), fields.tenure.as_ref());
+                    self.end(node, owner, tenure, reaped, &mut changes);
                 }
             }
         }
         Ok(changes)
     }
 
-    fn claim(&mut self, node: NodeId, new: Claimed, same: Same, changes: &mut Vec<Change>) {
-        let mut tell = |node: &NodeId, claim: &Claimed, what| {
-            changes.push(Change {
+    fn claim(
+        &mut self,
+        node: NodeId,
+        new: NodeClaim,
+        rule: RenewalRule,
+        changes: &mut Vec<ClaimChange>,
+    ) {
+        let mut report = |node: &NodeId, claim: &NodeClaim, kind| {
+            changes.push(ClaimChange {
                 node: node.clone(),
                 claim: claim.clone(),
-                what,
+                kind,
             });
         };
-        if let Some(stands) = self.claims.get_mut(&node) {
-            let goes_on = stands.owner == new.owner
-                && match same {
-                    Same::Never => false,
-                    Same::Always => true,
-                    Same::InTime => stands.expires > new.since,
-                    Same::Grant(token) => stands.token == token,
+        if let Some(current) = self.claims.get_mut(&node) {
+            let renewed = current.owner == new.owner
+                && match rule {
+                    RenewalRule::Never => false,
+                    RenewalRule::Only => true,
+                    RenewalRule::UnlessExpired => current.expires > new.since,
+                    RenewalRule::OfGrant(token) => current.token == token,
                 };
-            if goes_on {
-                stands.heard = new.since;
-                stands.expires = new.expires;
-                tell(&node, stands, Deed::WentOn);
+            if renewed {
+                current.heard = new.since;
+                current.expires = new.expires;
+                report(&node, current, ChangeKind::Renewed);
                 return;
             }
-            if same == Same::Always {
-                tell(&node, stands, Deed::Missed);
+            if rule == RenewalRule::Only {
+                report(&node, current, ChangeKind::Unmatched);
                 return;
             }
-            let what = if stands.expires > new.since && stands.owner != new.owner {
-                Deed::Overlapped
+            let kind = if current.expires > new.since && current.owner != new.owner {
+                ChangeKind::Overlapped
             } else {
-                Deed::RanOut
+                ChangeKind::Expired
             };
-            tell(&node, stands, what);
-        } else if same == Same::Always {
-            tell(&node, &new, Deed::Missed);
+            report(&node, current, kind);
+        } else if rule == RenewalRule::Only {
+            report(&node, &new, ChangeKind::Unmatched);
             return;
         }
-        tell(&node, &new, Deed::Began);
+        report(&node, &new, ChangeKind::Began);
         self.claims.insert(node, new);
     }
 
@@ -244,72 +258,76 @@ impl Replay {
         &mut self,
         node: NodeId,
         owner: Option<&str>,
-        extra: Option<&Extra>,
+        fields: Option<&TenureFields>,
         reaped: bool,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<ClaimChange>,
     ) {
-        let meant = |claim: &Claimed| {
+        let is_about = |claim: &NodeClaim| {
             owner.is_none_or(|owner| owner == claim.owner)
-                && extra
-                    .and_then(|extra| extra.grant)
+                && fields
+                    .and_then(|fields| fields.grant)
                     .is_none_or(|grant| grant == claim.token)
         };
         let Some(claim) = self.claims.get(&node).cloned() else {
             return;
         };
-        let what = if meant(&claim) {
+        let kind = if is_about(&claim) {
             self.claims.remove(&node);
-            // Another program reaps what ran out.
-            let ran_out = reaped.then_some(Evidence::TimeRanOut {
+            // Other programs reap only expired claims.
+            let expired = reaped.then_some(Evidence::TimeRanOut {
                 expired_at: claim.expires,
             });
-            Deed::Ended(extra.and_then(|extra| extra.evidence.clone()).or(ran_out))
+            ChangeKind::Ended(
+                fields
+                    .and_then(|fields| fields.evidence.clone())
+                    .or(expired),
+            )
         } else {
-            Deed::Missed
+            ChangeKind::Unmatched
         };
-        changes.push(Change { node, claim, what });
+        changes.push(ClaimChange { node, claim, kind });
     }
 }
 
-/// When a claim by the same owner is the same claim.
+/// When an event renews the current claim of the same owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Same {
-    /// It is a new one.
+enum RenewalRule {
+    /// Never: it begins a new claim.
     Never,
-    /// It is no claim otherwise.
-    Always,
-    /// If the time of the other has not run out.
-    InTime,
-    /// If that one began with this event.
-    Grant(u64),
+    /// Always: it does nothing else.
+    Only,
+    /// If the current claim has not expired.
+    UnlessExpired,
+    /// If the current claim began with this event.
+    OfGrant(u64),
 }
 
-impl Same {
-    fn of(dialect: Dialect, refresh: bool, extra: Option<&Extra>) -> Self {
-        match (dialect, refresh, extra.and_then(|extra| extra.grant)) {
+impl RenewalRule {
+    fn of(dialect: Dialect, refresh: bool, fields: Option<&TenureFields>) -> Self {
+        match (dialect, refresh, fields.and_then(|fields| fields.grant)) {
             (Dialect::Af, false, _) => Self::Never,
-            (Dialect::Af, true, _) => Self::Always,
-            (Dialect::Documented, _, Some(grant)) => Self::Grant(grant),
-            (Dialect::Documented, _, None) => Self::InTime,
+            (Dialect::Af, true, _) => Self::Only,
+            (Dialect::Documented, _, Some(grant)) => Self::OfGrant(grant),
+            (Dialect::Documented, _, None) => Self::UnlessExpired,
         }
     }
 }
 
 fn time(text: Option<&str>, name: &str) -> Result<Timestamp, String> {
     let text = text.ok_or_else(|| format!("it has no {name}"))?;
-    rfc3339::parse(text).ok_or_else(|| format!("its {name} {text:?} is no RFC 3339 time"))
+    rfc3339::parse(text).ok_or_else(|| format!("its {name} {text:?} is not an RFC 3339 time"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct Told {
+    struct TestLedger {
         replay: Replay,
         dialect: Dialect,
     }
 
-    impl Told {
+    impl TestLedger {
         fn new(dialect: Dialect) -> Self {
             Self {
                 replay: Replay::default(),
@@ -317,13 +335,13 @@ mod tests {
             }
         }
 
-        /// Minutes are seconds here.
-        fn tell(&mut self, json: &str) -> Vec<Deed> {
+        /// `@` stands for the date and hour.
+        fn append(&mut self, json: &str) -> Vec<ChangeKind> {
             let bytes = json.replace('@', "2026-01-01T00:").into_bytes();
             let seq = self.replay.seq + 1;
-            let event = Recorded { seq, bytes };
+            let event = RecordedEvent { seq, bytes };
             let changes = self.replay.apply(self.dialect, &event).unwrap();
-            changes.into_iter().map(|change| change.what).collect()
+            changes.into_iter().map(|change| change.kind).collect()
         }
 
         fn owner(&self, node: &str) -> Option<(&str, u64)> {
@@ -339,86 +357,93 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_begins_goes_on_and_ends() {
-        let mut told = Told::new(Dialect::Documented);
+    fn a_claim_begins_is_renewed_and_ends() {
+        let mut ledger = TestLedger::new(Dialect::Documented);
         assert_eq!(
-            told.tell(&acquired("00:00", "1.2", "a", "05:00", "")),
-            [Deed::Began]
+            ledger.append(&acquired("00:00", "1.2", "a", "05:00", "")),
+            [ChangeKind::Began]
         );
         assert_eq!(
-            told.tell(&acquired("01:00", "1.2", "a", "06:00", "")),
-            [Deed::WentOn]
+            ledger.append(&acquired("01:00", "1.2", "a", "06:00", "")),
+            [ChangeKind::Renewed]
         );
-        assert_eq!(told.owner("1.2"), Some(("a", 1)), "the token stays");
-        let ended = told
-            .tell(r#"{"type":"lock_released","timestamp":"@02:00Z","node_id":"1.2","owner":"a"}"#);
-        assert_eq!(ended, [Deed::Ended(None)]);
-        assert_eq!(told.owner("1.2"), None);
+        assert_eq!(ledger.owner("1.2"), Some(("a", 1)), "the token stays");
+        let ended = ledger.append(
+            r#"{"type":"lock_released","timestamp":"@02:00Z","node_id":"1.2","owner":"a"}"#,
+        );
+        assert_eq!(ended, [ChangeKind::Ended(None)]);
+        assert_eq!(ledger.owner("1.2"), None);
     }
 
     #[test]
     fn an_end_of_an_earlier_owner_or_grant_frees_nothing() {
         for kind in ["lock_released", "lock_reaped"] {
-            let mut told = Told::new(Dialect::Documented);
-            told.tell(&acquired("00:00", "1", "old", "01:00", ""));
-            told.tell(&acquired("02:00", "1", "new", "09:00", ""));
+            let mut ledger = TestLedger::new(Dialect::Documented);
+            ledger.append(&acquired("00:00", "1", "old", "01:00", ""));
+            ledger.append(&acquired("02:00", "1", "new", "09:00", ""));
             let end = |owner: &str, more: &str| {
                 format!(
                     r#"{{"type":"{kind}","timestamp":"@03:00Z","node_id":"1","owner":"{owner}"{more}}}"#
                 )
             };
-            assert_eq!(told.tell(&end("old", "")), [Deed::Missed]);
+            assert_eq!(ledger.append(&end("old", "")), [ChangeKind::Unmatched]);
             assert_eq!(
-                told.tell(&end("new", r#","tenure":{"grant":1}"#)),
-                [Deed::Missed]
+                ledger.append(&end("new", r#","tenure":{"grant":1}"#)),
+                [ChangeKind::Unmatched]
             );
-            assert_eq!(told.owner("1"), Some(("new", 2)));
-            let ended = told.tell(&end("new", r#","tenure":{"grant":2}"#));
-            assert!(matches!(ended[..], [Deed::Ended(_)]), "{ended:?}");
+            assert_eq!(ledger.owner("1"), Some(("new", 2)));
+            let ended = ledger.append(&end("new", r#","tenure":{"grant":2}"#));
+            assert!(matches!(ended[..], [ChangeKind::Ended(_)]), "{ended:?}");
         }
     }
 
     #[test]
-    fn two_that_overlapped_are_told_and_two_that_followed_are_not() {
-        let mut told = Told::new(Dialect::Documented);
-        told.tell(&acquired("00:00", "1", "a", "05:00", ""));
+    fn overlapping_claims_are_reported_and_consecutive_ones_are_not() {
+        let mut ledger = TestLedger::new(Dialect::Documented);
+        ledger.append(&acquired("00:00", "1", "a", "05:00", ""));
         assert_eq!(
-            told.tell(&acquired("05:00", "1", "b", "09:00", "")),
-            [Deed::RanOut, Deed::Began]
+            ledger.append(&acquired("05:00", "1", "b", "09:00", "")),
+            [ChangeKind::Expired, ChangeKind::Began]
         );
         assert_eq!(
-            told.tell(&acquired("08:59", "1", "c", "20:00", "")),
-            [Deed::Overlapped, Deed::Began]
+            ledger.append(&acquired("08:59", "1", "c", "20:00", "")),
+            [ChangeKind::Overlapped, ChangeKind::Began]
         );
     }
 
     #[test]
-    fn a_late_renewal_goes_on_only_if_it_says_of_what() {
-        let mut told = Told::new(Dialect::Documented);
-        told.tell(&acquired("00:00", "1", "a", "01:00", ""));
+    fn a_late_renewal_counts_only_if_it_names_its_grant() {
+        let mut ledger = TestLedger::new(Dialect::Documented);
+        ledger.append(&acquired("00:00", "1", "a", "01:00", ""));
         let late = acquired("02:00", "1", "a", "09:00", r#","tenure":{"grant":1}"#);
-        assert_eq!(told.tell(&late), [Deed::WentOn]);
+        assert_eq!(ledger.append(&late), [ChangeKind::Renewed]);
         let stranger = acquired("10:00", "1", "a", "19:00", "");
-        assert_eq!(told.tell(&stranger), [Deed::RanOut, Deed::Began]);
+        assert_eq!(
+            ledger.append(&stranger),
+            [ChangeKind::Expired, ChangeKind::Began]
+        );
     }
 
     #[test]
-    fn the_real_tools_events_are_understood() {
-        let mut told = Told::new(Dialect::Af);
+    fn events_of_the_af_tool_are_applied() {
+        let mut ledger = TestLedger::new(Dialect::Af);
         let claimed = r#"{"type":"nodes_claimed","timestamp":"@00:00Z","node_ids":["1","1.2"],"owner":"a","timeout":"@05:00Z"}"#;
-        assert_eq!(told.tell(claimed), [Deed::Began, Deed::Began]);
+        assert_eq!(
+            ledger.append(claimed),
+            [ChangeKind::Began, ChangeKind::Began]
+        );
         let refreshed = |owner: &str| {
             format!(
                 r#"{{"type":"claim_refreshed","timestamp":"@01:00Z","node_id":"1","owner":"{owner}","new_timeout":"@09:00Z"}}"#
             )
         };
-        assert_eq!(told.tell(&refreshed("a")), [Deed::WentOn]);
-        assert_eq!(told.tell(&refreshed("b")), [Deed::Missed]);
-        assert_eq!(told.owner("1"), Some(("a", 1)));
+        assert_eq!(ledger.append(&refreshed("a")), [ChangeKind::Renewed]);
+        assert_eq!(ledger.append(&refreshed("b")), [ChangeKind::Unmatched]);
+        assert_eq!(ledger.owner("1"), Some(("a", 1)));
         let released = r#"{"type":"nodes_released","timestamp":"@02:00Z","node_ids":["1"]}"#;
-        assert_eq!(told.tell(released), [Deed::Ended(None)]);
-        assert_eq!(told.owner("1"), None);
-        assert_eq!(told.owner("1.2"), Some(("a", 1)));
-        assert_eq!(told.tell(&acquired("00:00", "7", "x", "01:00", "")), []);
+        assert_eq!(ledger.append(released), [ChangeKind::Ended(None)]);
+        assert_eq!(ledger.owner("1"), None);
+        assert_eq!(ledger.owner("1.2"), Some(("a", 1)));
+        assert_eq!(ledger.append(&acquired("00:00", "7", "x", "01:00", "")), []);
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a ledger is sound: [`Ledger::verify`].
+//! Checks a ledger: [`Ledger::verify`].
 //!
-//! It reads every event anew, whatever a checkpoint says, and proves from the ledger alone that no two
-//! holders overlapped, or shows where they did.
+//! It reads every event, whatever a checkpoint says, and proves from the ledger alone that no two
+//! holders of a node overlapped, or shows where they did.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use jiff::Timestamp;
 use tenure_core::StoreError;
 
 use crate::Ledger;
-use crate::dialect::{Dialect, Name};
-use crate::event::Recorded;
-use crate::replay::{Change, Deed, Replay};
+use crate::dialect::{Dialect, EntryName};
+use crate::event::RecordedEvent;
+use crate::replay::{ChangeKind, ClaimChange, Replay};
 use tenure_host::files::fault::explain;
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth knowing.
     Note,
-    /// Odd, but everything can be read and nobody overlapped.
+    /// Unusual, but every event can be read and no two holders overlapped.
     Warning,
-    /// Something is broken.
+    /// The ledger is damaged.
     Error,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -37,16 +37,16 @@ impl Severity {
     }
 }
 
-/// Something that was found.
+/// One result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
-    /// What sort it is, in one word for programs.
+    /// What it is, for programs.
     pub code: &'static str,
-    /// The event where it shows.
+    /// The event that it is about.
     pub event: Option<u64>,
-    /// In words.
+    /// What it is, for people.
     pub what: String,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What came of it.
+/// The result of a check.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Verified {
@@ -68,12 +68,12 @@ pub struct Verified {
     pub events: u64,
     /// How many claims began.
     pub claims: u64,
-    /// What was found, in the order of events.
+    /// The findings, in the order of events.
     pub findings: Vec<Finding>,
 }
 
 impl Verified {
-    /// Whether nothing is broken.
+    /// Whether there is no error.
     pub fn is_sound(&self) -> bool {
         !self
             .findings
@@ -81,12 +81,12 @@ impl Verified {
             .any(|found| found.severity == Severity::Error)
     }
 
-    /// Whether two never held the same node.
+    /// Whether no two holders of a node overlapped.
     pub fn no_overlap(&self) -> bool {
         !self.findings.iter().any(|found| found.code == "overlap")
     }
 
-    fn say(&mut self, severity: Severity, code: &'static str, event: Option<u64>, what: String) {
+    fn report(&mut self, severity: Severity, code: &'static str, event: Option<u64>, what: String) {
         self.findings.push(Finding {
             severity,
             code,
@@ -97,7 +97,7 @@ impl Verified {
 }
 
 impl Ledger {
-    /// Looks at everything.
+    /// Checks names, events and claims.
     pub fn verify(&self) -> Result<Verified, StoreError> {
         let mut verified = Verified::default();
         let last = self.numbers.list()?;
@@ -115,7 +115,7 @@ impl Ledger {
             }
             verified.events += 1;
             self.verify_event(&event, &mut newest, &mut verified);
-            // What is wrong with it has been told.
+            // A flaw has been reported by `verify_event`.
             for change in replay.apply(self.dialect, &event).unwrap_or_default() {
                 self.verify_claim(seq, &event, &change, &mut verified);
             }
@@ -131,27 +131,26 @@ impl Ledger {
         for entry in std::fs::read_dir(&self.path).map_err(fault)? {
             let name = entry.map_err(fault)?.file_name();
             let shown = name.to_string_lossy().into_owned();
-            match self.dialect.name(&shown) {
-                Name::Event(_) | Name::Lock => {}
-                Name::Strange(Some(seq)) => meant.entry(seq).or_default().push(shown),
-                Name::Strange(None) => verified.say(
+            match self.dialect.entry(&shown) {
+                EntryName::Event(_) | EntryName::Lock => {}
+                EntryName::Misnamed(Some(seq)) => meant.entry(seq).or_default().push(shown),
+                EntryName::Misnamed(None) => verified.report(
                     Severity::Warning,
-                    "strange_name",
+                    "misnamed",
                     None,
-                    format!("{shown} is no event of this ledger (dialect {})", self.dialect),
+                    format!("{shown} is not named as an event of this ledger (dialect {})", self.dialect),
                 ),
-                // Ours in a turn that is under way is gone in a moment.
-                Name::Temporary => verified.say(
+                EntryName::Temporary => verified.report(
                     Severity::Note,
                     "temporary",
                     None,
-                    format!("{shown} is an event on its way, or was left by a crash: it counts for nothing"),
+                    format!("{shown} is an event that is being written, or was left by a crash; it is ignored"),
                 ),
-                Name::Other => verified.say(
+                EntryName::Other => verified.report(
                     Severity::Note,
                     "other_file",
                     None,
-                    format!("{shown} does not belong to the ledger"),
+                    format!("{shown} is not part of the ledger"),
                 ),
             }
         }
@@ -163,10 +162,10 @@ impl Ledger {
                         "{name} has the same number as {}",
                         self.dialect.file_name(seq)
                     );
-                    verified.say(Severity::Error, "duplicate", Some(seq), what);
+                    verified.report(Severity::Error, "duplicate", Some(seq), what);
                 } else {
                     let beyond = if seq > last {
-                        ", beyond the newest"
+                        ", after the newest one"
                     } else {
                         ""
                     };
@@ -174,7 +173,7 @@ impl Ledger {
                         "{name} may be taken for event {seq}{beyond}, whose name is {}",
                         self.dialect.file_name(seq)
                     );
-                    verified.say(Severity::Error, "strange_name", Some(seq), what);
+                    verified.report(Severity::Error, "misnamed", Some(seq), what);
                 }
             }
         }
@@ -183,72 +182,79 @@ impl Ledger {
 
     fn verify_event(
         &self,
-        event: &Recorded,
+        event: &RecordedEvent,
         newest: &mut Option<(u64, Timestamp)>,
         verified: &mut Verified,
     ) {
         let seq = Some(event.seq);
         if event.bytes.len() > super::MAX_EVENT {
-            let what = "it has more than 1 MiB: the real tool can't read it".to_owned();
-            verified.say(Severity::Error, "oversized", seq, what);
+            let what = "it is larger than 1 MiB: the af tool can't read it".to_owned();
+            verified.report(Severity::Error, "oversized", seq, what);
             return;
         }
         if let Err(why) = event.value() {
-            verified.say(Severity::Error, "unreadable", seq, why);
+            verified.report(Severity::Error, "unreadable", seq, why);
             return;
         }
         let (kind, time) = event.head();
         if let Some(kind) = kind.filter(|kind| !self.dialect.knows(kind)) {
-            let what =
-                format!("the af tool knows no event of type {kind:?}: all is unreadable to it");
-            verified.say(Severity::Error, "unknown_type", seq, what);
+            let what = format!(
+                "the af tool does not know the event type {kind:?}, and can't read the ledger"
+            );
+            verified.report(Severity::Error, "unknown_type", seq, what);
         }
         let Some(time) = time else {
-            let what = "it has no timestamp that can be read".to_owned();
-            verified.say(Severity::Warning, "no_time", seq, what);
+            let what = "it has no valid timestamp".to_owned();
+            verified.report(Severity::Warning, "no_time", seq, what);
             return;
         };
         if let Some((before, then)) = newest.filter(|(_, then)| *then > time) {
-            let what = format!("its time {time} is before {then}, that of event {before}");
-            verified.say(Severity::Warning, "time_went_back", seq, what);
+            let what = format!("its time {time} is before the time of event {before}, {then}");
+            verified.report(Severity::Warning, "time_went_back", seq, what);
         }
         if newest.is_none_or(|(_, then)| time >= then) {
             *newest = Some((event.seq, time));
         }
     }
 
-    fn verify_claim(&self, seq: u64, event: &Recorded, change: &Change, verified: &mut Verified) {
-        let Change { node, claim, what } = change;
-        match what {
-            Deed::Began => verified.claims += 1,
-            Deed::Overlapped => {
+    fn verify_claim(
+        &self,
+        seq: u64,
+        event: &RecordedEvent,
+        change: &ClaimChange,
+        verified: &mut Verified,
+    ) {
+        let ClaimChange { node, claim, kind } = change;
+        match kind {
+            ChangeKind::Began => verified.claims += 1,
+            ChangeKind::Overlapped => {
                 let (_, at) = event.head();
                 let at = at.map_or_else(String::new, |at| format!(" from {at}"));
                 let what = format!(
                     "node {node} was claimed{at} while {} held it (event {}) until {}",
                     claim.owner, claim.token, claim.expires
                 );
-                verified.say(Severity::Error, "overlap", Some(seq), what);
+                verified.report(Severity::Error, "overlap", Some(seq), what);
             }
-            Deed::RanOut if self.dialect == Dialect::Af => {
+            ChangeKind::Expired if self.dialect == Dialect::Af => {
                 let what = format!(
-                    "node {node} was claimed without a release of the claim of {} (event {}), whose time had run out",
+                    "node {node} was claimed although the expired claim of {} (event {}) was not released",
                     claim.owner, claim.token
                 );
-                verified.say(Severity::Warning, "unreleased", Some(seq), what);
+                verified.report(Severity::Warning, "unreleased", Some(seq), what);
             }
-            Deed::Missed => {
+            ChangeKind::Unmatched => {
                 let what = format!(
-                    "it is about a claim on node {node} that does not stand: {} has it by event {}",
+                    "it is about an earlier claim on node {node}, which {} holds by event {}",
                     claim.owner, claim.token
                 );
-                verified.say(Severity::Warning, "late_end", Some(seq), what);
+                verified.report(Severity::Warning, "late_end", Some(seq), what);
             }
-            Deed::WentOn | Deed::Ended(_) | Deed::RanOut => {}
+            ChangeKind::Renewed | ChangeKind::Ended(_) | ChangeKind::Expired => {}
         }
     }
 
-    /// A checkpoint that would count must say the same as the events.
+    /// A checkpoint that would be used must agree with the events.
     fn verify_checkpoint(&self, replay: &Replay, verified: &mut Verified) {
         let mut resumed = self.resume();
         if resumed.seq == 0 || resumed.seq > replay.seq {
@@ -261,10 +267,10 @@ impl Ledger {
         });
         if same && resumed.claims != replay.claims {
             let what = format!(
-                "the checkpoint at event {from} says something else than the events: remove {}",
-                self.side.path().join("checkpoint.*").display()
+                "the checkpoint at event {from} does not agree with the events: remove {}",
+                self.sidecar.path().join("checkpoint.*").display()
             );
-            verified.say(Severity::Error, "checkpoint", Some(from), what);
+            verified.report(Severity::Error, "checkpoint", Some(from), what);
         }
     }
 }
@@ -273,7 +279,7 @@ fn gap(verified: &mut Verified, first: u64, last: u64) {
     let what = if first == last {
         "it is missing".to_owned()
     } else {
-        format!("it is missing, and all up to {last}")
+        format!("it is missing, and so are all up to event {last}")
     };
-    verified.say(Severity::Error, "gap", Some(first), what);
+    verified.report(Severity::Error, "gap", Some(first), what);
 }

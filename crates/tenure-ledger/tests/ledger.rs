@@ -1,4 +1,4 @@
-//! The event ledger: appends, what is left by a crash, what others write, and what is wrong with it.
+//! The event ledger: appends, recovery from crashes, other programs' files, and checks.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_core::{ErrorKind, Store};
-use tenure_ledger::{Appended, Broken, Dialect, Ledger, LedgerStore, NewEvent, Severity, What};
+use tenure_ledger::{
+    Appended, BreakOutcome, Dialect, Ledger, LedgerStore, LockContent, NewEvent, Severity,
+};
 use tenure_ledger::{Disk, Options};
 use tenure_testkit::Ask;
 
@@ -43,7 +45,8 @@ impl Place {
     }
 
     fn store(&self) -> LedgerStore {
-        LedgerStore::open(self.dir.path(), options()).unwrap()
+        let store = LedgerStore::open(self.dir.path(), options()).unwrap();
+        store.with_ttl_limits(Duration::ZERO..=Duration::MAX)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -59,12 +62,12 @@ impl Place {
         serde_json::from_slice(&fs::read(self.event(seq)).unwrap()).unwrap()
     }
 
-    fn side(&self, name: &str) -> PathBuf {
+    fn sidecar(&self, name: &str) -> PathBuf {
         self.path(".ledger-tenure").join(name)
     }
 
     /// What is in the events' folder besides events.
-    fn litter(&self) -> Vec<String> {
+    fn other_files(&self) -> Vec<String> {
         fs::read_dir(self.path("ledger"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -92,7 +95,7 @@ fn add(ledger: &Ledger) -> u64 {
 }
 
 #[test]
-fn two_that_both_read_before_either_writes_are_one_winner() {
+fn of_two_writers_that_expect_the_same_number_one_wins() {
     let place = Place::documented();
     add(&place.open());
     let (a, b) = (place.open(), place.open());
@@ -113,27 +116,27 @@ fn two_that_both_read_before_either_writes_are_one_winner() {
         "{second:?}"
     );
     assert_eq!(b.last().unwrap(), 2, "nothing was written");
-    assert!(place.litter().is_empty());
+    assert!(place.other_files().is_empty());
 }
 
 #[test]
-fn whatever_the_hint_says_the_next_number_is_the_next_number() {
+fn a_wrong_hint_does_not_change_the_next_number() {
     let place = Place::documented();
-    let hint = place.side("last");
+    let hint = place.sidecar("last");
     let mut next = 1;
     for _ in 0..20 {
         assert_eq!(add(&place.open()), next);
         next += 1;
     }
-    for lie in [
+    for hint_text in [
         "",
         "x",
         "00000000000000000003\n",
         "00000000000000009999\n",
         "99",
     ] {
-        fs::write(&hint, lie).unwrap();
-        assert_eq!(add(&place.open()), next, "{lie:?}");
+        fs::write(&hint, hint_text).unwrap();
+        assert_eq!(add(&place.open()), next, "{hint_text:?}");
         next += 1;
     }
     fs::remove_dir_all(place.path(".ledger-tenure")).unwrap();
@@ -141,11 +144,11 @@ fn whatever_the_hint_says_the_next_number_is_the_next_number() {
 }
 
 #[test]
-fn an_event_is_never_replaced_even_if_somebody_writes_without_the_lock() {
+fn an_event_is_never_replaced_even_if_another_program_writes_without_the_lock() {
     let place = Place::documented();
     let ledger = place.open();
     add(&ledger);
-    // This object knows that 1 is the newest.
+    // This object has seen that 1 is the newest.
     fs::write(place.event(2), r#"{"type":"theirs"}"#).unwrap();
     fs::write(place.event(4), r#"{"type":"theirs"}"#).unwrap();
     assert_eq!(add(&ledger), 5, "not into the gap");
@@ -155,7 +158,7 @@ fn an_event_is_never_replaced_even_if_somebody_writes_without_the_lock() {
 }
 
 #[test]
-fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
+fn misnamed_files_are_reported_and_do_not_disturb_an_append() {
     use Severity::{Error, Note, Warning};
     let place = Place::new(Dialect::Af);
     let known = NewEvent::parse(r#"{"type":"proof_initialized"}"#).unwrap();
@@ -176,10 +179,10 @@ fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
     let found = place.findings();
     for one in [
         ("duplicate", Some(1), Error),
-        ("strange_name", Some(3), Error),
-        ("strange_name", Some(4), Error),
-        ("strange_name", Some(5), Error),
-        ("strange_name", None, Warning),
+        ("misnamed", Some(3), Error),
+        ("misnamed", Some(4), Error),
+        ("misnamed", Some(5), Error),
+        ("misnamed", None, Warning),
         ("other_file", None, Note),
     ] {
         assert!(found.contains(&one), "{one:?} is not in {found:?}");
@@ -187,7 +190,7 @@ fn strange_names_are_told_and_an_append_does_not_trip_over_them() {
 }
 
 #[test]
-fn what_is_wrong_with_a_ledger_is_told_by_event() {
+fn damage_is_reported_event_by_event() {
     let place = Place::documented();
     let write = |seq, text: &str| fs::write(place.event(seq), text).unwrap();
     let claim = |node: &str, owner: &str, at: &str, until: &str| {
@@ -233,8 +236,8 @@ fn what_is_wrong_with_a_ledger_is_told_by_event() {
 }
 
 #[test]
-fn nobody_claims_anything_on_half_of_the_story() {
-    for (text, words) in [(None, "missing"), (Some("{"), "no event")] {
+fn nothing_is_claimed_in_a_damaged_ledger() {
+    for (text, words) in [(None, "missing"), (Some("{"), "not an event")] {
         let place = Place::documented();
         let ledger = place.open();
         for _ in 0..3 {
@@ -248,14 +251,17 @@ fn nobody_claims_anything_on_half_of_the_story() {
         let ask = Ask::new(&"node:1".parse().unwrap(), "a");
         let error = store.acquire(&ask.claim(&store)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged);
-        let said = error.to_string();
-        assert!(said.contains("event 2") && said.contains(words), "{said}");
-        assert!(said.contains("verify"), "{said}");
+        let message = error.to_string();
+        assert!(
+            message.contains("event 2") && message.contains(words),
+            "{message}"
+        );
+        assert!(message.contains("verify"), "{message}");
     }
 }
 
 #[test]
-fn a_lock_of_a_tenure_that_was_killed_is_taken_over_even_if_a_power_cut_emptied_it() {
+fn the_lock_of_a_killed_tenure_is_taken_over_even_if_a_power_cut_emptied_it() {
     let place = Place::documented();
     add(&place.open());
     let mine = fs::read_dir(place.path(".ledger-tenure"))
@@ -269,7 +275,7 @@ fn a_lock_of_a_tenure_that_was_killed_is_taken_over_even_if_a_power_cut_emptied_
                 .starts_with("lock.")
         })
         .unwrap();
-    // As it is when its writer is killed under it.
+    // As its writer leaves it when it is killed.
     let lock = place.path("ledger/ledger.lock");
     for content in [None, Some("")] {
         fs::hard_link(&mine, &lock).unwrap();
@@ -279,7 +285,7 @@ fn a_lock_of_a_tenure_that_was_killed_is_taken_over_even_if_a_power_cut_emptied_
         add(&place.open());
         assert!(!lock.exists());
     }
-    // The side folder is lost: what the lock says of its process proves it.
+    // Without the sidecar folder, the process in the lock is the proof.
     let text = fs::read_to_string(&mine).unwrap();
     let gone = text.replace(
         &format!("\"pid\":{}", std::process::id()),
@@ -293,7 +299,7 @@ fn a_lock_of_a_tenure_that_was_killed_is_taken_over_even_if_a_power_cut_emptied_
 }
 
 #[test]
-fn the_lock_is_the_protocols_and_says_who_has_it() {
+fn the_lock_file_follows_the_protocol_and_names_its_holder() {
     let place = Place::documented();
     let ledger = place.open().written_by("agent-7");
     add(&ledger);
@@ -320,43 +326,43 @@ fn the_lock_is_the_protocols_and_says_who_has_it() {
 }
 
 #[test]
-fn what_is_not_proven_dead_stands_until_somebody_breaks_it() {
+fn a_lock_that_is_not_proven_dead_stays_until_it_is_broken() {
     let place = Place::documented();
     let lock = place.path("ledger/ledger.lock");
     let live = format!(
         r#"{{"agent_id":"other","acquired_at":"2020-01-01T00:00:00Z","pid":{},"hostname":"elsewhere"}}"#,
         std::process::id()
     );
-    for (text, what) in [
-        (Some(""), What::Empty),
-        (Some("{"), What::Malformed),
+    for (text, content) in [
+        (Some(""), LockContent::Empty),
+        (Some("{"), LockContent::Malformed),
         (
             Some(r#"{"agent_id":"append-operation","acquired_at":"2020-01-01T00:00:00Z"}"#),
-            What::Record,
+            LockContent::Record,
         ),
-        (Some(live.as_str()), What::Record),
-        (None, What::Folder),
+        (Some(live.as_str()), LockContent::Record),
+        (None, LockContent::Folder),
     ] {
         match text {
             Some(text) => fs::write(&lock, text).unwrap(),
             None => fs::create_dir(&lock).unwrap(),
         }
         let ledger = place.open();
-        let standing = ledger.locked_by().unwrap();
-        assert_eq!((standing.what, standing.dead), (what, false), "{text:?}");
+        let found = ledger.locked_by().unwrap();
+        assert_eq!((found.content, found.dead), (content, false), "{text:?}");
         let refused = ledger.break_lock("me", None, false).unwrap();
-        assert!(matches!(refused, Broken::Refused(_)), "{refused:?}");
+        assert!(matches!(refused, BreakOutcome::Refused(_)), "{refused:?}");
         let century = Some(Duration::from_secs(3_000_000_000));
         let young = ledger.break_lock("me", century, true).unwrap();
-        assert!(matches!(young, Broken::Refused(_)), "{young:?}");
+        assert!(matches!(young, BreakOutcome::Refused(_)), "{young:?}");
         assert!(lock.symlink_metadata().is_ok());
         let broken = ledger.break_lock("me", None, true).unwrap();
-        assert!(matches!(broken, Broken::Removed(_)), "{broken:?}");
+        assert!(matches!(broken, BreakOutcome::Removed(_)), "{broken:?}");
         let free = ledger.break_lock("me", None, true).unwrap();
-        assert!(matches!(free, Broken::NotHeld), "{free:?}");
+        assert!(matches!(free, BreakOutcome::NotHeld), "{free:?}");
         add(&ledger);
     }
-    let recorded = fs::read_to_string(place.side("history")).unwrap();
+    let recorded = fs::read_to_string(place.sidecar("history")).unwrap();
     assert_eq!(recorded.matches("me broke the ledger lock").count(), 5);
     fs::create_dir(&lock).unwrap();
     fs::write(lock.join("precious"), "").unwrap();
@@ -365,17 +371,17 @@ fn what_is_not_proven_dead_stands_until_somebody_breaks_it() {
 }
 
 #[test]
-fn another_programs_lock_is_waited_for_and_its_removal_wakes() {
+fn a_writer_waits_for_another_programs_lock_and_wakes_up_when_it_is_removed() {
     let place = Place::documented();
     let lock = place.path("ledger/ledger.lock");
     fs::create_dir(&lock).unwrap();
     let ledger = place.open();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| add(&ledger));
-        // It has the turn and waits: its event is written already.
+        // It has the writer lock and waits: its event is written already.
         tenure_testkit::limit::within_limit("a writer to wait", || {
             place
-                .litter()
+                .other_files()
                 .iter()
                 .any(|name| name.starts_with(".event-tenure"))
         });
@@ -383,10 +389,10 @@ fn another_programs_lock_is_waited_for_and_its_removal_wakes() {
         fs::remove_dir(&lock).unwrap();
         assert_eq!(waits.join().unwrap(), 1);
     });
-    assert!(place.litter().is_empty());
+    assert!(place.other_files().is_empty());
 }
 
-/// A batch in which somebody was killed: so many of its three events were linked.
+/// A batch of a killed writer: so many of its three events were linked.
 fn cut_off(place: &Place, linked: u64) {
     let digest = |bytes: &[u8]| tenure_host::files::digest(bytes);
     let events: Vec<String> = (1..=3)
@@ -405,14 +411,14 @@ fn cut_off(place: &Place, linked: u64) {
         "digests": events.iter().map(|text| digest(text.as_bytes())).collect::<Vec<_>>(),
     });
     fs::create_dir_all(place.path(".ledger-tenure")).unwrap();
-    fs::write(place.side("batch"), batch.to_string()).unwrap();
+    fs::write(place.sidecar("batch"), batch.to_string()).unwrap();
     for (seq, name) in (first..first + linked).zip(&names) {
         fs::hard_link(place.path("ledger").join(name), place.event(seq)).unwrap();
     }
 }
 
 #[test]
-fn a_batch_that_was_cut_off_is_completed_or_was_never_there() {
+fn a_batch_that_was_cut_off_is_completed_or_dropped() {
     for (linked, then) in [(0, 2), (1, 5), (2, 5), (3, 5)] {
         let place = Place::documented();
         add(&place.open());
@@ -422,20 +428,20 @@ fn a_batch_that_was_cut_off_is_completed_or_was_never_there() {
             .filter(|seq| place.read(*seq)["type"] == "part")
             .count();
         assert_eq!(parts, usize::try_from(then).unwrap() - 2);
-        assert!(place.litter().is_empty(), "{:?}", place.litter());
-        assert!(!place.side("batch").exists());
+        assert!(place.other_files().is_empty(), "{:?}", place.other_files());
+        assert!(!place.sidecar("batch").exists());
     }
 }
 
 #[test]
-fn a_batch_whose_place_somebody_took_is_not_completed_elsewhere() {
+fn a_batch_whose_number_is_taken_is_not_completed_elsewhere() {
     let place = Place::documented();
     cut_off(&place, 1);
     fs::write(place.event(2), r#"{"type":"theirs"}"#).unwrap();
     assert_eq!(add(&place.open()), 3);
     assert_eq!(place.read(2)["type"], "theirs");
     assert_eq!(place.read(3)["type"], "note");
-    let noted = fs::read_to_string(place.side("history")).unwrap();
+    let noted = fs::read_to_string(place.sidecar("history")).unwrap();
     assert!(noted.contains("cut off after event 1"), "{noted}");
 }
 
@@ -459,11 +465,11 @@ fn a_batch_has_consecutive_numbers_or_none() {
     ));
     assert_eq!(ledger.last().unwrap(), 3);
     assert!(ledger.append_all(None, &[]).is_err());
-    assert!(place.litter().is_empty());
+    assert!(place.other_files().is_empty());
 }
 
 #[test]
-fn a_checkpoint_is_never_trusted_blindly() {
+fn a_wrong_checkpoint_is_ignored() {
     let place = Place::documented();
     let store = place.store();
     let key = "node:1".parse().unwrap();
@@ -482,10 +488,10 @@ fn a_checkpoint_is_never_trusted_blindly() {
             .collect::<Vec<_>>()
     };
     assert_eq!(owners(&place), ["keeper"]);
-    // Somebody forges one that says otherwise, for an event that is there.
-    let forged = place.side("checkpoint.a");
-    assert!(forged.exists() || place.side("checkpoint.b").exists());
-    for half in ["checkpoint.a", "checkpoint.b"] {
+    // A forged one that says otherwise, for an event that exists.
+    let forged = place.sidecar("checkpoint.a");
+    assert!(forged.exists() || place.sidecar("checkpoint.b").exists());
+    for slot in ["checkpoint.a", "checkpoint.b"] {
         let json = json!({
             "format": 1, "dialect": "documented",
             "replay": { "seq": 70, "digest": 1, "claims": { "9": {
@@ -495,25 +501,25 @@ fn a_checkpoint_is_never_trusted_blindly() {
         .to_string();
         let digest = tenure_host::files::digest(json.as_bytes());
         let text = format!("999 {digest:016x} {}\n{json}", json.len());
-        fs::write(place.side(half), text).unwrap();
+        fs::write(place.sidecar(slot), text).unwrap();
     }
     assert_eq!(
         owners(&place),
         ["keeper"],
-        "its hash is not that of event 70"
+        "its digest is not that of event 70"
     );
-    for half in ["checkpoint.a", "checkpoint.b"] {
-        fs::write(place.side(half), "torn").unwrap();
+    for slot in ["checkpoint.a", "checkpoint.b"] {
+        fs::write(place.sidecar(slot), "torn").unwrap();
     }
     assert_eq!(owners(&place), ["keeper"]);
-    for half in ["checkpoint.a", "checkpoint.b"] {
-        fs::remove_file(place.side(half)).unwrap();
+    for slot in ["checkpoint.a", "checkpoint.b"] {
+        fs::remove_file(place.sidecar(slot)).unwrap();
     }
     assert_eq!(owners(&place), ["keeper"]);
     assert!(held.token.0 > 80);
 }
 
-/// A copy of what the real tool wrote.
+/// A copy of a ledger that the `af` tool wrote.
 fn sample() -> Place {
     let dir = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/af-proof");
@@ -531,7 +537,7 @@ fn sample() -> Place {
 }
 
 #[test]
-fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
+fn in_an_af_ledger_only_events_of_the_tool_are_written_field_for_field() {
     let place = sample();
     let ledger = place.open();
     assert_eq!(ledger.dialect(), Dialect::Af);
@@ -542,12 +548,12 @@ fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
     assert!(refused.to_string().contains("note"), "{refused}");
 
     let store = place.store();
-    // A claim on a node that is not there would make all of it unreadable to the real tool.
+    // The af tool can't read a ledger with a claim on a node that does not exist.
     let nowhere = Ask::new(&"node:1.2".parse().unwrap(), "b").detached();
     let refused = store.acquire(&nowhere.claim(&store)).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotFound);
     assert_eq!(ledger.last().unwrap(), 5);
-    // And it knows no event for the end of a claim that is a file.
+    // And it knows no event for the end of a claim in a file.
     let file = place.path("locks/1.lock");
     fs::create_dir_all(place.path("locks")).unwrap();
     fs::write(&file, r#"{"node_id":"1","owner":"old","acquired_at":"2026-01-01T00:00:00Z","expires_at":"2026-01-01T00:05:00Z"}"#).unwrap();
@@ -595,7 +601,7 @@ fn in_the_real_tools_folder_only_its_own_events_are_written_field_for_field() {
     );
     assert!(place.open().verify().unwrap().findings.is_empty());
     let meta = fs::read_to_string(place.path("meta.json")).unwrap();
-    assert_eq!(meta.trim(), r#"{"version": "1.0"}"#, "it is not touched");
+    assert_eq!(meta.trim(), r#"{"version": "1.0"}"#, "it is not changed");
 }
 
 #[test]
@@ -619,7 +625,7 @@ fn two_kinds_of_name_in_one_folder_are_refused() {
 }
 
 #[test]
-fn a_reader_sees_whole_events_only_and_needs_no_lock() {
+fn a_reader_sees_only_complete_events_and_needs_no_lock() {
     let place = Place::documented();
     fs::create_dir(place.path("ledger/ledger.lock")).unwrap();
     let reader = place.open();

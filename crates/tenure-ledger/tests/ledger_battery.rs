@@ -2,15 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use tenure_core::Store;
 use tenure_ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
 use tenure_ledger::{Disk, Options};
 use tenure_testkit::Subject;
 
-/// What is left after a crash, once somebody has written again: a ledger that is sound from its first
-/// event to its last, by its own account, and nothing on its way. Some checks end with a crash that
-/// nobody wrote after: then somebody writes to a copy.
+/// After a crash and one more append, the ledger is sound from its first event to its last by its own
+/// check, and no temporary file is left. Some checks end with a crash without a later append: then
+/// this appends to a copy.
 fn sound(place: &Path) -> Result<(), String> {
     if clean(place).is_ok() {
         return Ok(());
@@ -21,12 +22,12 @@ fn sound(place: &Path) -> Result<(), String> {
     let event = NewEvent::parse(r#"{"type":"def_added"}"#).unwrap();
     let written = ledger.append(&event).map_err(|error| error.to_string())?;
     if !matches!(written, Appended::Done { .. }) {
-        return Err(format!("nothing can be written: {written:?}"));
+        return Err(format!("an append fails: {written:?}"));
     }
     clean(copy.path())
 }
 
-/// Without pipes, which belong to processes.
+/// Copies files and folders, but not pipes, which belong to processes.
 fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -53,9 +54,9 @@ fn clean(place: &Path) -> Result<(), String> {
             return Err(format!("{name} was left behind"));
         }
     }
-    let side = place.join(".ledger-tenure");
+    let sidecar = place.join(".ledger-tenure");
     for left in ["batch", "aside", "reaped"] {
-        if side.join(left).exists() {
+        if sidecar.join(left).exists() {
             return Err(format!("{left} was left behind"));
         }
     }
@@ -66,7 +67,7 @@ fn clean(place: &Path) -> Result<(), String> {
 const NODES: [&str; 3] = ["1", "1.2", "1.10.3"];
 
 fn open(place: &Path, dialect: Dialect) -> Box<dyn Store> {
-    // A sync for each of many thousand events would take longer than all the rest.
+    // Syncing thousands of events would take longer than the rest of the battery.
     let options = Options {
         disk: Disk::Crash,
         ..Options::default()
@@ -78,10 +79,11 @@ fn open(place: &Path, dialect: Dialect) -> Box<dyn Store> {
             NewEvent::parse(&event).unwrap()
         };
         let nodes: Vec<NewEvent> = NODES.iter().map(node).collect();
-        // Somebody else may have been faster.
+        // Another process may have been faster.
         let _ = ledger.append_all(Some(0), &nodes).unwrap();
     }
-    Box::new(LedgerStore::of(ledger))
+    // The battery waits for leases to expire, so it needs shorter ones than the protocol allows.
+    Box::new(LedgerStore::of(ledger).with_ttl_limits(Duration::ZERO..=Duration::MAX))
 }
 
 fn subject(open: fn(&Path) -> Box<dyn Store>) -> Subject {

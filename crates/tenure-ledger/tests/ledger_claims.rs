@@ -1,4 +1,4 @@
-//! Claims beside other programs: files, the seed's own rule, reapers, clocks.
+//! Claims beside other programs: claim files, the documented rule for lock state, reapers, clocks.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +15,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tenure_core::{
-    Acquired, Clock, EventKind, Grant, HistoryQuery, HolderId, Key, Reap, Reason, Released,
-    Renewed, Store, Token, Verdict,
+    Acquired, Clock, ErrorKind, EventKind, Grant, HistoryQuery, HolderId, Key, Reap, Reason,
+    Released, Renewed, Store, Token, Verdict,
 };
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, LedgerStore};
@@ -31,7 +31,13 @@ fn options() -> Options {
 }
 
 fn open(dir: &Path) -> LedgerStore {
-    LedgerStore::of(Ledger::init(dir, Dialect::Documented, options()).unwrap())
+    let ledger = Ledger::init(dir, Dialect::Documented, options()).unwrap();
+    any_ttl(LedgerStore::of(ledger))
+}
+
+/// Without the protocol's limits, so that claims expire soon.
+fn any_ttl(store: LedgerStore) -> LedgerStore {
+    store.with_ttl_limits(Duration::ZERO..=Duration::MAX)
 }
 
 fn key(node: &str) -> Key {
@@ -58,8 +64,8 @@ fn events(dir: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// The seed's pseudocode for lock state, to the letter. It shares nothing with what it judges.
-fn by_the_seed(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)> {
+/// The documented pseudocode for lock state, to the letter. It shares no code with tenure.
+fn by_the_protocol(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)> {
     let mut locks: BTreeMap<String, (String, Timestamp)> = BTreeMap::new();
     for event in events(dir) {
         let text = |name: &str| event[name].as_str().unwrap().to_owned();
@@ -91,7 +97,7 @@ fn by_tenure(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)
         .collect()
 }
 
-/// Not a test: does this and that with some nodes until it is killed, or as told.
+/// Not a test: runs random verbs on some nodes until it is killed, or reaps on request.
 #[test]
 fn worker() {
     let Some(job) = process::job() else { return };
@@ -159,7 +165,7 @@ fn at_random(store: &LedgerStore, chance: &mut Chance, times: u64) {
 }
 
 #[test]
-fn thousands_of_random_deeds_under_sigkill_agree_with_the_seeds_own_rule() {
+fn thousands_of_random_verbs_under_sigkill_agree_with_the_documented_rule() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     open(dir);
@@ -181,12 +187,12 @@ fn thousands_of_random_deeds_under_sigkill_agree_with_the_seeds_own_rule() {
         process.kill();
         kills += 1;
     }
-    // The last one may have been killed inside a batch: the next to write ends it.
+    // The last process may have been killed inside a batch: the next writer completes it.
     let last = Ask::new(&key("9"), "last").detached().granted(&open(dir));
     let then = now();
     assert_eq!(
         by_tenure(dir, then),
-        by_the_seed(dir, then),
+        by_the_protocol(dir, then),
         "{kills} kills"
     );
     let verified = open(dir).ledger().verify().unwrap();
@@ -196,15 +202,15 @@ fn thousands_of_random_deeds_under_sigkill_agree_with_the_seeds_own_rule() {
         verified.findings.first()
     );
     assert!(verified.claims > 1000, "only {} claims", verified.claims);
-    let told = open(dir).history(&HistoryQuery::default()).unwrap();
-    let flaws = history::flaws(&told);
+    let events = open(dir).history(&HistoryQuery::default()).unwrap();
+    let flaws = history::flaws(&events);
     assert!(flaws.is_empty(), "{:?}", flaws.first());
     assert!(kills > 20, "only {kills} kills");
     assert!(last.token > Token(4000));
 }
 
 #[test]
-fn two_reapers_and_a_refresher_at_once_free_at_most_once_and_never_what_was_refreshed() {
+fn two_reapers_and_a_renewal_at_once_end_a_claim_at_most_once_and_never_a_renewed_one() {
     const ROUNDS: usize = 200;
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -224,7 +230,7 @@ fn two_reapers_and_a_refresher_at_once_free_at_most_once_and_never_what_was_refr
             .ttl(ttl);
         let lease = ask.granted(&store);
         let before = events(dir).len();
-        // Just when its time runs out.
+        // Around the time when it expires.
         std::thread::sleep(chance.time(ttl * 2));
         for reaper in &mut reapers {
             reaper.tell("go");
@@ -248,7 +254,7 @@ fn two_reapers_and_a_refresher_at_once_free_at_most_once_and_never_what_was_refr
                 refreshed += 1;
                 assert_eq!(
                     freed, 0,
-                    "round {round}: what was refreshed was freed: {new:?}"
+                    "round {round}: a renewed claim was reaped: {new:?}"
                 );
                 let (found, _) = store.inspect(&node).unwrap().lease.unwrap();
                 assert!(found.is(&lease.grant()));
@@ -276,14 +282,14 @@ fn two_reapers_and_a_refresher_at_once_free_at_most_once_and_never_what_was_refr
 }
 
 #[test]
-fn a_claim_that_is_a_file_is_honoured_until_its_time_runs_out() {
+fn a_claim_in_a_file_is_honoured_until_it_expires() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
     let later = now() + Duration::from_secs(60);
     file_claim(dir, "a.lock", "1.2", "filer", later);
     let Acquired::Busy(busy) = Ask::new(&key("1.2"), "other").once(&store) else {
-        panic!("somebody has it");
+        panic!("the file claims it");
     };
     let (lease, verdict) = busy.lease.unwrap();
     assert_eq!(lease.holder.id.as_str(), "filer");
@@ -302,18 +308,18 @@ fn a_claim_that_is_a_file_is_honoured_until_its_time_runs_out() {
     let (_, reason) = Ask::new(&key("1.2"), "other").granted_for(&store);
     assert_eq!(reason, Reason::AcquiredNew);
     assert!(!dir.join("locks/a.lock").exists());
-    let told: Vec<Value> = events(dir).split_off(1);
-    assert_eq!(told[0]["type"], "lock_reaped");
+    let new: Vec<Value> = events(dir).split_off(1);
+    assert_eq!(new[0]["type"], "lock_reaped");
     assert_eq!(
-        (&told[0]["node_id"], &told[0]["owner"]),
+        (&new[0]["node_id"], &new[0]["owner"]),
         (&json!("1.2"), &json!("filer"))
     );
-    assert_eq!(told[1]["type"], "lock_acquired");
-    assert_eq!(told.len(), 2);
+    assert_eq!(new[1]["type"], "lock_acquired");
+    assert_eq!(new.len(), 2);
 }
 
 #[test]
-fn a_file_that_can_not_be_understood_stands_for_the_node_it_is_called_after() {
+fn a_malformed_claim_file_claims_the_node_it_is_named_after() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
@@ -331,7 +337,7 @@ fn a_file_that_can_not_be_understood_stands_for_the_node_it_is_called_after() {
 }
 
 #[test]
-fn a_stale_file_is_left_while_the_ledger_has_a_claim_on_its_node() {
+fn an_expired_claim_file_stays_while_the_ledger_has_a_claim_on_its_node() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
@@ -340,9 +346,9 @@ fn a_stale_file_is_left_while_the_ledger_has_a_claim_on_its_node() {
     assert!(store.reap(Reap::Free).unwrap().is_empty());
     let then = now();
     assert_eq!(
-        by_the_seed(dir, then)["1"].0,
+        by_the_protocol(dir, then)["1"].0,
         "holder",
-        "by the seed's own rule, too"
+        "by the documented rule, too"
     );
     assert_eq!(by_tenure(dir, then)["1"].0, "holder");
     let _ = store.release(&lease.grant()).unwrap();
@@ -351,7 +357,7 @@ fn a_stale_file_is_left_while_the_ledger_has_a_claim_on_its_node() {
 }
 
 #[test]
-fn a_file_that_stands_beside_a_claim_that_is_over_can_be_forced() {
+fn a_claim_file_beside_an_expired_claim_can_be_forced() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
@@ -362,21 +368,21 @@ fn a_file_that_stands_beside_a_claim_that_is_over_can_be_forced() {
     let by = HolderId::parse("admin").unwrap();
     let _ = store.force(&key("1"), &by, None).unwrap();
     assert!(!dir.join("locks/x.lock").exists());
-    let told: Vec<Value> = events(dir).split_off(1);
-    let owners: Vec<&str> = told
+    let new: Vec<Value> = events(dir).split_off(1);
+    let owners: Vec<&str> = new
         .iter()
         .map(|event| event["owner"].as_str().unwrap())
         .collect();
-    assert_eq!(owners, ["brief", "filer"], "each end is told of its own");
+    assert_eq!(owners, ["brief", "filer"], "each end is recorded");
     let _ = Ask::new(&key("1"), "next").granted(&store);
 }
 
 #[test]
-fn a_foreign_claim_that_got_the_number_of_a_grant_that_never_came_is_not_tied_to_the_dead() {
+fn another_programs_claim_with_the_number_of_a_failed_grant_is_not_tied_to_its_process() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let _ = Ask::new(&key("1"), "dead").granted(&open(dir));
-    // As if it had been killed before its event was there, and another program came next.
+    // As if it had been killed before its event was appended, and another program came next.
     let until = (now() + Duration::from_secs(60)).to_string();
     let theirs = json!({"type":"lock_acquired","timestamp":now().to_string(),"node_id":"1","owner":"theirs","expires_at":until});
     fs::write(dir.join("ledger/event-000001.json"), theirs.to_string()).unwrap();
@@ -389,34 +395,34 @@ fn a_foreign_claim_that_got_the_number_of_a_grant_that_never_came_is_not_tied_to
 }
 
 #[test]
-fn a_reaping_of_a_file_that_was_cut_off_is_undone_or_ended() {
-    for told in [false, true] {
+fn an_interrupted_reap_of_a_claim_file_is_undone_or_completed() {
+    for appended in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         let store = open(dir);
         file_claim(dir, "x.lock", "1", "old", now() - Duration::from_secs(1));
-        let side = dir.join(".ledger-tenure");
-        fs::create_dir_all(&side).unwrap();
+        let sidecar = dir.join(".ledger-tenure");
+        fs::create_dir_all(&sidecar).unwrap();
         let event = r#"{"type":"lock_reaped","timestamp":"2026-01-01T00:00:00Z","node_id":"1","owner":"old"}"#;
         let digest = tenure_host::files::digest(event.as_bytes());
         let note = json!({ "place": dir.join("locks/x.lock"), "seq": 1, "digest": digest });
-        fs::write(side.join("reaping"), note.to_string()).unwrap();
-        fs::rename(dir.join("locks/x.lock"), side.join("reaped")).unwrap();
-        if told {
+        fs::write(sidecar.join("reaping"), note.to_string()).unwrap();
+        fs::rename(dir.join("locks/x.lock"), sidecar.join("reaped")).unwrap();
+        if appended {
             fs::write(dir.join("ledger/event-000001.json"), event).unwrap();
         }
         let _ = Ask::new(&key("7"), "next").granted(&store);
-        assert!(!side.join("reaped").exists());
-        assert_eq!(dir.join("locks/x.lock").exists(), !told);
+        assert!(!sidecar.join("reaped").exists());
+        assert_eq!(dir.join("locks/x.lock").exists(), !appended);
         store.reap(Reap::Free).unwrap();
         let reaped = events(dir);
         let reaped = reaped.iter().filter(|event| event["type"] == "lock_reaped");
-        assert_eq!(reaped.count(), 1, "told: {told}");
+        assert_eq!(reaped.count(), 1, "appended: {appended}");
     }
 }
 
 #[test]
-fn another_programs_claims_and_releases_count_and_a_late_one_frees_nobody() {
+fn another_programs_claims_and_releases_count_and_a_late_release_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = open(dir);
@@ -436,7 +442,7 @@ fn another_programs_claims_and_releases_count_and_a_late_one_frees_nobody() {
     );
     let asked = Ask::new(&key("1"), "ours").once(&store);
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    // Its owner may go on through tenure.
+    // Its owner may continue through tenure.
     let again = Ask::new(&key("1"), "theirs").detached();
     let (lease, reason) = again.granted_for(&store);
     assert_eq!((lease.token, reason), (Token(1), Reason::AlreadyOwned));
@@ -447,7 +453,7 @@ fn another_programs_claims_and_releases_count_and_a_late_one_frees_nobody() {
     let (found, _) = open(dir).inspect(&key("1")).unwrap().lease.unwrap();
     assert!(
         found.is(&lease.grant()),
-        "an end of an earlier owner frees nobody"
+        "the end of an earlier claim changes nothing"
     );
 }
 
@@ -468,7 +474,7 @@ fn a_waiter_is_woken_by_another_programs_release() {
             let ask = Ask::new(&key("1"), "ours").waiting();
             tenure_testkit::waiting::acquire(&store, &ask, |_| ()).lease()
         });
-        tenure_testkit::limit::within_limit("a place to be taken", || {
+        tenure_testkit::limit::within_limit("a ticket to be taken", || {
             !open(dir).inspect(&key("1")).unwrap().queue.is_empty()
         });
         fs::write(dir.join("t"), event("lock_released").to_string()).unwrap();
@@ -478,7 +484,7 @@ fn a_waiter_is_woken_by_another_programs_release() {
 }
 
 #[test]
-fn a_jump_of_the_wall_clock_ends_no_claim_of_this_boot() {
+fn a_jump_of_the_wall_clock_expires_no_claim_of_this_boot() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     Ledger::init(dir, Dialect::Documented, options()).unwrap();
@@ -488,7 +494,7 @@ fn a_jump_of_the_wall_clock_ends_no_claim_of_this_boot() {
             clock: clock.clone(),
             ..options()
         };
-        LedgerStore::open(dir, options).unwrap()
+        any_ttl(LedgerStore::open(dir, options).unwrap())
     };
     let ask = Ask::new(&key("1"), "a")
         .detached()
@@ -502,8 +508,8 @@ fn a_jump_of_the_wall_clock_ends_no_claim_of_this_boot() {
     let (taken, reason) = Ask::new(&key("1"), "b").detached().granted_for(&open());
     assert_eq!(reason, Reason::ClaimedExpired);
     assert!(taken.token > lease.token);
-    let told = open().history(&HistoryQuery::default()).unwrap();
-    let kinds: Vec<EventKind> = told.iter().map(|event| event.kind).collect();
+    let events = open().history(&HistoryQuery::default()).unwrap();
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(
         kinds,
         [EventKind::Granted, EventKind::Expired, EventKind::Granted]
@@ -511,7 +517,7 @@ fn a_jump_of_the_wall_clock_ends_no_claim_of_this_boot() {
 }
 
 #[test]
-fn without_its_side_folder_a_claim_stands_until_its_time_runs_out() {
+fn without_its_sidecar_folder_a_claim_lasts_until_it_expires() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let lease = Ask::new(&key("1"), "a").granted(&open(dir));
@@ -521,10 +527,30 @@ fn without_its_side_folder_a_claim_stands_until_its_time_runs_out() {
     let released = open(dir).release(&lease.grant()).unwrap();
     assert!(
         matches!(released, Released::Freed(_)),
-        "the ledger knows the grant"
+        "the ledger has the grant"
     );
     let next = Ask::new(&key("1"), "b").granted(&open(dir));
     assert!(next.token > lease.token);
+}
+
+#[test]
+fn a_claim_lasts_between_a_second_and_an_hour() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = Ledger::init(dir.path(), Dialect::Documented, options()).unwrap();
+    let store = LedgerStore::of(ledger);
+    let seconds = Duration::from_secs;
+    for ttl in [seconds(0), Duration::from_millis(999), seconds(3601)] {
+        let ask = Ask::new(&key("1"), "a").ttl(ttl);
+        let error = store.acquire(&ask.claim(&store)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unsupported, "{ttl:?}");
+        assert!(error.to_string().contains("from 1s to 1h"), "{error}");
+    }
+    assert!(events(dir.path()).is_empty());
+    let lease = Ask::new(&key("1"), "a").ttl(seconds(3600)).granted(&store);
+    let error = store.renew(&lease.grant(), seconds(3601)).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    let renewed = store.renew(&lease.grant(), seconds(1)).unwrap();
+    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
 }
 
 #[test]

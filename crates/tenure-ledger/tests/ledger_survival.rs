@@ -1,5 +1,5 @@
-//! G10: a process that appends in a tight loop is killed 500 times. Each time the next append works
-//! without anybody's help, and every event that was reported as written is there.
+//! G10: a process that appends in a tight loop is killed 500 times. Each time the next append succeeds
+//! without intervention, and every event that was reported as appended exists.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +20,7 @@ use tenure_testkit::{Chance, Process, process};
 
 const KILLS: usize = 500;
 
-/// As it is used: with syncs.
+/// With syncs, as in production.
 fn open(dir: &Path) -> Ledger {
     Ledger::init(dir, Dialect::Documented, Options::default()).unwrap()
 }
@@ -30,8 +30,8 @@ fn event(writer: u32, round: u64, part: u64) -> NewEvent {
     NewEvent::parse(&text).unwrap()
 }
 
-/// Not a test: appends until it is killed, now one event and now three together. What was reported
-/// is written down at once.
+/// Not a test: appends single events and batches of three until it is killed, and logs each report at
+/// once.
 #[test]
 fn worker() {
     let Some(dir) = process::job() else { return };
@@ -48,7 +48,7 @@ fn worker() {
         let parts = if round % 3 == 2 { 3 } else { 1 };
         let events: Vec<NewEvent> = (0..parts).map(|part| event(us, round, part)).collect();
         let Appended::Done { first, last } = ledger.append_all(None, &events).unwrap() else {
-            panic!("nobody else keeps the lock");
+            panic!("no other program holds the lock");
         };
         let line = format!("{first} {last} {us} {round}\n");
         log.write_all(line.as_bytes()).unwrap();
@@ -56,12 +56,12 @@ fn worker() {
 }
 
 #[test]
-fn five_hundred_kills_lose_nothing_and_hold_nobody_up() {
+fn five_hundred_kills_lose_no_event_and_block_no_writer() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     open(dir);
     let mut chance = Chance::from_seed(Chance::seed());
-    // Some at a time: they wait for one another, and are killed while they do.
+    // Several at a time: they wait for each other, and are killed while they do.
     let mut crew: Vec<Process> = Vec::new();
     let mut next = 0;
     for kill in 0..KILLS {
@@ -96,7 +96,7 @@ fn five_hundred_kills_lose_nothing_and_hold_nobody_up() {
     judge(dir, verified.events);
 }
 
-/// Reads the files by itself.
+/// Checks the files without tenure's own reader.
 fn judge(dir: &Path, events: u64) {
     let mut parts: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
     for seq in 1..=events {
@@ -115,7 +115,7 @@ fn judge(dir: &Path, events: u64) {
         assert_eq!(
             seqs.len(),
             whole,
-            "round {round} of {writer} is half there: {seqs:?}"
+            "round {round} of {writer} is incomplete: {seqs:?}"
         );
         assert!(seqs.windows(2).all(|two| two[1] == two[0] + 1), "{seqs:?}");
     }

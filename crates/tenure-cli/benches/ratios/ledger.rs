@@ -1,7 +1,7 @@
 //! The event ledger: appends, many writers, replay, claims.
 //!
 //! Against two others in the same run: the bare system calls of one durable append (write, fsync, rename,
-//! fsync the folder), and the algorithm that the seed documents (list the folder, count, write, fsync,
+//! fsync the folder), and the documented algorithm (list the folder, count, write, fsync,
 //! rename, under a lock file that is polled every 10 ms).
 
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ const WRITERS: usize = 32;
 const EACH: usize = 50;
 
 pub(crate) fn measure() -> Vec<Line> {
-    // Kept to the end: while a hundred thousand files are removed every sync takes longer.
+    // Removed at the end: removing a hundred thousand files slows every sync down.
     let mut kept = Vec::new();
     let mut place = || {
         let dir = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn ledger(dir: &Path) -> Ledger {
     Ledger::init(dir, Dialect::Documented, Options::default()).unwrap()
 }
 
-/// A ledger with so many events, as somebody else would have written them.
+/// A ledger with so many events, as another program would have written them.
 fn filled(dir: &Path, events: u64, one: impl Fn(u64) -> String) {
     fs::create_dir_all(dir.join("ledger")).unwrap();
     for seq in 1..=events {
@@ -60,7 +60,7 @@ fn append_one(ledger: &Ledger, event: &NewEvent) {
     assert!(matches!(appended, Appended::Done { .. }), "{appended:?}");
 }
 
-/// The least that a durable append can be.
+/// The cheapest possible durable append.
 fn bare(dir: &Path, number: u64) {
     let (temp, event) = (
         dir.join(format!(".event-{number}.tmp")),
@@ -74,8 +74,8 @@ fn bare(dir: &Path, number: u64) {
     File::open(dir).unwrap().sync_all().unwrap();
 }
 
-/// What the seed documents.
-fn seed(dir: &Path) {
+/// The documented algorithm.
+fn documented_append(dir: &Path) {
     let lock = dir.join("ledger.lock");
     let mut tries = 0;
     while File::options()
@@ -113,7 +113,7 @@ fn append(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     let ledgers: Vec<Ledger> = dirs.iter().map(|dir| ledger(dir)).collect();
     let mut ours = [const { Vec::new() }; 3];
     let mut theirs = Vec::new();
-    // What was written above goes to disk now, not while something is measured.
+    // What was written above goes to disk now, not during a measurement.
     rustix::fs::sync();
     for ledger in &ledgers {
         append_one(ledger, &event);
@@ -126,11 +126,13 @@ fn append(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
             times.push(time(|| append_one(ledger, &event)));
         }
     }
-    let mut seeds: Vec<Duration> = Vec::new();
+    let mut documented: Vec<Duration> = Vec::new();
     for dir in &dirs {
         let folder = dir.join("ledger");
-        let mut times: Vec<_> = (0..20).map(|_| time(|| seed(&folder))).collect();
-        seeds.push(percentile(&mut times, 50));
+        let mut times: Vec<_> = (0..20)
+            .map(|_| time(|| documented_append(&folder)))
+            .collect();
+        documented.push(percentile(&mut times, 50));
     }
     let bare = percentile(&mut theirs, 50);
     let [few, some, many] = ours.map(|mut times| percentile(&mut times, 50));
@@ -166,17 +168,22 @@ fn append(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
             few,
             "at most 1.2x",
         ),
-        line("append at 100 / the seed's algorithm", few, seeds[0], ""),
         line(
-            "append at 10,000 / the seed's algorithm",
-            some,
-            seeds[1],
+            "append at 100 / the documented algorithm",
+            few,
+            documented[0],
             "",
         ),
         line(
-            "append at 100,000 / the seed's algorithm",
+            "append at 10,000 / the documented algorithm",
+            some,
+            documented[1],
+            "",
+        ),
+        line(
+            "append at 100,000 / the documented algorithm",
             many,
-            seeds[2],
+            documented[2],
             "",
         ),
     ]
@@ -236,7 +243,7 @@ pub(crate) fn is_partner() -> bool {
     for _ in 0..EACH {
         match &ledger {
             Some(ledger) => append_one(ledger, &event),
-            None => seed(&dir.join("ledger")),
+            None => documented_append(&dir.join("ledger")),
         }
     }
     let done = now().as_nanos().to_string();
@@ -249,7 +256,7 @@ fn crowd(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     let one = place();
     ledger(&many);
     ledger(&one);
-    // Before and after, and the better of both: disks have moods.
+    // Before and after, and the better of both: disk times vary.
     let (_, before) = write_together("tenure", &one, 1);
     let (times, all) = write_together("tenure", &many, WRITERS);
     let (_, after) = write_together("tenure", &one, 1);
@@ -258,7 +265,7 @@ fn crowd(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     assert_eq!(
         last,
         u64::try_from(WRITERS * EACH).unwrap(),
-        "something is lost"
+        "events are lost"
     );
     let verified = ledger(&many).verify().unwrap();
     assert!(verified.is_sound(), "{:?}", verified.findings);
@@ -267,8 +274,8 @@ fn crowd(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     let (slowest, fastest) = (all, times.iter().copied().min().unwrap());
     let theirs = place();
     fs::create_dir(theirs.join("ledger")).unwrap();
-    let (_, seeds) = write_together("seed", &theirs, 8);
-    let seeds = rate(8 * EACH, seeds);
+    let (_, documented) = write_together("documented", &theirs, 8);
+    let documented = rate(8 * EACH, documented);
     let per_second = |rate: f64| format!("{rate:.0} /s");
     vec![
         Line {
@@ -286,17 +293,17 @@ fn crowd(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
             aim: "at most 1.5x",
         },
         Line {
-            what: "32 writers / 8 of the seed's algorithm, appends/s",
+            what: "32 writers / 8 of the documented algorithm, appends/s",
             ours: per_second(together),
-            theirs: per_second(seeds),
-            ratio: together / seeds,
+            theirs: per_second(documented),
+            ratio: together / documented,
             aim: "",
         },
     ]
 }
 
 /// A claim or the end of one.
-fn story(seq: u64) -> String {
+fn claim_event(seq: u64) -> String {
     let node = format!("1.{}.{}", seq / 2 % 40 + 1, seq / 80 % 50 + 1);
     let kind = if seq.is_multiple_of(2) {
         "lock_acquired"
@@ -311,18 +318,18 @@ fn story(seq: u64) -> String {
 
 fn replay(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
     let dir = place();
-    filled(&dir, 100_000, story);
+    filled(&dir, 100_000, claim_event);
     ledger(&dir);
     let claims = || {
         let store = LedgerStore::open(&dir, Options::default()).unwrap();
         store.claims().unwrap().len()
     };
-    let side = dir.join(".ledger-tenure");
+    let sidecar = dir.join(".ledger-tenure");
     let mut cold = Vec::new();
     let mut held = 0;
     for _ in 0..3 {
-        for half in ["checkpoint.a", "checkpoint.b"] {
-            let _ = fs::remove_file(side.join(half));
+        for slot in ["checkpoint.a", "checkpoint.b"] {
+            let _ = fs::remove_file(sidecar.join(slot));
         }
         cold.push(time(|| held = claims()));
     }
@@ -351,7 +358,7 @@ fn claims(place: &mut dyn FnMut() -> PathBuf) -> Line {
     let pair = |tenure: &Tenure| {
         let ask = tenure.ask("node:1.2.3").unwrap().named("agent").unwrap();
         let Outcome::Granted(held) = ask.acquire().unwrap() else {
-            panic!("nobody else is here");
+            panic!("no other program is here");
         };
         let _freed = held.release().unwrap();
     };

@@ -1,4 +1,4 @@
-//! What can be typed about the event ledger.
+//! The arguments of `tenure ledger`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,37 +10,38 @@ use super::Waits;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
-    /// Make a ledger: DIR/ledger/ and DIR/meta.json
+    /// Create a ledger: DIR/ledger/ and DIR/meta.json
     #[command(after_help = "Examples:
   tenure ledger init proof
-  tenure ledger init proof --dialect af      names and events as the af tool has them
+  tenure ledger init proof --dialect af      file names and events of the af tool
 
 Running it again changes nothing.")]
     Init {
         /// The folder [default: this one]
         #[arg(value_name = "DIR")]
         folder: Option<PathBuf>,
-        /// How its files are called and which events it knows
+        /// How its files are named and which events it may hold
         #[arg(long, value_enum, value_name = "DIALECT", default_value_t = DialectArg::Documented)]
         dialect: DialectArg,
     },
     /// Append events; prints their numbers
     #[command(after_help = "Examples:
   tenure ledger append '{\"type\":\"note\",\"text\":\"hello\"}'
-  tenure ledger append - < events.jsonl       one or several, one after another in the input
+  tenure ledger append - < events.jsonl       one or more events, one after another
   tenure ledger append --expect 41 '{\"type\":\"note\"}'
 
-An event is a JSON object with a type, at most 1 MiB; a missing timestamp is filled in. Several get
-consecutive numbers, all of them or none. With --expect they are written only if the newest event
-has that number (0: if there is none); otherwise exit 8, and the message names both numbers.")]
+An event is a JSON object with a type, of at most 1 MiB. A missing timestamp is filled in. Several
+events get consecutive numbers, and either all of them or none are written. With --expect they are
+written only if the newest event has that number (0: if the ledger is empty); otherwise the exit code
+is 8 and the message names both numbers.")]
     Append(Append),
     /// Print events
     #[command(after_help = "Examples:
   tenure ledger log --limit 20
   tenure ledger log --node 1.2 --json         one JSON object a line: {\"seq\":7,\"event\":{...}}
-  tenure ledger log -f --type lock_acquired   wait for more, until Ctrl+C")]
+  tenure ledger log -f --type lock_acquired   wait for new events, until Ctrl+C")]
     Log(Log),
-    /// Check everything, and prove that no two holders overlapped: exit 1 if not
+    /// Check every event, and that no two holders overlapped; exit 1 if not
     Verify {
         #[command(flatten)]
         place: Place,
@@ -52,7 +53,8 @@ has that number (0: if there is none); otherwise exit 8, and the message names b
   tenure ledger refresh 1.2.3 --as agent-1
   tenure ledger release 1.2.3 --as agent-1
 
-A claim lasts as long as lock_timeout in meta.json says (5m if it says nothing), unless it is refreshed.")]
+A claim lasts for the lock_timeout in meta.json (5m if there is none), unless it is refreshed. The
+protocol allows from 1s to 1h.")]
     Claim {
         /// The node, for example 1.2.3
         #[arg(value_name = "NODE")]
@@ -62,7 +64,7 @@ A claim lasts as long as lock_timeout in meta.json says (5m if it says nothing),
         #[command(flatten)]
         place: Place,
     },
-    /// Move the end of a claim
+    /// Extend a claim
     Refresh {
         #[command(flatten)]
         which: WhichNode,
@@ -72,39 +74,39 @@ A claim lasts as long as lock_timeout in meta.json says (5m if it says nothing),
         #[command(flatten)]
         place: Place,
     },
-    /// Give a node back
+    /// Release a claim
     Release {
         #[command(flatten)]
         which: WhichNode,
         #[command(flatten)]
         place: Place,
     },
-    /// Who has claimed what, and until when
+    /// List the claims: who holds which node, and until when
     Claims {
         #[command(flatten)]
         place: Place,
     },
-    /// Free claims whose time ran out or whose holder is proven dead, and say why
+    /// End expired claims and claims of dead holders, and say why
     Reap {
-        /// Only say what would be freed
+        /// Only list the claims that would be ended
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
         place: Place,
     },
-    /// Remove a ledger lock whose holder is gone (needs --force, and is recorded)
+    /// Remove a ledger lock whose holder has exited (needs --force, and is recorded)
     #[command(
         after_help = "Example: tenure ledger break-lock --older-than 30s --force
 
-A lock that tenure can prove dead is taken over by itself, and needs no force here. What can't be
-proven (a folder of a shell script, an empty file, another program's lock) is for you to judge: make
-sure that whoever made it is gone. To remove a live one can cost events."
+A lock whose holder tenure can prove dead is taken over automatically, and needs no --force here. A
+holder that can't be proven dead (a shell script's folder, an empty file, another program's lock) is
+for you to judge: make sure that the program has exited. Removing a lock in use can lose events."
     )]
     BreakLock {
-        /// Only if it has stood for so long
+        /// Only if it is at least this old
         #[arg(long, value_name = "D", value_parser = duration::parse)]
         older_than: Option<Duration>,
-        /// Really do it
+        /// Remove it although its holder is not proven dead
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -129,19 +131,19 @@ impl Ledger {
     }
 }
 
-/// How a ledger is written.
+/// The dialect of a ledger.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum DialectArg {
-    /// As it is documented: event-000001.json, lock_acquired
+    /// As documented: event-000001.json, lock_acquired
     Documented,
-    /// As the af tool has it: 000001.json, nodes_claimed
+    /// As the af tool writes it: 000001.json, nodes_claimed
     Af,
 }
 
 /// Where the ledger is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
-    /// The folder that holds ledger/ [default: this one, or the nearest above that has one]
+    /// The folder that contains ledger/ [default: this one, or the nearest one above]
     #[arg(long = "dir", value_name = "DIR", id = "folder")]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -160,38 +162,38 @@ pub(crate) struct Append {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
-    /// From this number on
+    /// Start at this number
     #[arg(long, value_name = "N")]
     pub(crate) from: Option<u64>,
-    /// Of this type only; may be given several times
+    /// Only events of this type; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kinds: Vec<String>,
-    /// About this node only
+    /// Only events about this node
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
-    /// Of this owner only
+    /// Only events of this owner
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
-    /// Not older than this, for example 2h
+    /// Only events of the last D, for example 2h
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) since: Option<Duration>,
-    /// The newest so many
+    /// Only the newest N
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Wait for more as they come
+    /// Wait for new events
     #[arg(short, long)]
     pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) place: Place,
 }
 
-/// Which claim is meant.
+/// Which claim.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhichNode {
     /// The node, for example 1.2.3
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
-    /// The claim's token: proves it without a name
+    /// The token of the claim, instead of the holder's name
     #[arg(long, value_name = "N")]
     pub(crate) token: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `tenure ledger`: the append-only log of events, and claims on its nodes.
+//! `tenure ledger`: an append-only log of events, and claims on its nodes.
 
 mod claims;
 mod log;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tenure::host::HostClock;
 use tenure::ledger::{
-    Appended, BadEvent, Broken, Dialect, Ledger, MAX_EVENT, NewEvent, Standing, Verified,
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
 };
 use tenure::plural;
 use tenure::wire::ErrorCode;
@@ -21,14 +21,14 @@ use crate::args::ledger::{Append, DialectArg, Ledger as Command, Place};
 use crate::context;
 use crate::words;
 
-/// The most that is read from standard input: a batch of a few of the largest events.
+/// How much is read from standard input: room for a batch of the largest events.
 const MAX_INPUT: u64 = 64 << 20;
 
 pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
             ErrorCode::Usage,
-            "tenure ledger has its own store: name its folder with --dir",
+            "tenure ledger does not use --store: name the folder of the ledger with --dir",
         ));
     }
     match command {
@@ -54,7 +54,7 @@ pub(crate) fn ledger(global: &Global, command: Command) -> Result<Answer, Failur
     }
 }
 
-/// The folder that holds the ledger: the one that is named, or the nearest that has one.
+/// The folder that contains the ledger: the named one, or the nearest one at or above this folder.
 fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let start = context::start()?;
     if let Some(dir) = &place.folder {
@@ -65,7 +65,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
         Failure::new(
             ErrorCode::NotInitialised,
             format!(
-                "no ledger/ in {} or any folder above it: make one with tenure ledger init, or name its folder with --dir",
+                "there is no ledger/ in {} or any folder above it: create one with tenure ledger init, or name its folder with --dir",
                 start.display()
             ),
         )
@@ -104,7 +104,7 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
     let ledger = Ledger::init(&root, dialect, options()?)?;
     let text = if new {
         format!(
-            "Made {} (dialect {dialect}).\nTry: tenure ledger append --dir {} '{{\"type\":\"{}\"}}'",
+            "Created {} (dialect {dialect}).\nTry: tenure ledger append --dir {} '{{\"type\":\"{}\"}}'",
             ledger.path().display(),
             words::quoted(&root.display().to_string()),
             match dialect {
@@ -114,7 +114,7 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
         )
     } else {
         format!(
-            "{} is there already (dialect {dialect}, {} events); nothing was changed.",
+            "{} exists already (dialect {dialect}, {} events); nothing was changed.",
             ledger.path().display(),
             ledger.last()?
         )
@@ -161,13 +161,13 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
         Appended::Mismatch { expected, found } => Err(Failure::new(
             ErrorCode::SequenceMismatch,
             format!(
-                "sequence mismatch: event {expected} was expected to be the newest, but it is {found}; nothing was written\n  \
-                 see what is new with: tenure ledger log --from {}",
+                "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
+                 see the new events with: tenure ledger log --from {}",
                 expected.min(found).saturating_add(1)
             ),
         )
         .details(json!({ "expected": expected, "found": found }))),
-        Appended::Locked(standing) => Err(locked(&standing)),
+        Appended::Locked(lock) => Err(locked(&lock)),
     }
 }
 
@@ -175,7 +175,7 @@ fn bad_event(which: &str, error: &BadEvent) -> Failure {
     Failure::new(ErrorCode::BadEvent, format!("{which}{error}"))
 }
 
-/// The events in the input, one after another.
+/// The events on standard input, one after another.
 fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
     let mut text = String::new();
     let read = std::io::stdin()
@@ -191,7 +191,7 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
     if text.len() > usize::try_from(MAX_INPUT).unwrap_or(MAX_EVENT) {
         return Err(Failure::new(
             ErrorCode::BadEvent,
-            "there is too much on standard input: at most 64 MiB at a time",
+            "standard input is too long: the limit is 64 MiB",
         ));
     }
     let mut events = Vec::new();
@@ -214,74 +214,75 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
     Ok(events)
 }
 
-/// Another program keeps the ledger lock.
-fn locked(standing: &Standing) -> Failure {
+/// Another program holds the ledger lock. The first words are the protocol's.
+fn locked(lock: &BlockingLock) -> Failure {
     Failure::new(
         ErrorCode::LedgerLocked,
         format!(
-            "timeout waiting for lock: {} is held by {standing}, {} ago; nothing was written\n  \
-             if that program is gone, which tenure can't prove: tenure ledger break-lock --older-than 30s --force",
-            standing.place.display(),
-            words::elapsed(standing.age)
+            "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
+             if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force",
+            lock.path.display(),
+            words::elapsed(lock.age)
         ),
     )
-    .details(standing_json(standing))
+    .details(lock_json(lock))
 }
 
-fn standing_json(standing: &Standing) -> serde_json::Value {
+fn lock_json(lock: &BlockingLock) -> serde_json::Value {
     json!({
-        "lock": standing.place.display().to_string(),
-        "lockedBy": standing.agent,
-        "pid": standing.process.as_ref().map(|process| process.pid),
-        "since": words::time(standing.since),
-        "ageSeconds": standing.age.as_secs(),
-        "dead": standing.dead,
+        "lock": lock.path.display().to_string(),
+        "lockedBy": lock.agent,
+        "pid": lock.process.as_ref().map(|process| process.pid),
+        "since": words::time(lock.since),
+        "ageSeconds": lock.age.as_secs(),
+        "dead": lock.dead,
     })
 }
 
 fn break_lock(
-    broken: Broken,
+    broken: BreakOutcome,
     older_than: Option<std::time::Duration>,
     force: bool,
 ) -> Result<Answer, Failure> {
     match broken {
-        Broken::NotHeld => Ok(Answer::new(
+        BreakOutcome::NotHeld => Ok(Answer::new(
             json!({ "broken": false }),
-            "Nobody holds the ledger lock.",
+            "The ledger lock is not held.",
         )),
-        Broken::Removed(standing) => {
-            let mut data = standing_json(&standing);
+        BreakOutcome::Removed(lock) => {
+            let mut data = lock_json(&lock);
             if let serde_json::Value::Object(fields) = &mut data {
                 fields.insert("broken".into(), json!(true));
             }
-            let how = if standing.dead {
-                "its process is gone"
+            let how = if lock.dead {
+                "its process has exited"
             } else {
                 "by force, which is recorded"
             };
             Ok(Answer::new(
                 data,
-                format!("Removed the ledger lock of {standing}: {how}."),
+                format!("Removed the ledger lock of {lock}: {how}."),
             ))
         }
-        Broken::Refused(standing) => {
-            let age = words::elapsed(standing.age);
+        BreakOutcome::Refused(lock) => {
+            let age = words::elapsed(lock.age);
             let why = match older_than {
-                Some(limit) if standing.age < limit => format!(
-                    "it has stood for {age} only, not for {}",
+                Some(limit) if lock.age < limit => format!(
+                    "it is only {age} old, less than {}",
                     duration::format(limit)
                 ),
-                _ if force => "it changed in this moment: look again".into(),
-                _ => "nothing proves that its holder is gone; if you know it, add --force".into(),
+                _ if force => "it changed just now: try again".into(),
+                _ => "its holder is not proven dead; if you know that it has exited, add --force"
+                    .into(),
             };
             Err(Failure::new(
                 ErrorCode::PermissionDenied,
                 format!(
-                    "the ledger lock is held by {standing}, {age} ago: {why}\n  {}",
-                    standing.place.display()
+                    "the ledger lock is held by {lock}, {age} ago: {why}\n  {}",
+                    lock.path.display()
                 ),
             )
-            .details(standing_json(&standing)))
+            .details(lock_json(&lock)))
         }
     }
 }

@@ -15,10 +15,10 @@ use tenure_core::{
 };
 use tenure_host::liveness;
 
-use super::keyed::Keyed;
-use crate::files::FileClaim;
+use super::node_state::NodeState;
+use crate::claim_files::FileClaim;
 use crate::node::NodeId;
-use crate::replay::Claimed;
+use crate::replay::NodeClaim;
 use tenure_host::files::reader::Reader;
 
 /// Where a claim is written down.
@@ -41,8 +41,8 @@ pub(super) struct Counts {
 pub(super) struct Sight<'a> {
     pub(super) reader: Reader<'a>,
     pub(super) node: &'a NodeId,
-    pub(super) claim: Option<&'a Claimed>,
-    pub(super) keyed: &'a Keyed,
+    pub(super) claim: Option<&'a NodeClaim>,
+    pub(super) keyed: &'a NodeState,
     pub(super) files: &'a [FileClaim],
 }
 
@@ -73,7 +73,7 @@ impl Sight<'_> {
     }
 
     /// A claim in the ledger.
-    pub(super) fn in_ledger(&self, claim: &Claimed) -> Counts {
+    pub(super) fn in_ledger(&self, claim: &NodeClaim) -> Counts {
         let note = self
             .keyed
             .grant
@@ -109,7 +109,7 @@ impl Sight<'_> {
     }
 
     fn in_file(&self, file: &FileClaim) -> Counts {
-        let (owner, since, expires, doubt) = match &file.says {
+        let (owner, since, expires, doubt) = match &file.content {
             Ok(says) => (
                 says.owner.as_str(),
                 says.since,

@@ -16,14 +16,14 @@ use tenure_core::{
     Waiter,
 };
 
-use super::deed::Deed;
-use super::keyed::{Keyed, Note};
+use super::claim_event::{ClaimEvent, file_reaped};
 use super::look::{Counts, Sight, Source};
+use super::node_state::{GrantNote, NodeState};
 use super::{LedgerStore, resolve};
-use crate::append::{self, Writing};
-use crate::files::{FileClaim, FileReaped};
+use crate::append::{self, Writer};
+use crate::claim_files::{FileClaim, FileReaped};
 use crate::node::NodeId;
-use crate::replay::{Claimed, Replay};
+use crate::replay::{NodeClaim, Replay};
 use crate::{Appended, Dialect};
 use tenure_host::files::places::{Desk, Places};
 use tenure_host::files::protocol::digest;
@@ -39,11 +39,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// A step under way, for one node.
 pub(super) struct Step<'a> {
     pub(super) store: &'a LedgerStore,
-    pub(super) writing: &'a Writing<'a>,
+    pub(super) writing: &'a Writer<'a>,
     pub(super) replay: &'a mut Replay,
     pub(super) node: NodeId,
     pub(super) now: Moment,
-    pub(super) keyed: Keyed,
+    pub(super) keyed: NodeState,
     pub(super) files: Vec<FileClaim>,
     /// Whether what is known has to be saved yet.
     pub(super) dirty: bool,
@@ -89,16 +89,16 @@ impl Step<'_> {
     /// Looks at everything anew.
     pub(super) fn look(&mut self) -> Result<(), StoreError> {
         let ledger = &self.store.ledger;
-        ledger.catch_up(self.replay, |_, _| ())?;
+        ledger.catch_up(self.replay)?;
         // After the events: a claim must not look older than it is.
         self.now = ledger.options.clock.now();
         self.files = ledger.file_claims()?;
-        self.keyed = Keyed::load(&self.store.keys, &self.node, &self.now)?;
+        self.keyed = NodeState::load(&self.store.keys, &self.node, &self.now)?;
         self.dirty = resolve(ledger, self.replay, &self.node, &mut self.keyed)?;
         Ok(())
     }
 
-    pub(super) fn claimed(&self) -> Option<Claimed> {
+    pub(super) fn claimed(&self) -> Option<NodeClaim> {
         self.replay.claims.get(&self.node).cloned()
     }
 
@@ -107,7 +107,7 @@ impl Step<'_> {
         self.sight(self.claimed().as_ref(), |sight| sight.counts())
     }
 
-    fn sight<T>(&self, claim: Option<&Claimed>, look: impl FnOnce(&Sight<'_>) -> T) -> T {
+    fn sight<T>(&self, claim: Option<&NodeClaim>, look: impl FnOnce(&Sight<'_>) -> T) -> T {
         look(&Sight {
             reader: self.reader(),
             node: &self.node,
@@ -168,21 +168,21 @@ impl Step<'_> {
             Appended::Done { .. } => {
                 self.appended = true;
                 let ledger = &self.store.ledger;
-                ledger.catch_up(self.replay, |_, _| ())?;
+                ledger.catch_up(self.replay)?;
                 Ok(true)
             }
             Appended::Mismatch { .. } => Ok(false),
-            Appended::Locked(standing) => Err(append::busy(&standing)),
+            Appended::Locked(by) => Err(append::blocked(&by)),
         }
     }
 
-    fn bytes(&self, deed: &Deed<'_>) -> Result<Vec<u8>, StoreError> {
+    fn bytes(&self, deed: &ClaimEvent<'_>) -> Result<Vec<u8>, StoreError> {
         deed.bytes(self.store.ledger.dialect, &self.node, self.now.wall)
     }
 
     /// The event that takes a claim away, and a note of the proof where the event can't carry it.
-    fn taking_away(&self, claim: &Claimed, evidence: &Evidence) -> Result<Vec<u8>, StoreError> {
-        let bytes = self.bytes(&Deed::Reap(claim, evidence))?;
+    fn taking_away(&self, claim: &NodeClaim, evidence: &Evidence) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.bytes(&ClaimEvent::Reap(claim, evidence))?;
         if self.store.ledger.dialect == Dialect::Af {
             let seq = self.replay.seq.saturating_add(1);
             let ledger = &self.store.ledger;
@@ -211,13 +211,13 @@ impl Step<'_> {
             events.push(self.taking_away(&old, evidence)?);
             over = Some(lease.holder);
         }
-        let bytes = self.bytes(&Deed::Claim {
+        let bytes = self.bytes(&ClaimEvent::Begin {
             owner: claim.holder.id.as_str(),
             expires: deadline.wall,
         })?;
         let before = u64::try_from(events.len()).unwrap_or(0);
         let token = self.replay.seq.saturating_add(before).saturating_add(1);
-        self.keyed.grant = Some(Note {
+        self.keyed.grant = Some(GrantNote {
             token,
             digest: digest(&bytes),
             holder: claim.holder.clone(),
@@ -264,7 +264,7 @@ impl Step<'_> {
         let current = claim.expires;
         let known = self.keyed.grant.take().filter(|note| note.is_about(&claim));
         let new = || {
-            holder.map(|holder| Note {
+            holder.map(|holder| GrantNote {
                 token: claim.token,
                 digest: claim.digest,
                 holder: holder.clone(),
@@ -280,7 +280,7 @@ impl Step<'_> {
             note
         });
         self.keyed.save(&self.store.keys, &self.node)?;
-        let bytes = self.bytes(&Deed::Refresh {
+        let bytes = self.bytes(&ClaimEvent::Renew {
             claim: &claim,
             expires: deadline.wall,
         })?;
@@ -306,7 +306,7 @@ impl Step<'_> {
             (Source::File(file), _) => self.end_file(&file.clone())?,
             (Source::Ledger, Some(claim)) => {
                 let bytes = match evidence {
-                    None => self.bytes(&Deed::Release(&claim))?,
+                    None => self.bytes(&ClaimEvent::Release(&claim))?,
                     Some(evidence) => self.taking_away(&claim, evidence)?,
                 };
                 self.append(&[bytes])?
@@ -338,14 +338,12 @@ impl Step<'_> {
                 return Ok(false);
             }
         }
-        let owner = match &file.says {
-            Ok(says) => says.owner.clone(),
+        let owner = match &file.content {
+            Ok(content) => content.owner.clone(),
             Err(_) => "?".into(),
         };
-        let event = match self.store.ledger.dialect {
-            Dialect::Documented => Some(self.bytes(&Deed::ReapFile(&owner))?),
-            Dialect::Af => None,
-        };
+        let dialect = self.store.ledger.dialect;
+        let event = file_reaped(dialect, &self.node, &owner, self.now.wall)?;
         let expected = self.replay.seq;
         match self.writing.reap_file(file, expected, event.as_deref())? {
             FileReaped::Done => {

@@ -15,8 +15,8 @@ use tenure_core::{
 };
 use tenure_host::{LivenessLock, bell, identity};
 
-use super::keyed::Keyed;
 use super::look::{Counts, Source};
+use super::node_state::NodeState;
 use super::step::Step;
 use super::{Glance, LedgerStore};
 use crate::dialect::Dialect;
@@ -49,6 +49,7 @@ impl Store for LedgerStore {
     }
 
     fn acquire(&self, claim: &Claim) -> Result<Acquired, StoreError> {
+        self.check_ttl(claim.ttl)?;
         let (mut answer, revision) = self.write(&claim.key, |step| {
             step.persevere(|step| {
                 step.can_be_claimed()?;
@@ -65,6 +66,7 @@ impl Store for LedgerStore {
     }
 
     fn renew(&self, grant: &Grant, ttl: Duration) -> Result<Renewed, StoreError> {
+        self.check_ttl(ttl)?;
         let (answer, _) = self.write(&grant.key, |step| {
             step.persevere(|step| {
                 let view = step.view(None);
@@ -169,7 +171,7 @@ impl Store for LedgerStore {
         let mut reaped = Vec::new();
         let mut needed: HashSet<LivenessId> = HashSet::new();
         let nodes = snapshots.into_iter().map(|snapshot| snapshot.key);
-        let known = Keyed::nodes(&self.keys)?;
+        let known = NodeState::nodes(&self.keys)?;
         let mut nodes: Vec<NodeId> = nodes
             .filter_map(|key| NodeId::of(&key).ok())
             .chain(known)
@@ -192,7 +194,7 @@ impl Store for LedgerStore {
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        self.ledger.past(query)
+        self.ledger.claim_history(query)
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
@@ -227,7 +229,7 @@ impl Store for LedgerStore {
 }
 
 impl Glance<'_> {
-    fn view(&self, node: &NodeId, keyed: &Keyed) -> View {
+    fn view(&self, node: &NodeId, keyed: &NodeState) -> View {
         View {
             lease: self
                 .counts(node, keyed)
@@ -251,7 +253,7 @@ impl Glance<'_> {
     fn all(&self) -> Result<Vec<Snapshot>, StoreError> {
         let mut nodes: Vec<NodeId> = self.replay.claims.keys().cloned().collect();
         nodes.extend(self.files.iter().filter_map(|file| file.node.clone()));
-        nodes.extend(Keyed::nodes(&self.store.keys)?);
+        nodes.extend(NodeState::nodes(&self.store.keys)?);
         nodes.sort();
         nodes.dedup();
         let mut all = Vec::new();
@@ -430,7 +432,7 @@ impl Glance<'_> {
     /// and who holds that.
     fn waits_of(&self, (holder, token): &Held) -> Result<Vec<(Key, Held)>, StoreError> {
         let mut waits = Vec::new();
-        for node in Keyed::nodes(&self.store.keys)? {
+        for node in NodeState::nodes(&self.store.keys)? {
             let keyed = self.keyed(&node)?;
             let within = |ticket: Ticket| {
                 let mut all = keyed.within.iter();

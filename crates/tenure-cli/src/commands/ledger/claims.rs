@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::core::{Key, Reap, Reason, Released, Renewed, Verdict};
-use tenure::ledger::{LedgerStore, MAX_TIMEOUT, MIN_TIMEOUT, NodeId};
-use tenure::{Project, Tenure, Tie, duration};
+use tenure::ledger::{LedgerStore, NodeId};
+use tenure::{Project, Tenure, Tie};
 
 use super::folder;
 use crate::answer::{Answer, Failure, remark};
@@ -29,24 +29,12 @@ fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
     Ok(Tenure::open_ledger(&folder(place)?, agent, config)?)
 }
 
-/// The key of a node that somebody typed, with or without `node:`.
+/// The key of a node, typed with or without `node:`.
 fn key(node: &str) -> Result<Key, Failure> {
     let id = node.strip_prefix("node:").unwrap_or(node);
     let node =
         NodeId::parse(id).map_err(|error| Failure::new(ErrorCode::BadNode, error.to_string()))?;
     Ok(node.key().clone())
-}
-
-fn check_ttl(ttl: Option<Duration>) -> Result<(), Failure> {
-    if let Some(ttl) = ttl.filter(|ttl| !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(ttl)) {
-        let (given, min, max) = (
-            duration::format(ttl),
-            duration::format(MIN_TIMEOUT),
-            duration::format(MAX_TIMEOUT),
-        );
-        return Err(tenure::Error::Ttl { given, min, max }.into());
-    }
-    Ok(())
 }
 
 pub(super) fn claim(
@@ -56,7 +44,6 @@ pub(super) fn claim(
     place: &Place,
 ) -> Result<Answer, Failure> {
     let key = key(node)?;
-    check_ttl(waits.ttl)?;
     let tenure = open(global, place)?;
     let ask = waiting::with_name(global, &tenure, tenure.ask(key.as_str())?)?;
     let mut ask = waiting::with_patience(&tenure, ask, waits).tied_to(Tie::Nothing);
@@ -82,7 +69,7 @@ pub(super) fn claim(
     remark(
         global,
         &format!(
-            "{} holds node {} until {}; give it back with: tenure ledger release {} {proof}",
+            "{} holds node {} until {}; release it with: tenure ledger release {} {proof}",
             lease.holder.id,
             key.id(),
             words::end(&now, &lease),
@@ -98,7 +85,7 @@ pub(super) fn claim(
         "reason": reason.word(),
     });
     let token = lease.token.to_string();
-    // A token that nobody got to see is of no use to anybody, unless it was seen before.
+    // If the token can't be printed, the claim is released: without it the claim is useless.
     if reason == Reason::AlreadyOwned {
         return Ok(Answer::new(data, token));
     }
@@ -124,7 +111,6 @@ pub(super) fn refresh(
     place: &Place,
 ) -> Result<Answer, Failure> {
     let key = key(&which.node)?;
-    check_ttl(ttl)?;
     let tenure = open(global, place)?;
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
@@ -134,7 +120,7 @@ pub(super) fn refresh(
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("Node {} is yours until {until}.", key.id())
+                format!("Node {} is claimed until {until}.", key.id())
             };
             let data = json!({ "node": key.id(), "token": lease.token, "expiresAt": until });
             Ok(Answer::new(data, text))
@@ -169,7 +155,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
     let store = LedgerStore::of(super::open(global, place)?);
     let now = tenure::core::Clock::now(&tenure::host::HostClock::new());
     let listed = store.claims()?;
-    let (active, over): (Vec<_>, Vec<_>) = listed
+    let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()
         .partition(|claim| claim.lease.expires.shown(&now) > now.wall);
     let data: Vec<_> = active
@@ -221,14 +207,14 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
         }
         lines.push(table.text());
     }
-    if !over.is_empty() && !global.quiet {
+    if !expired.is_empty() && !global.quiet {
         lines.push(format!(
-            "{} more ran out and can be claimed by anybody; to end them on record: tenure ledger reap",
-            over.len()
+            "{} more expired and can be claimed; end them with: tenure ledger reap",
+            expired.len()
         ));
     }
     Ok(Answer::new(
-        json!({ "claims": data, "over": over.len() }),
+        json!({ "claims": data, "expired": expired.len() }),
         lines.join("\n"),
     ))
 }
@@ -238,20 +224,20 @@ pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answ
     let reaped = tenure
         .store()
         .reap(if dry_run { Reap::DryRun } else { Reap::Free })?;
-    let verb = if dry_run { "Would free" } else { "Freed" };
+    let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped
         .iter()
         .map(|reaped| {
             format!(
-                "{verb} node {} of {}: {}",
-                reaped.lease.key.id(),
+                "{verb} the claim of {} on node {}: {}",
                 reaped.lease.holder.id,
+                reaped.lease.key.id(),
                 reaped.evidence
             )
         })
         .collect();
     if lines.is_empty() {
-        lines.push("No claim has run out and nobody is proven dead.".into());
+        lines.push("No claim has expired, and no holder is proven dead.".into());
     }
     let freed: Vec<_> = reaped
         .iter()

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tenure::core::Clock;
 use tenure::host::HostClock;
-use tenure::ledger::{Ledger, NodeId, Recorded};
+use tenure::ledger::{Ledger, NodeId, RecordedEvent};
 use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure};
@@ -17,7 +17,7 @@ use crate::args::ledger::Log;
 use crate::exit::Exit;
 use crate::words;
 
-/// Which events are wanted.
+/// Which events to print.
 struct Filter<'a> {
     asked: &'a Log,
     node: Option<String>,
@@ -25,7 +25,7 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn takes(&self, event: &Recorded, value: Option<&Value>) -> bool {
+    fn matches(&self, event: &RecordedEvent, value: Option<&Value>) -> bool {
         let (kind, at) = event.head();
         let kinds = &self.asked.kinds;
         if !kinds.is_empty() && !kind.is_some_and(|kind| kinds.contains(&kind)) {
@@ -62,7 +62,7 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
             now.checked_sub(since).unwrap_or(Timestamp::MIN)
         }),
     };
-    // Listening first: nothing that comes while the rest is printed is missed.
+    // The watch begins first, so that no event is missed while the existing ones are printed.
     let mut follow = asked.follow.then(|| ledger.follow(1)).transpose()?;
     let mut out = std::io::BufWriter::new(anstream::stdout().lock());
     let mut newest: VecDeque<String> = VecDeque::new();
@@ -111,20 +111,20 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
     Ok(Answer::silent(Exit::Done))
 }
 
-/// That nobody reads to the end is no failure.
+/// A reader that closes the pipe early is no failure.
 fn end(written: std::io::Result<()>) -> Option<Result<Answer, Failure>> {
     let error = written.err()?;
     Some(if error.kind() == ErrorKind::BrokenPipe {
         Ok(Answer::silent(Exit::Done))
     } else {
-        let message = format!("the answer could not be written ({error})");
+        let message = format!("the output could not be written ({error})");
         Err(Failure::new(ErrorCode::Io, message))
     })
 }
 
-fn line(global: &Global, filter: &Filter<'_>, event: &Recorded) -> Option<String> {
+fn line(global: &Global, filter: &Filter<'_>, event: &RecordedEvent) -> Option<String> {
     let value = event.value();
-    if !filter.takes(event, value.as_ref().ok()) {
+    if !filter.matches(event, value.as_ref().ok()) {
         return None;
     }
     if global.json {

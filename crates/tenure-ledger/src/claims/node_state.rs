@@ -1,4 +1,4 @@
-//! What tenure knows of one node beyond the ledger: [`Keyed`], in `keys/NODE.a` and `.b`.
+//! What tenure knows of one node beyond the ledger: [`NodeState`], in `keys/NODE.a` and `.b`.
 //!
 //! The ledger says who has a claim and until when. What it can't say is here: to which process the
 //! claim is tied, when it ends on the clock that never jumps, and who waits.
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::{Deadline, Epoch, Holder, Moment, StoreError, Ticket, Token};
 
 use crate::node::NodeId;
-use crate::replay::Claimed;
+use crate::replay::NodeClaim;
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::TicketRecord;
 use tenure_host::files::two_slot::TwoSlotFile;
@@ -30,8 +30,8 @@ const TRIES: usize = 16;
 /// What is known of one node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Keyed {
-    pub(super) grant: Option<Note>,
+pub(super) struct NodeState {
+    pub(super) grant: Option<GrantNote>,
     pub(super) tickets: Vec<TicketRecord>,
     pub(super) last_ticket: u64,
     /// Under which grants those who wait run.
@@ -46,7 +46,7 @@ pub(super) struct Keyed {
 
 /// What is known of a grant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct GrantNote {
     /// The event that gave it.
     pub(super) token: u64,
     pub(super) digest: u64,
@@ -77,9 +77,9 @@ impl From<&Deadline> for End {
     }
 }
 
-impl Note {
+impl GrantNote {
     /// Whether this claim is the one that it is about.
-    pub(super) fn is_about(&self, claim: &Claimed) -> bool {
+    pub(super) fn is_about(&self, claim: &NodeClaim) -> bool {
         self.token == claim.token && self.digest == claim.digest
     }
 
@@ -100,7 +100,7 @@ impl Note {
     }
 }
 
-impl Keyed {
+impl NodeState {
     fn halves(keys: &Path, node: &NodeId) -> TwoSlotFile {
         TwoSlotFile::new(&keys.join(node.to_string()))
     }

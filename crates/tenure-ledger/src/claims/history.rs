@@ -1,8 +1,8 @@
-//! The story of claims, told by the ledger itself.
+//! The history of claims, from the ledger's own events.
 //!
-//! In the seed's dialect an event that takes a claim away carries the proof. The real tool's events can't:
-//! there the proof is a line in `endings` in the side folder, that names the event by number and
-//! digest, and is written before it.
+//! In the documented dialect an event that takes a claim away carries the evidence. In the `af`
+//! dialect it can't: there the evidence is a line of the file `endings` in the sidecar folder, which
+//! names the event by number and digest and is written before it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -13,26 +13,26 @@ use tenure_core::{
 };
 
 use crate::Ledger;
-use crate::replay::{Change, Deed, Replay};
+use crate::replay::{ChangeKind, ClaimChange, Replay};
 use tenure_host::files::fault::explain;
 
 #[derive(Serialize, Deserialize)]
-struct Ending {
+struct EndingNote {
     seq: u64,
     digest: u64,
     evidence: Evidence,
 }
 
 impl Ledger {
-    /// Notes why an event that is about to be written takes a claim away.
+    /// Records why an event that is about to be written takes a claim away.
     pub(super) fn note_ending(
         &self,
         seq: u64,
         digest: u64,
         evidence: &Evidence,
     ) -> Result<(), StoreError> {
-        let path = self.side.path().join("endings");
-        let ending = Ending {
+        let path = self.sidecar.path().join("endings");
+        let ending = EndingNote {
             seq,
             digest,
             evidence: evidence.clone(),
@@ -50,21 +50,21 @@ impl Ledger {
     }
 
     fn endings(&self) -> HashMap<(u64, u64), Evidence> {
-        let bytes = std::fs::read(self.side.path().join("endings")).unwrap_or_default();
+        let bytes = std::fs::read(self.sidecar.path().join("endings")).unwrap_or_default();
         bytes
             .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Ending>(line).ok())
+            .filter_map(|line| serde_json::from_slice::<EndingNote>(line).ok())
             .map(|ending| ((ending.seq, ending.digest), ending.evidence))
             .collect()
     }
 
     /// What happened to claims, oldest first.
-    pub(super) fn past(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
+    pub(super) fn claim_history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
         let endings = self.endings();
         let mut replay = Replay::default();
         let mut events = Vec::new();
         let mut id = 0;
-        // Nodes whose claim was taken away by the event just before.
+        // The nodes whose claims the previous event took away.
         let mut taken: HashSet<Key> = HashSet::new();
         for event in self.events(1)? {
             let event = event?;
@@ -72,10 +72,12 @@ impl Ledger {
             let proof = endings.get(&(event.seq, event.digest()));
             let changes = replay.apply(self.dialect, &event).unwrap_or_default();
             let mut ended = HashSet::new();
-            let next = changes.iter().rfind(|change| change.what == Deed::Began);
+            let next = changes
+                .iter()
+                .rfind(|change| change.kind == ChangeKind::Began);
             let next = next.map(|change| change.claim.owner.clone());
             for change in changes {
-                let Some((kind, evidence)) = told(&change, proof, next.as_deref()) else {
+                let Some((kind, evidence)) = event_kind(&change, proof, next.as_deref()) else {
                     continue;
                 };
                 let key = change.node.key().clone();
@@ -120,28 +122,28 @@ impl Ledger {
     }
 }
 
-fn told(
-    change: &Change,
+fn event_kind(
+    change: &ClaimChange,
     proof: Option<&Evidence>,
     next: Option<&str>,
 ) -> Option<(EventKind, Option<Evidence>)> {
     let proven = |evidence: Evidence| (EventKind::of(&evidence), Some(evidence));
-    Some(match &change.what {
-        Deed::Began => (EventKind::Granted, None),
-        Deed::WentOn => (EventKind::Renewed, None),
-        Deed::Ended(evidence) => match evidence.as_ref().or(proof) {
+    Some(match &change.kind {
+        ChangeKind::Began => (EventKind::Granted, None),
+        ChangeKind::Renewed => (EventKind::Renewed, None),
+        ChangeKind::Ended(evidence) => match evidence.as_ref().or(proof) {
             Some(evidence) => proven(evidence.clone()),
             None => (EventKind::Released, None),
         },
-        Deed::RanOut => proven(Evidence::TimeRanOut {
+        ChangeKind::Expired => proven(Evidence::TimeRanOut {
             expired_at: change.claim.expires,
         }),
-        Deed::Overlapped => proven(Evidence::Forced {
+        ChangeKind::Overlapped => proven(Evidence::Forced {
             by: next
                 .and_then(|next| HolderId::parse(next).ok())
                 .unwrap_or_else(HolderId::unreadable),
-            reason: Some("by claiming the node outside tenure".into()),
+            reason: Some("another program claimed the node".into()),
         }),
-        Deed::Missed => return None,
+        ChangeKind::Unmatched => return None,
     })
 }

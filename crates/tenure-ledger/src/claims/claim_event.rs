@@ -1,33 +1,31 @@
-//! The events that claims are made of, in either dialect.
+//! The events that claims consist of, in either dialect: [`ClaimEvent`].
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tenure_core::{Evidence, StoreError};
+use tenure_core::{ErrorKind, Evidence, StoreError};
 
 use crate::dialect::Dialect;
 use crate::event::NewEvent;
 use crate::node::NodeId;
-use crate::replay::Claimed;
+use crate::replay::NodeClaim;
 
-/// Something that happens to the claim on a node.
+/// An event about the claim on a node.
 #[derive(Debug, Clone)]
-pub(super) enum Deed<'a> {
-    /// It begins.
-    Claim { owner: &'a str, expires: Timestamp },
-    /// It goes on.
-    Refresh {
-        claim: &'a Claimed,
+pub(super) enum ClaimEvent<'a> {
+    /// A claim begins.
+    Begin { owner: &'a str, expires: Timestamp },
+    /// Its owner renews it.
+    Renew {
+        claim: &'a NodeClaim,
         expires: Timestamp,
     },
-    /// Its owner gives it back.
-    Release(&'a Claimed),
+    /// Its owner releases it.
+    Release(&'a NodeClaim),
     /// It is taken away.
-    Reap(&'a Claimed, &'a Evidence),
-    /// A file was, that claimed the node for this owner. No event of the real tool's tells of that.
-    ReapFile(&'a str),
+    Reap(&'a NodeClaim, &'a Evidence),
 }
 
-impl Deed<'_> {
+impl ClaimEvent<'_> {
     /// The bytes of the event.
     pub(super) fn bytes(
         &self,
@@ -39,20 +37,17 @@ impl Deed<'_> {
             Dialect::Documented => self.documented(node, now),
             Dialect::Af => self.af(node, now),
         };
-        let event = NewEvent::of(&fields).map_err(|error| {
-            StoreError::new(tenure_core::ErrorKind::Unsupported, error.to_string())
-        })?;
-        Ok(event.bytes(now))
+        bytes(&fields, now)
     }
 
     fn documented(&self, node: &NodeId, now: Timestamp) -> Value {
         let now = now.to_string();
         match self {
-            Self::Claim { owner, expires } => json!({
+            Self::Begin { owner, expires } => json!({
                 "type": "lock_acquired", "timestamp": now, "node_id": node, "owner": owner,
                 "expires_at": expires.to_string(),
             }),
-            Self::Refresh { claim, expires } => json!({
+            Self::Renew { claim, expires } => json!({
                 "type": "lock_acquired", "timestamp": now, "node_id": node, "owner": claim.owner,
                 "expires_at": expires.to_string(), "tenure": { "grant": claim.token },
             }),
@@ -64,30 +59,48 @@ impl Deed<'_> {
                 "type": "lock_reaped", "timestamp": now, "node_id": node, "owner": claim.owner,
                 "tenure": { "grant": claim.token, "evidence": evidence },
             }),
-            Self::ReapFile(owner) => json!({
-                "type": "lock_reaped", "timestamp": now, "node_id": node, "owner": owner,
-            }),
         }
     }
 
-    /// Only what the real tool has, field for field.
+    /// Exactly the fields that the `af` tool writes.
     fn af(&self, node: &NodeId, now: Timestamp) -> Value {
         let now = now.to_string();
         match self {
-            Self::Claim { owner, expires } => json!({
+            Self::Begin { owner, expires } => json!({
                 "type": "nodes_claimed", "timestamp": now, "node_ids": [node], "owner": owner,
                 "timeout": expires.to_string(),
             }),
-            Self::Refresh { claim, expires } => json!({
+            Self::Renew { claim, expires } => json!({
                 "type": "claim_refreshed", "timestamp": now, "node_id": node, "owner": claim.owner,
                 "new_timeout": expires.to_string(),
             }),
             Self::Release(_) | Self::Reap(..) => json!({
                 "type": "nodes_released", "timestamp": now, "node_ids": [node],
             }),
-            Self::ReapFile(owner) => json!({
-                "type": "lock_reaped", "timestamp": now, "node_id": node, "owner": owner,
-            }),
         }
     }
+}
+
+/// The event that reports the end of a claim in a file; `None` in an `af` ledger, which has none.
+pub(super) fn file_reaped(
+    dialect: Dialect,
+    node: &NodeId,
+    owner: &str,
+    now: Timestamp,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    match dialect {
+        Dialect::Documented => {
+            let fields = json!({
+                "type": "lock_reaped", "timestamp": now.to_string(), "node_id": node, "owner": owner,
+            });
+            bytes(&fields, now).map(Some)
+        }
+        Dialect::Af => Ok(None),
+    }
+}
+
+fn bytes(fields: &Value, now: Timestamp) -> Result<Vec<u8>, StoreError> {
+    let event = NewEvent::of(fields)
+        .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
+    Ok(event.bytes(now))
 }

@@ -1,13 +1,14 @@
-//! Claims that are files, `locks/*.lock`: read, honoured, and reaped.
+//! Claims in files, `locks/*.lock`: read, honoured, and reaped.
 //!
-//! The seed's order is kept: the file is removed, then a `lock_reaped` event is appended. Its races are
-//! not: the file is taken aside and compared with the one that was judged (one that was refreshed
-//! meanwhile is put back), and what was on its way when somebody was killed is put back by the next.
+//! Reaping follows the documented order: the file is removed, then a `lock_reaped` event is appended.
+//! It avoids the races of that order: the file is moved aside and compared with the one that was
+//! judged, and a file that was refreshed meanwhile is put back. If the writer is killed between the
+//! two steps, the next writer puts the file back, unless the event was appended.
 //!
-//! | in the side folder | what it is |
+//! | in the sidecar folder | what it is |
 //! |---|---|
 //! | `reaped` | the file, between the two steps |
-//! | `reaping` | where it was, and which event is to tell of it |
+//! | `reaping` | where the file was, and which event will report its end |
 
 use std::fs;
 use std::io;
@@ -19,29 +20,29 @@ use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
 
 use super::{Appended, Ledger};
-use crate::append::Writing;
+use crate::append::Writer;
 use crate::node::NodeId;
 use tenure_host::files::atomic;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::{Fingerprint, digest};
 use tenure_host::files::rfc3339;
 
-/// The largest file that is read.
+/// Larger files are not read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A claim that is a file.
+/// A claim in a file.
 #[derive(Debug, Clone)]
 pub(super) struct FileClaim {
     pub(super) path: PathBuf,
-    pub(super) mark: Fingerprint,
-    /// Which node; `None` if nothing tells.
+    pub(super) fingerprint: Fingerprint,
+    /// The claimed node, from the content or else from the file's name; `None` if neither names one.
     pub(super) node: Option<NodeId>,
-    /// What it says; why it can't be understood otherwise.
-    pub(super) says: Result<Says, String>,
+    /// The content, or why it can't be read.
+    pub(super) content: Result<ClaimContent, String>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Says {
+pub(super) struct ClaimContent {
     pub(super) owner: String,
     pub(super) since: Timestamp,
     pub(super) expires: Timestamp,
@@ -56,23 +57,23 @@ struct Fields {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Reaping {
+struct PendingReap {
     place: PathBuf,
     seq: u64,
     digest: u64,
 }
 
-/// What came of reaping a file.
+/// The outcome of reaping a file.
 #[derive(Debug)]
 pub(super) enum FileReaped {
-    /// It is gone, and the event there.
+    /// The file is removed and the event appended.
     Done,
-    /// It is another one by now, or somebody wrote to the ledger: look anew.
+    /// The file changed, or another program wrote to the ledger: the caller must look again.
     Changed,
 }
 
 impl Ledger {
-    /// Every claim that is a file.
+    /// Every claim in a file.
     pub(super) fn file_claims(&self) -> Result<Vec<FileClaim>, StoreError> {
         let folder = self.root.join("locks");
         let fault = |error: io::Error| explain("read", &folder, error);
@@ -85,7 +86,7 @@ impl Ledger {
         for entry in entries {
             let path = entry.map_err(fault)?.path();
             if path.extension().is_some_and(|end| end == "lock") {
-                claims.extend(look(&path));
+                claims.extend(read_claim(&path));
             }
         }
         claims.sort_by(|a, b| (&a.node, &a.path).cmp(&(&b.node, &b.path)));
@@ -93,58 +94,57 @@ impl Ledger {
     }
 
     fn reaped(&self) -> PathBuf {
-        self.side.path().join("reaped")
+        self.sidecar.path().join("reaped")
     }
 
     fn reaping(&self) -> PathBuf {
-        self.side.path().join("reaping")
+        self.sidecar.path().join("reaping")
     }
 }
 
-/// What is at a path; `None` if it went away.
-fn look(path: &Path) -> Option<FileClaim> {
+/// Reads the claim in a file; `None` if the file was removed.
+fn read_claim(path: &Path) -> Option<FileClaim> {
     let at = path.symlink_metadata().ok()?;
     let bytes = if at.is_file() && at.len() <= MAX_FILE {
         fs::read(path).unwrap_or_default()
     } else {
         Vec::new()
     };
-    let mark = Fingerprint {
+    let fingerprint = Fingerprint {
         file: (at.dev(), at.ino()),
         digest: digest(&bytes),
     };
-    let says = understand(&bytes);
     let named = path.file_stem().and_then(|stem| stem.to_str());
-    let (node, says) = match says {
-        Ok((node, says)) => (Some(node), Ok(says)),
-        // Its name may tell which node it is about, and then it stands.
+    let (node, content) = match parse(&bytes) {
+        Ok((node, content)) => (Some(node), Ok(content)),
+        // A file that can't be read still claims the node that it is named after.
         Err(why) => (named.and_then(|stem| NodeId::parse(stem).ok()), Err(why)),
     };
     Some(FileClaim {
         path: path.to_owned(),
-        mark,
+        fingerprint,
         node,
-        says,
+        content,
     })
 }
 
-fn understand(bytes: &[u8]) -> Result<(NodeId, Says), String> {
+fn parse(bytes: &[u8]) -> Result<(NodeId, ClaimContent), String> {
     let fields: Fields = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let node = NodeId::parse(&fields.node_id).map_err(|error| error.to_string())?;
     let time = |text: &str, name: &str| {
-        rfc3339::parse(text).ok_or_else(|| format!("its {name} {text:?} is no RFC 3339 time"))
+        rfc3339::parse(text).ok_or_else(|| format!("{name} {text:?} is not an RFC 3339 time"))
     };
-    let says = Says {
+    let content = ClaimContent {
         since: time(&fields.acquired_at, "acquired_at")?,
         expires: time(&fields.expires_at, "expires_at")?,
         owner: fields.owner,
     };
-    Ok((node, says))
+    Ok((node, content))
 }
 
-impl Writing<'_> {
-    /// Puts back a file that was on its way out when somebody was killed, unless the event that
-    /// tells of it is there.
+impl Writer<'_> {
+    /// Puts back a file that a killed writer had moved aside, unless the event that reports its end was
+    /// appended.
     pub(super) fn finish_reaping(&self) -> Result<(), StoreError> {
         let ledger = self.ledger();
         let (reaped, reaping) = (ledger.reaped(), ledger.reaping());
@@ -152,11 +152,11 @@ impl Writing<'_> {
             return Ok(());
         }
         let known = fs::read(&reaping).ok();
-        let known = known.and_then(|bytes| serde_json::from_slice::<Reaping>(&bytes).ok());
+        let known = known.and_then(|bytes| serde_json::from_slice::<PendingReap>(&bytes).ok());
         if let Some(known) = known {
             let event = ledger.read(known.seq)?;
-            let told = event.is_some_and(|event| event.digest() == known.digest);
-            if !told {
+            let appended = event.is_some_and(|event| event.digest() == known.digest);
+            if !appended {
                 put_back(&reaped, &known.place)?;
             }
         }
@@ -164,8 +164,8 @@ impl Writing<'_> {
         atomic::unlink(&reaping).map_err(|error| explain("removed", &reaping, error))
     }
 
-    /// Removes the file of a claim that is over and appends the event, in that order, if the newest
-    /// event is the one that is expected. Where no event may tell of it, the history does.
+    /// Removes the file of a claim that has ended and appends the event, in that order, if the newest
+    /// event is the expected one. Without an event, the end is recorded in the sidecar's history.
     pub(super) fn reap_file(
         &self,
         claim: &FileClaim,
@@ -174,20 +174,20 @@ impl Writing<'_> {
     ) -> Result<FileReaped, StoreError> {
         let ledger = self.ledger();
         let (reaped, reaping) = (ledger.reaped(), ledger.reaping());
-        let note = Reaping {
+        let pending = PendingReap {
             place: claim.path.clone(),
             seq: expected.saturating_add(1),
             digest: digest(event.unwrap_or_default()),
         };
-        fs::write(&reaping, serde_json::to_vec(&note).unwrap_or_default())
+        fs::write(&reaping, serde_json::to_vec(&pending).unwrap_or_default())
             .map_err(|error| explain("written", &reaping, error))?;
         let fault = |error: io::Error| explain("removed", &claim.path, error);
-        if look(&claim.path).is_none_or(|there| there.mark != claim.mark)
+        if read_claim(&claim.path).is_none_or(|now| now.fingerprint != claim.fingerprint)
             || !atomic::take_aside(&claim.path, &reaped).map_err(fault)?
         {
             return Ok(FileReaped::Changed);
         }
-        let same = look(&reaped).is_some_and(|out| out.mark == claim.mark);
+        let same = read_claim(&reaped).is_some_and(|moved| moved.fingerprint == claim.fingerprint);
         let done = match event {
             Some(event) if same => self.append(Some(expected), &[event.to_vec()]),
             None if same => self.note_reaped(claim).map(|()| Appended::Done {
@@ -206,21 +206,19 @@ impl Writing<'_> {
         match done? {
             Appended::Done { .. } => Ok(FileReaped::Done),
             Appended::Mismatch { .. } => Ok(FileReaped::Changed),
-            Appended::Locked(standing) => Err(crate::append::busy(&standing)),
+            Appended::Locked(by) => Err(crate::append::blocked(&by)),
         }
     }
-}
 
-impl Writing<'_> {
     fn note_reaped(&self, claim: &FileClaim) -> Result<(), StoreError> {
         let ledger = self.ledger();
-        let owner = claim.says.as_ref().map_or("?", |says| &says.owner);
-        let words = format!("the claim of {owner} in {} was over", claim.path.display());
-        ledger.side.note(ledger.options.clock.now().wall, &words)
+        let owner = claim.content.as_ref().map_or("?", |content| &content.owner);
+        let words = format!("reaped the claim of {owner} in {}", claim.path.display());
+        ledger.sidecar.note(ledger.options.clock.now().wall, &words)
     }
 }
 
-/// Gives a file its name back, unless something newer has it.
+/// Gives a file its name back, unless a newer file has it.
 fn put_back(from: &Path, place: &Path) -> Result<(), StoreError> {
     atomic::put(from, place)
         .map(|_| ())
