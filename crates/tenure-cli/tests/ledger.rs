@@ -316,7 +316,10 @@ fn the_timeout_comes_from_meta_json_and_has_limits_in_every_command() {
         .fails(2, &["1h"]);
     project
         .tenure("ledger claim 4 --as a --ttl 10ms")
-        .fails(2, &["1s"]);
+        .fails(2, &["10ms"]);
+    project
+        .tenure("ledger claim 4 --as a --ttl 500ms")
+        .fails(2, &["from 1s to 1h"]);
     project
         .tenure("ledger refresh 3 --as a --ttl 2h")
         .fails(2, &["from 1s to 1h"]);

@@ -3,7 +3,7 @@
 //! Adding up pauses or restarting a system call after a signal makes a wait last longer than it may.
 //! A deadline does not. It is counted by the clock that also runs while the machine sleeps.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
 
@@ -27,6 +27,26 @@ impl TimeLimit {
     /// This long from now.
     pub fn after(limit: Duration) -> Self {
         Self(since_boot().saturating_add(limit))
+    }
+
+    /// The deadline of a call.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the deadline of a call is an Instant"
+    )]
+    pub fn until(by: Instant) -> Self {
+        Self::after(by.saturating_duration_since(Instant::now()))
+    }
+
+    /// No limit.
+    pub fn never() -> Self {
+        Self(Duration::MAX)
+    }
+
+    /// The earlier of two limits.
+    #[must_use]
+    pub fn or_earlier(self, other: Self) -> Self {
+        Self(self.0.min(other.0))
     }
 
     /// How much time is left.

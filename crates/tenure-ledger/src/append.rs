@@ -35,12 +35,13 @@ use tenure_core::{ErrorKind, Moment, StoreError};
 
 use super::{Appended, Ledger};
 use crate::blocking_lock::BlockingLock;
-use crate::lock::LockAttempt;
+use crate::lock::{LedgerLockGuard, LockAttempt};
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::digest;
+use tenure_host::time_limit::TimeLimit;
 
 /// How often to try again when other programs write without the ledger lock.
 const TRIES: usize = 64;
@@ -81,10 +82,10 @@ impl Drop for PreparedEvents {
 }
 
 impl Ledger {
-    /// Waits for the writer lock.
-    pub(super) fn writer(&self) -> Result<Writer<'_>, StoreError> {
+    /// Waits for the writer lock, at most until the limit.
+    pub(super) fn writer(&self, limit: TimeLimit) -> Result<Writer<'_>, StoreError> {
         self.sidecar.make()?;
-        let guard = self.writers.take(&*self.options.clock)?;
+        let guard = self.writers.take(&*self.options.clock, limit)?;
         let writer = Writer {
             ledger: self,
             guard,
@@ -104,11 +105,11 @@ impl Ledger {
             let events = events.take();
             events.map_or_else(Vec::new, |events| events(now.wall))
         };
-        let (guard, preparation) = self
-            .writers
-            .take_prepared(&*self.options.clock, |writer, now| {
-                self.prepare(writer, &bytes(now))
-            })?;
+        let (guard, preparation) = self.writers.take_prepared(
+            &*self.options.clock,
+            TimeLimit::never(),
+            |writer, now| self.prepare(writer, &bytes(now)),
+        )?;
         let writer = Writer {
             ledger: self,
             guard,
@@ -218,15 +219,27 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Takes the ledger lock, for several steps that must not be interrupted by other programs.
+    pub(super) fn lock_ledger(&self, limit: TimeLimit) -> Result<LedgerLockGuard<'_>, StoreError> {
+        let ledger = self.ledger;
+        let clock = &*ledger.options.clock;
+        match ledger.lock.take(clock, &ledger.agent, limit)? {
+            LockAttempt::Taken(lock) => Ok(lock),
+            LockAttempt::Blocked(by) => Err(blocked(&by)),
+        }
+    }
+
     /// Appends events if the newest event is the expected one. They are visible when this returns,
-    /// and survive a power cut after [`Ledger::sync`].
+    /// and survive a power cut after [`Ledger::sync`]. The caller may have the ledger lock already.
     pub(super) fn append(
         &self,
-        expected: Option<u64>,
+        expected: u64,
         events: &[Vec<u8>],
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
     ) -> Result<Appended, StoreError> {
         let prepared = self.ledger.prepare(self.guard.id(), events)?;
-        self.link(expected, &prepared)
+        self.link(Some(expected), &prepared, limit, lock)
     }
 
     /// Links prepared events to their names, under the ledger lock.
@@ -234,6 +247,8 @@ impl Writer<'_> {
         &self,
         expected: Option<u64>,
         prepared: &PreparedEvents,
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
     ) -> Result<Appended, StoreError> {
         let ledger = self.ledger;
         let count = prepared.files.len();
@@ -244,9 +259,12 @@ impl Writer<'_> {
             ));
         }
         let clock = &*ledger.options.clock;
-        let lock = match ledger.lock.take(clock, &ledger.agent)? {
-            LockAttempt::Taken(lock) => lock,
-            LockAttempt::Blocked(by) => return Ok(Appended::Locked(by)),
+        let taken = match lock {
+            Some(_) => None,
+            None => match ledger.lock.take(clock, &ledger.agent, limit)? {
+                LockAttempt::Taken(lock) => Some(lock),
+                LockAttempt::Blocked(by) => return Ok(Appended::Locked(by)),
+            },
         };
         for _ in 0..TRIES {
             let last = ledger.numbers.last()?;
@@ -276,7 +294,7 @@ impl Writer<'_> {
                     if count > 1 {
                         self.drop_batch()?;
                     }
-                    drop(lock);
+                    drop(taken);
                     return Ok(Appended::Done { first, last: seq });
                 }
             }
@@ -355,11 +373,7 @@ impl Writer<'_> {
             // Torn by a power cut: no event is linked before the list is on disk.
             return self.drop_batch();
         };
-        let clock = &*ledger.options.clock;
-        let _lock = match ledger.lock.take(clock, &ledger.agent)? {
-            LockAttempt::Taken(lock) => lock,
-            LockAttempt::Blocked(by) => return Err(blocked(&by)),
-        };
+        let _lock = self.lock_ledger(TimeLimit::never())?;
         let all = batch.digests.iter().zip(&batch.files);
         for (index, (wanted, name)) in all.enumerate() {
             let seq = batch

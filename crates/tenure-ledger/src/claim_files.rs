@@ -21,11 +21,13 @@ use tenure_core::StoreError;
 
 use super::{Appended, Ledger};
 use crate::append::Writer;
+use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
 use tenure_host::files::atomic;
 use tenure_host::files::fault::explain;
 use tenure_host::files::protocol::{Fingerprint, digest};
 use tenure_host::files::rfc3339;
+use tenure_host::time_limit::TimeLimit;
 
 /// Larger files are not read.
 const MAX_FILE: u64 = 1 << 20;
@@ -171,6 +173,8 @@ impl Writer<'_> {
         claim: &FileClaim,
         expected: u64,
         event: Option<&[u8]>,
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
     ) -> Result<FileReaped, StoreError> {
         let ledger = self.ledger();
         let (reaped, reaping) = (ledger.reaped(), ledger.reaping());
@@ -189,7 +193,7 @@ impl Writer<'_> {
         }
         let same = read_claim(&reaped).is_some_and(|moved| moved.fingerprint == claim.fingerprint);
         let done = match event {
-            Some(event) if same => self.append(Some(expected), &[event.to_vec()]),
+            Some(event) if same => self.append(expected, &[event.to_vec()], limit, lock),
             None if same => self.note_reaped(claim).map(|()| Appended::Done {
                 first: expected,
                 last: expected,

@@ -1,86 +1,85 @@
 //! Claims as a store: [`LedgerStore`], `ledger:DIR`, for keys `node:1.2.3`.
 //!
-//! The ledger is the truth: who has a claim, since when and until when is what its events say, also
-//! to programs that know nothing of tenure. Each verb is one compare-and-swap: read to event N,
-//! decide, append only if N is still the newest, else look anew.
+//! The ledger is the truth: its events say who holds a node, since when and until when, to tenure and
+//! to every other program. Each verb of the [`engine`](tenure_core::engine) is one compare-and-swap:
+//! read up to event N, decide, append only if N is still the newest event, else run the verb again.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `verbs` | the verbs of [`tenure_core::Store`] |
-//! | `step` | a step under way: look, decide, write down, append |
-//! | `look` | which claim on a node counts |
-//! | `keyed` | what tenure knows beyond the ledger: ties, ends on the boot clock, the queue |
-//! | `deed` | the events, in either dialect |
-//! | `past` | the story, told by the ledger itself |
+//! | `view` | what a verb sees: [`view::ClaimsView`] |
+//! | `step` | what a verb changes, and how it is committed: [`step::LedgerStep`] |
+//! | `node_state` | what the ledger can't say: processes, ends on the boot clock, tickets |
+//! | `claim_event` | the events, in either dialect |
+//! | `history` | the history of claims, from the events |
 //!
 //! A token is the number of the event that began the claim.
+//!
+//! # Lock order
+//!
+//! The writer lock, the mutex of the replayed claims, then the ledger lock.
 
 mod claim_event;
 mod history;
-mod look;
 mod node_state;
-mod step;
-mod verbs;
+pub mod step;
+pub mod view;
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{ControlFlow, RangeInclusive};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure_core::{ErrorKind, Key, Lease, LivenessId, Moment, Revision, StoreError, Verdict};
-use tenure_host::inotify::{FolderWatch, Listener, WatchFlags};
-use tenure_host::watch::Watches;
-use tenure_host::{Bell, LivenessFolder, LivenessLock, bell};
-
-use self::look::{Counts, Sight};
-use self::node_state::NodeState;
-use self::step::Step;
-use super::{Dialect, Ledger, MAX_TIMEOUT, MIN_TIMEOUT};
-use crate::checkpoint;
-use crate::claim_files::FileClaim;
-use crate::node::NodeId;
-use crate::replay::Replay;
+use tenure_core::engine::{self, EngineStore};
+use tenure_core::{
+    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, Lease, LivenessId, Reaped,
+    Revision, Snapshot, StoreError, Verdict, Waited, Watched,
+};
 use tenure_host::files::Options;
 use tenure_host::files::fault::explain;
-use tenure_host::files::protocol::Removal;
-use tenure_host::files::reader::Reader;
+use tenure_host::inotify::{FolderWatch, Listener, WatchFlags};
+use tenure_host::time_limit::TimeLimit;
+use tenure_host::{LocalPresence, LocalStore};
 
-/// How many events a reader replays before it leaves a checkpoint for the next.
-const WORTH_KEEPING: u64 = 1024;
+use self::node_state::NodeState;
+use self::step::LedgerStep;
+use self::view::ClaimsView;
+use super::{Dialect, Ledger, MAX_TIMEOUT, MIN_TIMEOUT};
+use crate::checkpoint;
+use crate::node::NodeId;
+use crate::replay::Replay;
+
+/// How many events a reader replays before it leaves a checkpoint for the next one.
+const WORTH_SAVING: u64 = 1024;
 
 /// Claims on the nodes of a ledger.
 pub struct LedgerStore {
     ledger: Ledger,
-    keys: PathBuf,
-    folder: LivenessFolder,
-    /// Ours. Begun when a lease or a ticket first needs it.
-    lock_cell: OnceLock<LivenessLock>,
-    beginning: Mutex<()>,
+    /// The folder of the node states.
+    states: PathBuf,
+    presence: LocalPresence,
     replay: Mutex<Option<Replay>>,
-    watches: Watches,
-    bell: Bell,
-    /// Reports what other programs write. `None` if the folder can't be watched.
+    /// Wakes this process when other programs write; `None` if the folders can't be watched.
     listener: OnceLock<Option<Listener>>,
     ttl_limits: RangeInclusive<Duration>,
 }
 
-/// A claim as lists show it.
+/// A claim in a list.
 #[derive(Debug, Clone)]
 pub struct ListedClaim {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// Who has it, since when, until when.
+    /// Who holds it, since when, until when.
     pub lease: Lease,
-    /// What is known of its holder.
+    /// What is known of the holder.
     pub verdict: Verdict,
-    /// The file, for a claim that is one.
+    /// The file of the claim, if it is in a file.
     pub file: Option<PathBuf>,
 }
 
 impl LedgerStore {
-    /// Opens the claims of a ledger, which must be there.
+    /// Opens the claims of an existing ledger.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
         Ok(Self::of(Ledger::open(root, options)?))
     }
@@ -88,14 +87,10 @@ impl LedgerStore {
     /// The claims of a ledger.
     pub fn of(ledger: Ledger) -> Self {
         Self {
-            keys: ledger.sidecar.path().join("keys"),
-            folder: ledger.sidecar.liveness_folder(),
+            states: ledger.sidecar.path().join("keys"),
+            presence: LocalPresence::new(ledger.sidecar.liveness_folder()),
             ledger,
-            lock_cell: OnceLock::new(),
-            beginning: Mutex::new(()),
             replay: Mutex::new(None),
-            watches: Watches::default(),
-            bell: Bell::default(),
             listener: OnceLock::new(),
             ttl_limits: MIN_TIMEOUT..=MAX_TIMEOUT,
         }
@@ -107,6 +102,34 @@ impl LedgerStore {
     pub fn with_ttl_limits(mut self, limits: RangeInclusive<Duration>) -> Self {
         self.ttl_limits = limits;
         self
+    }
+
+    /// The ledger itself.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The dialect of the ledger.
+    pub fn dialect(&self) -> Dialect {
+        self.ledger.dialect
+    }
+
+    /// Every claim that no event has ended, by node; also expired ones.
+    pub fn claims(&self) -> Result<Vec<ListedClaim>, StoreError> {
+        self.read(|view| {
+            let mut listed = Vec::new();
+            for node in view.all_nodes()? {
+                for found in view.claims_on(&node)? {
+                    listed.push(ListedClaim {
+                        node: node.clone(),
+                        verdict: Verdict::on(&view.now, &found.lease, &found.liveness),
+                        lease: found.lease,
+                        file: found.file.map(|file| file.path),
+                    });
+                }
+            }
+            Ok(listed)
+        })
     }
 
     fn check_ttl(&self, ttl: Duration) -> Result<(), StoreError> {
@@ -121,208 +144,87 @@ impl LedgerStore {
             .fix("choose a time to live in that range, for example --ttl 10m"))
     }
 
-    /// The ledger itself.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    fn liveness_lock(&self) -> Result<&LivenessLock, StoreError> {
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        let _one_at_a_time = lock(&self.beginning);
-        if let Some(life) = self.lock_cell.get() {
-            return Ok(life);
-        }
-        self.ledger.sidecar.make()?;
-        let life = LivenessLock::begin(&self.folder)
-            .map_err(|error| explain("written", self.folder.path(), error))?;
-        Ok(self.lock_cell.get_or_init(|| life))
-    }
-
-    fn reader<'a>(&'a self, now: &'a Moment) -> Reader<'a> {
-        Reader {
-            folder: &self.folder,
-            now,
-            us: self.lock_cell.get().map(LivenessLock::id),
-            removal: Removal::Loss,
-        }
-    }
-
-    /// Begins to hear what other programs do: whatever it is rings our bell.
-    fn listen(&self, life: &LivenessLock) {
-        self.listener.get_or_init(|| {
-            let (folder, lock) = (self.folder.clone(), life.id().clone());
-            let watch = self.ledger.watch_other_programs().ok()?;
-            Listener::start(watch, move |_| {
-                bell::ring(&folder, &lock);
-                ControlFlow::Continue(())
-            })
-            .ok()
-        });
-    }
-
     /// The node of a key; refuses every other key.
     fn node(&self, key: &Key) -> Result<NodeId, StoreError> {
         NodeId::of(key).map_err(|error| {
-            let what = format!(
-                "{} holds claims on nodes only, and {error}",
-                self.ledger.root.display()
-            );
+            let root = self.ledger.root.display();
+            let what = format!("{root} holds claims on nodes only: {error}");
             StoreError::new(ErrorKind::Unsupported, what)
-                .fix("ask for a node, for example node:1.2.3, or name another store")
+                .fix("claim a node, for example node:1.2.3, or use another store")
         })
     }
 
-    /// One step that may change something about one node. Bells are rung after it.
-    fn write<T>(
-        &self,
-        key: &Key,
-        verb: impl FnOnce(&mut Step<'_>) -> Result<T, StoreError>,
-    ) -> Result<(T, Revision), StoreError> {
-        self.write_node(self.node(key)?, verb)
-    }
-
-    fn write_node<T>(
-        &self,
-        node: NodeId,
-        verb: impl FnOnce(&mut Step<'_>) -> Result<T, StoreError>,
-    ) -> Result<(T, Revision), StoreError> {
-        let (answer, revision, appended, rings) = self.in_turn(node, verb)?;
-        let synced = if appended { self.ledger.sync() } else { Ok(()) };
-        for lock in rings {
-            bell::ring(&self.folder, &lock);
-        }
-        let answer = answer?;
-        synced?;
-        Ok((answer, revision))
-    }
-
-    fn in_turn<T>(
-        &self,
-        node: NodeId,
-        verb: impl FnOnce(&mut Step<'_>) -> Result<T, StoreError>,
-    ) -> Result<Stepped<T>, StoreError> {
-        let writing = self.ledger.writer()?;
-        let mut replay = lock(&self.replay);
-        let replay = replay.get_or_insert_with(|| self.ledger.resume());
-        let mut step = Step {
-            store: self,
-            writing: &writing,
-            now: self.ledger.options.clock.now(),
-            node,
-            keyed: NodeState::default(),
-            files: Vec::new(),
-            dirty: false,
-            appended: false,
-            rings: Vec::new(),
-            replay,
-        };
-        let answer = step
-            .look()
-            .and_then(|()| verb(&mut step))
-            .and_then(|answer| step.flush().map(|()| answer));
-        let revision = self.revision(step.replay, &step.node, &step.keyed);
-        let (appended, rings) = (step.appended, std::mem::take(&mut step.rings));
-        if appended {
-            self.leave_checkpoint(step.replay);
-        }
-        Ok((answer, revision, appended, rings))
-    }
-
-    /// Every so often. In our turn.
-    fn leave_checkpoint(&self, replay: &Replay) {
-        // One or two events at a time.
-        if replay.seq % checkpoint::EVERY < 2 {
-            // Only a short cut: without it the next one takes longer.
-            let _ = self.ledger.save(replay);
-        }
-    }
-
-    /// All claims, as the ledger and the files have them. Needs no turn.
+    /// Runs `look` on the claims as they are now. Needs no lock.
     fn read<T>(
         &self,
-        look: impl FnOnce(&Glance<'_>) -> Result<T, StoreError>,
+        look: impl FnOnce(&mut ClaimsView<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let (answer, keep) = self.glance(look)?;
-        // Whoever may not write goes without.
-        if let Some(replay) = keep
+        let (answer, checkpoint) = {
+            let mut replay = lock(&self.replay);
+            let is_first = replay.is_none();
+            let replay = replay.get_or_insert_with(|| self.ledger.resume());
+            let before = replay.seq;
+            let mut view = ClaimsView::new(self, replay)?;
+            let answer = look(&mut view);
+            let new = replay.seq.saturating_sub(before);
+            (
+                answer,
+                (is_first && new >= WORTH_SAVING).then(|| replay.clone()),
+            )
+        };
+        // Best effort: a reader without write permission leaves no checkpoint.
+        if let Some(replay) = checkpoint
             && self.ledger.sidecar.make().is_ok()
-            && let Ok(_turn) = self.ledger.writers.take(&*self.ledger.options.clock)
+            && let Ok(_writer) = self.ledger.writers.take(
+                &*self.ledger.options.clock,
+                TimeLimit::after(Duration::ZERO),
+            )
         {
             let _ = self.ledger.save(&replay);
         }
         answer
     }
 
-    fn glance<T>(
+    /// Runs a verb in one step, as the only tenure process that writes, and appends what it changed.
+    /// It returns the answer, whether events were appended, and the processes to wake.
+    fn write<T>(
         &self,
-        look: impl FnOnce(&Glance<'_>) -> Result<T, StoreError>,
-    ) -> Result<(Result<T, StoreError>, Option<Replay>), StoreError> {
+        node: NodeId,
+        limit: TimeLimit,
+        verb: impl FnMut(&mut LedgerStep<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        let writer = self.ledger.writer(limit)?;
         let mut replay = lock(&self.replay);
-        let fresh = replay.is_none();
-        let replay = replay.get_or_insert_with(|| self.ledger.resume());
-        let from = replay.seq;
-        self.ledger.catch_up(replay)?;
-        let new = replay.seq.saturating_sub(from);
-        let keep = (fresh && new >= WORTH_KEEPING).then(|| replay.clone());
-        let now = self.ledger.options.clock.now();
-        let answer = look(&Glance {
-            store: self,
-            replay,
-            files: self.ledger.file_claims()?,
-            now,
+        let replay_now = replay.get_or_insert_with(|| self.ledger.resume());
+        let mut step = LedgerStep::begin(self, &writer, replay_now, node)?;
+        let answer = step.run(limit, verb);
+        let (appended, wakes) = (step.appended, std::mem::take(&mut step.wakes));
+        let revision = step.revision()?;
+        if appended && replay_now.seq % checkpoint::EVERY < 2 {
+            // A verb appends one or two events. Best effort: without it the next replay takes longer.
+            let _ = self.ledger.save(replay_now);
+        }
+        drop(replay);
+        drop(writer);
+        let synced = if appended { self.ledger.sync() } else { Ok(()) };
+        self.presence.ring(wakes);
+        let answer = answer?;
+        synced?;
+        Ok((answer, revision))
+    }
+
+    /// Starts to wake this process when other programs write.
+    fn listen(&self) -> std::io::Result<()> {
+        let ring = self.presence.ringer()?;
+        self.listener.get_or_init(|| {
+            let watch = self.ledger.watch_other_programs().ok()?;
+            Listener::start(watch, move |_| {
+                ring();
+                ControlFlow::Continue(())
+            })
+            .ok()
         });
-        Ok((answer, keep))
-    }
-
-    /// Changes whenever something about the node has changed, or the bell was rung.
-    fn revision(&self, replay: &Replay, node: &NodeId, keyed: &NodeState) -> Revision {
-        let mut hasher = DefaultHasher::new();
-        let claim = replay.claims.get(node);
-        let claim = claim.map(|claim| (claim.token, claim.expires.as_nanosecond()));
-        (claim, keyed.revision, self.bell.generation()).hash(&mut hasher);
-        Revision(hasher.finish())
-    }
-
-    /// Every claim that nobody ended, by node; also those whose time has run out.
-    pub fn claims(&self) -> Result<Vec<ListedClaim>, StoreError> {
-        self.read(|glance| {
-            let mut nodes: Vec<NodeId> = glance.replay.claims.keys().cloned().collect();
-            nodes.extend(glance.files.iter().filter_map(|file| file.node.clone()));
-            nodes.sort();
-            nodes.dedup();
-            let known: HashSet<NodeId> = NodeState::nodes(&self.keys)?.into_iter().collect();
-            let mut listed = Vec::new();
-            for node in nodes {
-                // Of most, among many, nothing more is known.
-                let keyed = if known.contains(&node) {
-                    glance.keyed(&node)?
-                } else {
-                    NodeState::default()
-                };
-                let Some(counts) = glance.counts(&node, &keyed) else {
-                    continue;
-                };
-                let (lease, verdict) = glance.reader().verdict((counts.lease, counts.liveness));
-                let file = match counts.source {
-                    look::Source::Ledger => None,
-                    look::Source::File(file) => Some(file.path),
-                };
-                listed.push(ListedClaim {
-                    node,
-                    lease,
-                    verdict,
-                    file,
-                });
-            }
-            Ok(listed)
-        })
-    }
-
-    /// How the ledger is written.
-    pub fn dialect(&self) -> Dialect {
-        self.ledger.dialect
+        Ok(())
     }
 }
 
@@ -340,68 +242,120 @@ impl Ledger {
     }
 }
 
-/// What a step leaves to be done after the turn: the answer, whether to sync, whom to wake.
-type Stepped<T> = (Result<T, StoreError>, Revision, bool, Vec<LivenessId>);
+impl EngineStore for LedgerStore {
+    type LookError = StoreError;
+    type StepError = StoreError;
+    type Looking<'a> = ClaimsView<'a>;
+    type Stepping<'a> = LedgerStep<'a>;
 
-/// A look at everything.
-struct Glance<'a> {
-    store: &'a LedgerStore,
-    replay: &'a Replay,
-    files: Vec<FileClaim>,
-    now: Moment,
-}
-
-impl Glance<'_> {
-    fn reader(&self) -> Reader<'_> {
-        self.store.reader(&self.now)
+    fn features(&self) -> Capabilities {
+        Capabilities::ALL.only_some_keys()
     }
 
-    fn keyed(&self, node: &NodeId) -> Result<NodeState, StoreError> {
-        let mut keyed = NodeState::load(&self.store.keys, node, &self.now)?;
-        resolve(&self.store.ledger, self.replay, node, &mut keyed)?;
-        Ok(keyed)
+    fn binding(&self) -> Result<Binding, StoreError> {
+        self.ledger.sidecar.make()?;
+        let folder = self.presence.folder();
+        self.presence
+            .binding()
+            .map_err(|error| explain("written", folder.path(), error))
     }
 
-    fn counts(&self, node: &NodeId, keyed: &NodeState) -> Option<Counts> {
-        Sight {
-            reader: self.reader(),
-            node,
-            claim: self.replay.claims.get(node),
-            keyed,
-            files: &self.files,
+    fn admit(&self, key: &Key) -> Result<(), StoreError> {
+        self.node(key).map(|_| ())
+    }
+
+    fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.admit(&claim.key)?;
+        self.check_ttl(claim.ttl)
+    }
+
+    fn look<T>(
+        &self,
+        key: &Key,
+        _by: Instant,
+        mut verb: impl FnMut(&mut ClaimsView<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        let node = self.node(key)?;
+        self.read(|view| Ok((verb(view)?, view.revision(&node)?)))
+    }
+
+    fn step<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        verb: impl FnMut(&mut LedgerStep<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        self.write(self.node(key)?, TimeLimit::until(by), verb)
+    }
+
+    fn snapshots(&self, _by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        self.read(|view| {
+            let mut all = Vec::new();
+            for node in view.all_nodes()? {
+                let snapshot = engine::inspect(view, node.key())?;
+                if !snapshot.is_idle() {
+                    let revision = view.revision(&node)?;
+                    all.push(Snapshot {
+                        revision,
+                        ..snapshot
+                    });
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    fn events(&self, query: &HistoryQuery, _by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.ledger.claim_history(query)
+    }
+
+    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        let failed =
+            |error| StoreError::new(ErrorKind::Io, "waiting for a wake-up failed").because(error);
+        self.ledger.sidecar.make()?;
+        self.listen().map_err(failed)?;
+        // In this order: a change after `seen` either changes the revision or wakes this process.
+        let generation = self.presence.generation();
+        let node = self.node(watched.key)?;
+        if self.read(|view| view.revision(&node))? != watched.seen {
+            return Ok(Waited::Changed);
         }
-        .counts()
+        let ahead = watched.ahead.iter().copied();
+        self.presence.watch(ahead).map_err(failed)?;
+        let woken = self.presence.wait(generation, timeout).map_err(failed)?;
+        Ok(if woken {
+            Waited::Changed
+        } else {
+            Waited::TimedOut
+        })
+    }
+
+    fn interrupt(&self) {
+        self.presence.wake();
+    }
+
+    /// Also visits the nodes of which only an outdated state is left, and removes that.
+    fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
+        for node in self.read(|view| view.all_nodes())? {
+            let key = node.key().clone();
+            let (one, _) = self.step(&key, by, |step| engine::reap(step, &key))?;
+            reaped.extend(one.reaped);
+            needed.extend(one.needed);
+        }
+        self.sweep(&needed);
+        Ok(reaped)
+    }
+
+    fn sweep(&self, needed: &HashSet<LivenessId>) {
+        self.presence.sweep(|lock| needed.contains(lock));
     }
 }
 
-/// Puts what is known of a grant to the test: did its event come? Says whether something is out of
-/// date.
-fn resolve(
-    ledger: &Ledger,
-    replay: &Replay,
-    node: &NodeId,
-    keyed: &mut NodeState,
-) -> Result<bool, StoreError> {
-    let Some(note) = &keyed.grant else {
-        return Ok(false);
-    };
-    let stands = replay
-        .claims
-        .get(node)
-        .is_some_and(|claim| note.is_about(claim));
-    let came = stands
-        || (note.token <= replay.seq
-            && ledger
-                .read(note.token)?
-                .is_some_and(|event| event.digest() == note.digest));
-    if came {
-        let used = note.ticket;
-        keyed.tickets.retain(|place| Some(place.ticket) != used);
+impl LocalStore for LedgerStore {
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.presence.inherited_fd()
     }
-    if !stands {
-        keyed.grant = None;
-    }
-    Ok(!stands)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

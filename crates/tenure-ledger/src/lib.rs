@@ -103,6 +103,7 @@ use self::writer_lock::WriterLock;
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
 use tenure_host::files::sidecar::Sidecar;
+use tenure_host::time_limit::TimeLimit;
 
 /// The name of the events' folder.
 const FOLDER: &str = "ledger";
@@ -276,7 +277,7 @@ impl Ledger {
         // Writers proceed in the order of their moments, so the times of events never go back.
         let (writer, prepared) =
             self.writer_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
-        let appended = writer.link(expected, &prepared)?;
+        let appended = writer.link(expected, &prepared, TimeLimit::never(), None)?;
         drop(prepared);
         drop(writer);
         if matches!(appended, Appended::Done { .. }) {
@@ -299,7 +300,9 @@ impl Ledger {
         force: bool,
     ) -> Result<BreakOutcome, StoreError> {
         self.sidecar.make()?;
-        let guard = self.writers.take(&*self.options.clock)?;
+        let guard = self
+            .writers
+            .take(&*self.options.clock, TimeLimit::never())?;
         let now = self.options.clock.now();
         let broken = self.lock.break_it(&now, older_than, force)?;
         if let BreakOutcome::Removed(lock) = &broken {

@@ -34,8 +34,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Binding, Clock, Deadline, Holder, HolderId, Key, Lease, Liveness, Moment, Process, StoreError,
-    Token,
+    Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Moment, Process, StoreError, Token,
 };
 use tenure_host::{LivenessFolder, identity, liveness};
 
@@ -168,13 +167,16 @@ impl LedgerLock {
         self.sidecar.path().join(format!("lock.{user}"))
     }
 
-    /// Takes the lock, waiting for other programs. The caller has the writer lock.
+    /// Takes the lock, waiting for other programs at most until the limit. The caller has the writer
+    /// lock.
     pub(super) fn take(
         &self,
         clock: &dyn Clock,
         agent: &str,
+        limit: TimeLimit,
     ) -> Result<LockAttempt<'_>, StoreError> {
-        let mut limit = TimeLimit::after(TIMEOUT);
+        let timeout = || TimeLimit::after(TIMEOUT).or_earlier(limit);
+        let mut patience = timeout();
         let mut seen = None;
         loop {
             let now = clock.now();
@@ -186,13 +188,13 @@ impl LedgerLock {
             };
             // Another lock than before: the other programs make progress.
             if seen.as_ref() != Some(&blocking.fingerprint) {
-                limit = TimeLimit::after(TIMEOUT);
+                patience = timeout();
                 seen = Some(blocking.fingerprint.clone());
             }
-            if limit.has_passed() {
+            if patience.has_passed() {
                 return Ok(LockAttempt::Blocked(blocking));
             }
-            self.wait(limit.remaining());
+            self.wait(patience.remaining());
         }
     }
 
@@ -400,11 +402,6 @@ impl LockProtocol for LedgerLock {
             command: None,
             binding: Binding::Detached,
         };
-        let never = Deadline {
-            wall: Timestamp::MAX,
-            ticks: Duration::ZERO,
-            epoch: tenure_core::Epoch::unknown(),
-        };
         Some(FoundLock {
             fingerprint: Fingerprint {
                 file: (at.dev(), at.ino()),
@@ -415,7 +412,7 @@ impl LockProtocol for LedgerLock {
                 holder,
                 token: Token::NONE,
                 acquired_at: Timestamp::UNIX_EPOCH,
-                expires: never,
+                expires: None,
                 heartbeat_at: Timestamp::UNIX_EPOCH,
                 ttl: Duration::ZERO,
             },

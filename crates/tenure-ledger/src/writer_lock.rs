@@ -25,7 +25,7 @@
 //!
 //! # Limits
 //!
-//! A waiter gives up when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
+//! A waiter gives up at its caller's deadline, and when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
 //! while it held the lock does not block the others for ever. Every limit is a deadline
 //! by the clock ([`TimeLimit`]): a signal or a slow system call does not extend it.
 
@@ -136,9 +136,13 @@ impl WriterLock {
         }
     }
 
-    /// Waits for the lock.
-    pub(super) fn take(&self, clock: &dyn Clock) -> Result<WriterGuard, StoreError> {
-        Ok(self.take_prepared(clock, |_, _| Ok(()))?.0)
+    /// Waits for the lock, at most until the limit.
+    pub(super) fn take(
+        &self,
+        clock: &dyn Clock,
+        limit: TimeLimit,
+    ) -> Result<WriterGuard, StoreError> {
+        Ok(self.take_prepared(clock, limit, |_, _| Ok(()))?.0)
     }
 
     /// Waits for the lock, and calls `prepare` with the writer and its moment in the meantime. If
@@ -146,6 +150,7 @@ impl WriterLock {
     pub(super) fn take_prepared<T>(
         &self,
         clock: &dyn Clock,
+        limit: TimeLimit,
         prepare: impl FnOnce(WriterId, &Moment) -> Result<T, StoreError>,
     ) -> Result<(WriterGuard, Preparation<T>), StoreError> {
         if let Some(file) = self.lock_before(TimeLimit::after(Duration::ZERO))? {
@@ -156,18 +161,19 @@ impl WriterLock {
                 return Ok((guard, Preparation::NotStarted(now)));
             }
         }
-        let (mut place, now) = self.join_queue(clock)?;
+        let (mut place, now) = self.join_queue(clock, limit)?;
         // Dropped before the place if anything fails: its files are named after the place.
         let prepared = prepare(WriterId::Queued(place.number), &now)?;
-        self.wait_in_queue(&mut place)?;
-        let file = self.lock_before(self.limit())?;
+        self.wait_in_queue(&mut place, limit)?;
+        let file = self.lock_before(self.patience(limit))?;
         let file = file.ok_or_else(|| self.stuck())?;
         let place = Some(place);
         Ok((WriterGuard { file, place }, Preparation::Done(prepared)))
     }
 
-    fn limit(&self) -> TimeLimit {
-        TimeLimit::after(self.patience)
+    /// When to give up if nothing moves from now on.
+    fn patience(&self, limit: TimeLimit) -> TimeLimit {
+        TimeLimit::after(self.patience).or_earlier(limit)
     }
 
     /// Tries to lock until the limit has passed, at least once.
@@ -216,25 +222,30 @@ impl WriterLock {
     }
 
     /// Sleeps until this writer is the first in the queue.
-    fn wait_in_queue(&self, place: &mut QueuePlace) -> Result<(), StoreError> {
+    fn wait_in_queue(&self, place: &mut QueuePlace, limit: TimeLimit) -> Result<(), StoreError> {
         let mut first = None;
-        let mut limit = self.limit();
+        let mut patience = self.patience(limit);
         while let Some(before) = place.before()? {
             let now_first = numbers(&self.queue)?.into_iter().min();
             if first != now_first {
                 first = now_first;
-                limit = self.limit();
-            } else if limit.has_passed() {
+                patience = self.patience(limit);
+            }
+            if patience.has_passed() {
                 return Err(self.stuck());
             }
-            wait_for_exit(&before, limit)
+            wait_for_exit(&before, patience)
                 .map_err(|error| explain("watched", &self.queue, error))?;
         }
         Ok(())
     }
 
-    fn join_queue(&self, clock: &dyn Clock) -> Result<(QueuePlace, Moment), StoreError> {
-        let _desk = StepLock::take(&self.desk, self.patience)?;
+    fn join_queue(
+        &self,
+        clock: &dyn Clock,
+        limit: TimeLimit,
+    ) -> Result<(QueuePlace, Moment), StoreError> {
+        let _desk = StepLock::take(&self.desk, self.patience(limit).remaining())?;
         let make = || {
             let all = match numbers_in(&self.queue) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -264,9 +275,8 @@ impl WriterLock {
 
     fn stuck(&self) -> StoreError {
         let what = format!(
-            "another tenure process has held {} for more than {} s",
-            self.path.display(),
-            self.patience.as_secs()
+            "another tenure process holds {} for too long",
+            self.path.display()
         );
         StoreError::new(ErrorKind::Contended, what)
             .fix("find the process with fuser or lsof, and try again; nothing was changed")
@@ -367,7 +377,7 @@ mod tests {
     use tenure_testkit::limit::within_limit;
 
     fn take(lock: &WriterLock) -> Result<WriterGuard, StoreError> {
-        lock.take(&HostClock::new())
+        lock.take(&HostClock::new(), TimeLimit::never())
     }
 
     fn impatient(dir: &Path, millis: u64) -> WriterLock {
@@ -435,6 +445,17 @@ mod tests {
         assert!(limit.has_passed());
         drop(guard);
         assert!(take(&first).is_ok());
+    }
+
+    #[test]
+    fn a_waiter_gives_up_at_its_callers_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = WriterLock::new(dir.path());
+        let _guard = take(&lock).unwrap();
+        let (soon, later) = (Duration::from_millis(20), TimeLimit::after(PATIENCE));
+        let error = lock.take(&HostClock::new(), TimeLimit::after(soon));
+        assert_eq!(error.unwrap_err().kind, ErrorKind::Contended);
+        assert!(!later.has_passed());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tenure_ledger::{
 };
 use tenure_ledger::{Disk, Options};
 use tenure_testkit::Ask;
+use tenure_testkit::soon;
 
 struct Place {
     dir: tempfile::TempDir,
@@ -249,7 +250,7 @@ fn nothing_is_claimed_in_a_damaged_ledger() {
         }
         let store = place.store();
         let ask = Ask::new(&"node:1".parse().unwrap(), "a");
-        let error = store.acquire(&ask.claim(&store)).unwrap_err();
+        let error = store.acquire(&ask.claim(&store), soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged);
         let message = error.to_string();
         assert!(
@@ -475,7 +476,7 @@ fn a_wrong_checkpoint_is_ignored() {
     let key = "node:1".parse().unwrap();
     for round in 0..40 {
         let lease = Ask::new(&key, &format!("a{round}")).granted(&store);
-        let _ = store.release(&lease.grant()).unwrap();
+        let _ = store.release(&lease.grant(), soon()).unwrap();
     }
     let held = Ask::new(&"node:2".parse().unwrap(), "keeper")
         .detached()
@@ -550,7 +551,7 @@ fn in_an_af_ledger_only_events_of_the_tool_are_written_field_for_field() {
     let store = place.store();
     // The af tool can't read a ledger with a claim on a node that does not exist.
     let nowhere = Ask::new(&"node:1.2".parse().unwrap(), "b").detached();
-    let refused = store.acquire(&nowhere.claim(&store)).unwrap_err();
+    let refused = store.acquire(&nowhere.claim(&store), soon()).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotFound);
     assert_eq!(ledger.last().unwrap(), 5);
     // And it knows no event for the end of a claim in a file.
@@ -561,10 +562,10 @@ fn in_an_af_ledger_only_events_of_the_tool_are_written_field_for_field() {
     let lease = Ask::new(&key, "agent <b>").detached().granted(&store);
     assert!(!file.exists());
     let renewed = store
-        .renew(&lease.grant(), Duration::from_secs(60))
+        .renew(&lease.grant(), Duration::from_secs(60), soon())
         .unwrap();
     assert!(matches!(renewed, tenure_core::Renewed::Extended(_)));
-    let _ = store.release(&lease.grant()).unwrap();
+    let _ = store.release(&lease.grant(), soon()).unwrap();
     let brief = Ask::new(&key, "brief")
         .ttl(Duration::from_millis(1))
         .detached();

@@ -15,12 +15,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tenure_core::{
-    Acquired, Clock, ErrorKind, EventKind, Grant, HistoryQuery, HolderId, Key, Reap, Reason,
-    Released, Renewed, Store, Token, Verdict,
+    Acquired, Clock, ErrorKind, EventKind, Grant, Granted, HistoryQuery, HolderId, Key, Reap,
+    Reason, Released, Renewed, Store, Token, Verdict,
 };
 use tenure_host::HostClock;
 use tenure_ledger::{Dialect, Ledger, LedgerStore};
 use tenure_ledger::{Disk, Options};
+use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
 
 fn options() -> Options {
@@ -91,7 +92,7 @@ fn by_tenure(dir: &Path, now: Timestamp) -> BTreeMap<String, (String, Timestamp)
         .map(|claim| {
             let lease = claim.lease;
             let who = lease.holder.id.to_string();
-            (claim.node.to_string(), (who, lease.expires.wall))
+            (claim.node.to_string(), (who, lease.expires.unwrap().wall))
         })
         .filter(|(_, (_, expires))| *expires > now)
         .collect()
@@ -116,7 +117,7 @@ fn worker() {
         "reap" => {
             for line in std::io::stdin().lines() {
                 assert_eq!(line.unwrap(), "go");
-                let freed = store.reap(Reap::Free).unwrap().len();
+                let freed = store.reap(Reap::Free, soon()).unwrap().len();
                 process::report(&freed.to_string());
             }
         }
@@ -139,26 +140,28 @@ fn at_random(store: &LedgerStore, chance: &mut Chance, times: u64) {
                 if chance.one_in(3) {
                     ask = ask.ttl(Duration::from_millis(chance.below(30)));
                 }
-                if let Acquired::Granted { lease, .. } = ask.once(store) {
+                if let Acquired::Granted(Granted { lease, .. }) = ask.once(store) {
                     held.push(lease.grant());
                 }
             }
             5..7 => {
                 if let Some(grant) = held.pop() {
-                    let _ = store.release(&grant).unwrap();
+                    let _ = store.release(&grant, soon()).unwrap();
                 }
             }
             7 => {
                 if let Some(grant) = held.last() {
-                    let _ = store.renew(grant, Duration::from_millis(50)).unwrap();
+                    let _ = store
+                        .renew(grant, Duration::from_millis(50), soon())
+                        .unwrap();
                 }
             }
             8 => {
-                store.reap(Reap::Free).unwrap();
+                store.reap(Reap::Free, soon()).unwrap();
             }
             _ => {
                 let by = HolderId::parse("admin").unwrap();
-                let _ = store.force(&key, &by, None).unwrap();
+                let _ = store.force(&key, &by, None, soon()).unwrap();
             }
         }
     }
@@ -202,7 +205,7 @@ fn thousands_of_random_verbs_under_sigkill_agree_with_the_documented_rule() {
         verified.findings.first()
     );
     assert!(verified.claims > 1000, "only {} claims", verified.claims);
-    let events = open(dir).history(&HistoryQuery::default()).unwrap();
+    let events = open(dir).history(&HistoryQuery::default(), soon()).unwrap();
     let flaws = history::flaws(&events);
     assert!(flaws.is_empty(), "{:?}", flaws.first());
     assert!(kills > 20, "only {kills} kills");
@@ -236,7 +239,7 @@ fn two_reapers_and_a_renewal_at_once_end_a_claim_at_most_once_and_never_a_renewe
             reaper.tell("go");
         }
         let renewed = store
-            .renew(&lease.grant(), Duration::from_secs(60))
+            .renew(&lease.grant(), Duration::from_secs(60), soon())
             .unwrap();
         let freed: usize = reapers
             .iter()
@@ -256,9 +259,10 @@ fn two_reapers_and_a_renewal_at_once_end_a_claim_at_most_once_and_never_a_renewe
                     freed, 0,
                     "round {round}: a renewed claim was reaped: {new:?}"
                 );
-                let (found, _) = store.inspect(&node).unwrap().lease.unwrap();
+                let snapshot = store.inspect(&node, soon()).unwrap();
+                let (found, _) = snapshot.lease().unwrap();
                 assert!(found.is(&lease.grant()));
-                let released = store.release(&lease.grant()).unwrap();
+                let released = store.release(&lease.grant(), soon()).unwrap();
                 assert!(matches!(released, Released::Freed(_)));
             }
             Renewed::Lost(_) => {
@@ -266,7 +270,7 @@ fn two_reapers_and_a_renewal_at_once_end_a_claim_at_most_once_and_never_a_renewe
                 assert_eq!(freed, 1, "round {round}: {new:?}");
             }
         }
-        assert!(store.inspect(&node).unwrap().lease.is_none());
+        assert!(store.inspect(&node, soon()).unwrap().lease().is_none());
     }
     let verified = store.ledger().verify().unwrap();
     assert!(
@@ -291,11 +295,11 @@ fn a_claim_in_a_file_is_honoured_until_it_expires() {
     let Acquired::Busy(busy) = Ask::new(&key("1.2"), "other").once(&store) else {
         panic!("the file claims it");
     };
-    let (lease, verdict) = busy.lease.unwrap();
+    let (lease, verdict) = busy.lease().unwrap();
     assert_eq!(lease.holder.id.as_str(), "filer");
-    assert_eq!(lease.expires.wall, later);
+    assert_eq!(lease.expires.as_ref().unwrap().wall, later);
     assert!(matches!(verdict, Verdict::Unknown(_)));
-    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
     let _ = Ask::new(&key("1.3"), "other").granted(&store);
 
     file_claim(
@@ -306,7 +310,7 @@ fn a_claim_in_a_file_is_honoured_until_it_expires() {
         now() - Duration::from_secs(1),
     );
     let (_, reason) = Ask::new(&key("1.2"), "other").granted_for(&store);
-    assert_eq!(reason, Reason::AcquiredNew);
+    assert_eq!(reason, Reason::ClaimedExpired);
     assert!(!dir.join("locks/a.lock").exists());
     let new: Vec<Value> = events(dir).split_off(1);
     assert_eq!(new[0]["type"], "lock_reaped");
@@ -328,9 +332,9 @@ fn a_malformed_claim_file_claims_the_node_it_is_named_after() {
     fs::write(dir.join("locks/what.lock"), "{").unwrap();
     let asked = Ask::new(&key("1.2"), "a").once(&store);
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
     let by = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key("1.2"), &by, None).unwrap();
+    let _ = store.force(&key("1.2"), &by, None, soon()).unwrap();
     assert!(!dir.join("locks/1.2.lock").exists());
     assert!(dir.join("locks/what.lock").exists());
     let _ = Ask::new(&key("1.2"), "a").granted(&store);
@@ -343,7 +347,7 @@ fn an_expired_claim_file_stays_while_the_ledger_has_a_claim_on_its_node() {
     let store = open(dir);
     let lease = Ask::new(&key("1"), "holder").detached().granted(&store);
     file_claim(dir, "x.lock", "1", "old", now() - Duration::from_secs(1));
-    assert!(store.reap(Reap::Free).unwrap().is_empty());
+    assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
     let then = now();
     assert_eq!(
         by_the_protocol(dir, then)["1"].0,
@@ -351,8 +355,8 @@ fn an_expired_claim_file_stays_while_the_ledger_has_a_claim_on_its_node() {
         "by the documented rule, too"
     );
     assert_eq!(by_tenure(dir, then)["1"].0, "holder");
-    let _ = store.release(&lease.grant()).unwrap();
-    assert_eq!(store.reap(Reap::Free).unwrap().len(), 1);
+    let _ = store.release(&lease.grant(), soon()).unwrap();
+    assert_eq!(store.reap(Reap::Free, soon()).unwrap().len(), 1);
     assert!(!dir.join("locks/x.lock").exists());
 }
 
@@ -366,7 +370,7 @@ fn a_claim_file_beside_an_expired_claim_can_be_forced() {
     std::thread::sleep(Duration::from_millis(5));
     file_claim(dir, "x.lock", "1", "filer", now() + Duration::from_secs(60));
     let by = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key("1"), &by, None).unwrap();
+    let _ = store.force(&key("1"), &by, None, soon()).unwrap();
     assert!(!dir.join("locks/x.lock").exists());
     let new: Vec<Value> = events(dir).split_off(1);
     let owners: Vec<&str> = new
@@ -389,7 +393,7 @@ fn another_programs_claim_with_the_number_of_a_failed_grant_is_not_tied_to_its_p
     let Acquired::Busy(busy) = Ask::new(&key("1"), "other").once(&open(dir)) else {
         panic!("a live claim was taken over");
     };
-    let (lease, verdict) = busy.lease.unwrap();
+    let (lease, verdict) = busy.lease().unwrap();
     assert_eq!(lease.holder.id.as_str(), "theirs");
     assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
 }
@@ -414,7 +418,7 @@ fn an_interrupted_reap_of_a_claim_file_is_undone_or_completed() {
         let _ = Ask::new(&key("7"), "next").granted(&store);
         assert!(!sidecar.join("reaped").exists());
         assert_eq!(dir.join("locks/x.lock").exists(), !appended);
-        store.reap(Reap::Free).unwrap();
+        store.reap(Reap::Free, soon()).unwrap();
         let reaped = events(dir);
         let reaped = reaped.iter().filter(|event| event["type"] == "lock_reaped");
         assert_eq!(reaped.count(), 1, "appended: {appended}");
@@ -450,7 +454,8 @@ fn another_programs_claims_and_releases_count_and_a_late_release_changes_nothing
     put(json!({"type":"lock_released","timestamp":at,"node_id":"1","owner":"theirs"}));
     let lease = Ask::new(&key("1"), "ours").granted(&store);
     put(json!({"type":"lock_reaped","timestamp":now().to_string(),"node_id":"1","owner":"theirs"}));
-    let (found, _) = open(dir).inspect(&key("1")).unwrap().lease.unwrap();
+    let snapshot = open(dir).inspect(&key("1"), soon()).unwrap();
+    let (found, _) = snapshot.lease().unwrap();
     assert!(
         found.is(&lease.grant()),
         "the end of an earlier claim changes nothing"
@@ -475,7 +480,11 @@ fn a_waiter_is_woken_by_another_programs_release() {
             tenure_testkit::waiting::acquire(&store, &ask, |_| ()).lease()
         });
         tenure_testkit::limit::within_limit("a ticket to be taken", || {
-            !open(dir).inspect(&key("1")).unwrap().queue.is_empty()
+            !open(dir)
+                .inspect(&key("1"), soon())
+                .unwrap()
+                .queue
+                .is_empty()
         });
         fs::write(dir.join("t"), event("lock_released").to_string()).unwrap();
         fs::rename(dir.join("t"), dir.join("ledger/event-000002.json")).unwrap();
@@ -508,7 +517,7 @@ fn a_jump_of_the_wall_clock_expires_no_claim_of_this_boot() {
     let (taken, reason) = Ask::new(&key("1"), "b").detached().granted_for(&open());
     assert_eq!(reason, Reason::ClaimedExpired);
     assert!(taken.token > lease.token);
-    let events = open().history(&HistoryQuery::default()).unwrap();
+    let events = open().history(&HistoryQuery::default(), soon()).unwrap();
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(
         kinds,
@@ -524,7 +533,7 @@ fn without_its_sidecar_folder_a_claim_lasts_until_it_expires() {
     fs::remove_dir_all(dir.join(".ledger-tenure")).unwrap();
     let asked = Ask::new(&key("1"), "b").once(&open(dir));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
-    let released = open(dir).release(&lease.grant()).unwrap();
+    let released = open(dir).release(&lease.grant(), soon()).unwrap();
     assert!(
         matches!(released, Released::Freed(_)),
         "the ledger has the grant"
@@ -541,15 +550,17 @@ fn a_claim_lasts_between_a_second_and_an_hour() {
     let seconds = Duration::from_secs;
     for ttl in [seconds(0), Duration::from_millis(999), seconds(3601)] {
         let ask = Ask::new(&key("1"), "a").ttl(ttl);
-        let error = store.acquire(&ask.claim(&store)).unwrap_err();
+        let error = store.acquire(&ask.claim(&store), soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unsupported, "{ttl:?}");
         assert!(error.to_string().contains("from 1s to 1h"), "{error}");
     }
     assert!(events(dir.path()).is_empty());
     let lease = Ask::new(&key("1"), "a").ttl(seconds(3600)).granted(&store);
-    let error = store.renew(&lease.grant(), seconds(3601)).unwrap_err();
+    let error = store
+        .renew(&lease.grant(), seconds(3601), soon())
+        .unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported);
-    let renewed = store.renew(&lease.grant(), seconds(1)).unwrap();
+    let renewed = store.renew(&lease.grant(), seconds(1), soon()).unwrap();
     assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
 }
 
@@ -566,7 +577,10 @@ fn only_nodes_can_be_claimed() {
         "node:1.0",
     ] {
         let ask = Ask::new(&Key::parse(name).unwrap(), "a");
-        let error = store.acquire(&ask.claim(&store)).unwrap_err().to_string();
+        let error = store
+            .acquire(&ask.claim(&store), soon())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("node:1.2.3"), "{name}: {error}");
     }
 }

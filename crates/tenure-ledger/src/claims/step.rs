@@ -1,174 +1,384 @@
-//! A step under way, in our turn: look, decide, write down, append.
+//! One atomic step on the claim of one node: [`LedgerStep`].
 //!
 //! ```text
-//!   begin     take in what is new in the ledger; what is known of the node; files
-//!   act       what is known is saved first, and names the event that is about to be
-//!             append the events, if the newest one is still the one that was looked at
-//!   changed   somebody else wrote: look anew, after a pause
+//!   look      replay the new events; read the node's state and the claim files
+//!   verb      the engine decides; what it wants to change is collected
+//!   commit    save the state, which names the event that is about to be appended;
+//!             append the events, if the newest event is still the one that was seen
+//!   conflict  another program appended meanwhile: take the ledger lock, look again, run the verb again
 //! ```
+//!
+//! # Invariants
+//!
+//! 1. Nothing is written before the commit, so a verb can be dropped and run again.
+//! 2. The end of a claim and the grant that takes it over are one batch: no program sees the node free
+//!    in between (G5).
+//! 3. A grant is tied to its process from its event on (G10): see [`super::node_state`].
+//! 4. The first attempt syncs its events before it takes the ledger lock. A later attempt holds the
+//!    ledger lock from the look to the append, so programs that respect the lock can't make it fail.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use tenure_core::decide::{ClaimTicket, View};
+use tenure_core::engine::{Ended, Look, Put, Step, Then};
 use tenure_core::{
-    Claim, ErrorKind, Evidence, Holder, Lease, LivenessId, Moment, StoreError, Token, Verdict,
-    Waiter,
+    ErrorKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId, Moment, Revision,
+    StoreError, Ticket, Token, Waiter,
 };
+use tenure_host::files::protocol::digest;
+use tenure_host::time_limit::TimeLimit;
 
+use super::LedgerStore;
 use super::claim_event::{ClaimEvent, file_reaped};
-use super::look::{Counts, Sight, Source};
 use super::node_state::{GrantNote, NodeState};
-use super::{LedgerStore, resolve};
+use super::view::ClaimsView;
 use crate::append::{self, Writer};
 use crate::claim_files::{FileClaim, FileReaped};
+use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
 use crate::replay::{NodeClaim, Replay};
 use crate::{Appended, Dialect};
-use tenure_host::files::places::{Desk, Places};
-use tenure_host::files::protocol::digest;
-use tenure_host::files::reader::Reader;
-use tenure_host::files::sidecar::TicketRecord;
 
-/// How often to look again when other programs write to the ledger meanwhile.
-const TRIES: u32 = 64;
+/// How often a verb is run again. Only programs that ignore the ledger lock need more than two.
+const ATTEMPTS: usize = 16;
 
-/// The longest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// A step under way, for one node.
-pub(super) struct Step<'a> {
-    pub(super) store: &'a LedgerStore,
-    pub(super) writing: &'a Writer<'a>,
-    pub(super) replay: &'a mut Replay,
-    pub(super) node: NodeId,
-    pub(super) now: Moment,
-    pub(super) keyed: NodeState,
-    pub(super) files: Vec<FileClaim>,
-    /// Whether what is known has to be saved yet.
-    pub(super) dirty: bool,
-    /// Whether something was appended, and has to be synced yet.
+/// A step that has begun.
+pub struct LedgerStep<'a> {
+    view: ClaimsView<'a>,
+    writer: &'a Writer<'a>,
+    node: NodeId,
+    changes: Changes,
+    /// Whether events were appended, which have to be synced.
     pub(super) appended: bool,
-    /// Whom to wake once it is over.
-    pub(super) rings: Vec<LivenessId>,
+    /// The processes to wake after the step.
+    pub(super) wakes: Vec<LivenessId>,
 }
 
-impl Places for Step<'_> {
+/// What the engine wants to change.
+#[derive(Default)]
+struct Changes {
+    /// How the claim in the ledger ends.
+    ended: Option<Ended>,
+    /// The claims in files that end.
+    ended_files: Vec<FileClaim>,
+    put: Option<(Lease, Put)>,
+    /// All tickets as they will be; `None` if they stay.
+    tickets: Option<Vec<Waiter>>,
+    /// The last ticket that was removed.
+    removed_ticket: Option<Ticket>,
+    wakes: Vec<LivenessId>,
+}
+
+/// The result of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Yes,
+    /// Another program appended an event, or changed a claim file, since the look.
+    Conflict,
+}
+
+impl Look for LedgerStep<'_> {
+    type Error = StoreError;
+
     fn now(&self) -> &Moment {
-        &self.now
+        self.view.now()
     }
 
-    fn reader(&self) -> Reader<'_> {
-        self.store.reader(&self.now)
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
+        self.view.leases(key)
     }
 
-    fn tickets(&self) -> &[TicketRecord] {
-        &self.keyed.tickets
-    }
-
-    fn desk(&mut self) -> Desk<'_> {
-        self.dirty = true;
-        Desk {
-            tickets: &mut self.keyed.tickets,
-            last_ticket: &mut self.keyed.last_ticket,
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, StoreError> {
+        match &self.changes.tickets {
+            Some(tickets) if key == self.node.key() => Ok(tickets.clone()),
+            _ => self.view.tickets(key),
         }
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        self.view.probe(waiter)
+    }
+}
+
+impl Step for LedgerStep<'_> {
+    /// The number that the event of the grant will get.
+    fn mint(&mut self, _key: &Key) -> Result<Token, StoreError> {
+        self.check_node_exists()?;
+        let file_events = match self.view.store.ledger.dialect {
+            Dialect::Documented => self.changes.ended_files.len(),
+            Dialect::Af => 0,
+        };
+        let before = file_events + usize::from(self.changes.ended.is_some());
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        Ok(Token(self.view.replay.seq.saturating_add(before)).next())
+    }
+
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
+        self.view.store.check_ttl(lease.ttl)?;
+        self.changes.put = Some((lease.clone(), put));
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+        if lease.token != Token::NONE {
+            self.changes.ended = Some(how.clone());
+            return Ok(());
+        }
+        let end = |lease: &Lease| lease.expires.as_ref().map(|end| end.wall);
+        let files = self.view.claims_on(&self.node)?.into_iter();
+        let files = files.filter(|found| {
+            found.lease.holder.id == lease.holder.id
+                && found.lease.acquired_at == lease.acquired_at
+                && end(&found.lease) == end(lease)
+        });
+        for file in files.filter_map(|found| found.file) {
+            let ended = &mut self.changes.ended_files;
+            if !ended.iter().any(|other| other.path == file.path) {
+                ended.push(file);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<Ticket, StoreError> {
+        self.check_node_exists()?;
+        let last = &mut self.state()?.last_ticket;
+        *last = last.saturating_add(1);
+        let ticket = Ticket(*last);
+        self.tickets_to_change()?.push(Waiter {
+            ticket,
+            ..waiter.clone()
+        });
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, _key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+        let mut tickets = self.tickets_to_change()?.iter_mut();
+        if let Some(found) = tickets.find(|found| found.ticket == waiter.ticket) {
+            found.clone_from(waiter);
+        }
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, _key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+        self.tickets_to_change()?
+            .retain(|waiter| waiter.ticket != ticket);
+        self.changes.removed_ticket = Some(ticket);
+        Ok(())
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, StoreError> {
+        let mut keys = Vec::new();
+        for node in NodeState::nodes(&self.view.store.states)? {
+            let tickets = self.tickets(node.key())?;
+            let waits =
+                |waiter: &Waiter| waiter.holder.id == *holder || waiter.within.contains(&token);
+            if tickets.iter().any(waits) {
+                keys.push(node.key().clone());
+            }
+        }
+        Ok(keys)
+    }
+
+    fn wake(&mut self, holder: &Holder) {
+        self.changes.wakes.extend(holder.liveness_lock().cloned());
     }
 
     fn grace(&self) -> Duration {
-        self.store.ledger.options.queue_grace
-    }
-
-    fn ring(&mut self, holder: &Holder) {
-        if let Some(life) = holder.liveness_lock() {
-            self.rings.push(life.clone());
-        }
+        self.view.store.ledger.options.queue_grace
     }
 }
 
-impl Step<'_> {
-    /// Looks at everything anew.
-    pub(super) fn look(&mut self) -> Result<(), StoreError> {
-        let ledger = &self.store.ledger;
-        ledger.catch_up(self.replay)?;
-        // After the events: a claim must not look older than it is.
-        self.now = ledger.options.clock.now();
-        self.files = ledger.file_claims()?;
-        self.keyed = NodeState::load(&self.store.keys, &self.node, &self.now)?;
-        self.dirty = resolve(ledger, self.replay, &self.node, &mut self.keyed)?;
-        Ok(())
-    }
-
-    pub(super) fn claimed(&self) -> Option<NodeClaim> {
-        self.replay.claims.get(&self.node).cloned()
-    }
-
-    /// The claim that counts.
-    pub(super) fn counts(&self) -> Option<Counts> {
-        self.sight(self.claimed().as_ref(), |sight| sight.counts())
-    }
-
-    fn sight<T>(&self, claim: Option<&NodeClaim>, look: impl FnOnce(&Sight<'_>) -> T) -> T {
-        look(&Sight {
-            reader: self.reader(),
-            node: &self.node,
-            claim,
-            keyed: &self.keyed,
-            files: &self.files,
+impl<'a> LedgerStep<'a> {
+    /// Looks at the claims, as the only tenure process that writes.
+    pub(super) fn begin(
+        store: &'a LedgerStore,
+        writer: &'a Writer<'a>,
+        replay: &'a mut Replay,
+        node: NodeId,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            view: ClaimsView::new(store, replay)?,
+            writer,
+            node,
+            changes: Changes::default(),
+            appended: false,
+            wakes: Vec::new(),
         })
     }
 
-    pub(super) fn queue(&self, claim: Option<&Claim>) -> Vec<Waiter> {
-        let asker = claim.map(|claim| &claim.holder.id);
-        self.reader().queue(&self.keyed.tickets, asker)
-    }
-
-    /// All that a claim is decided on.
-    pub(super) fn view(&self, claim: Option<&Claim>) -> View {
-        View {
-            lease: self.counts().map(|counts| (counts.lease, counts.liveness)),
-            queue: self.queue(claim),
-            newest: Token(self.replay.seq),
-        }
-    }
-
-    /// Saves what is known, if there is something to save.
-    pub(super) fn flush(&mut self) -> Result<(), StoreError> {
-        if self.dirty {
-            self.keyed.save(&self.store.keys, &self.node)?;
-            self.dirty = false;
-        }
-        Ok(())
-    }
-
-    /// Tries until it is settled: each time that somebody else wrote to the ledger between the look
-    /// and the append, it looks anew.
-    pub(super) fn persevere<T>(
+    /// Runs a verb and commits it, again each time another program was faster.
+    pub(super) fn run<T>(
         &mut self,
-        mut attempt: impl FnMut(&mut Self) -> Result<Option<T>, StoreError>,
+        limit: TimeLimit,
+        mut verb: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        for tried in 0..TRIES {
-            if let Some(answer) = attempt(self)? {
+        let answer = verb(self)?;
+        if self.commit(limit, None)? == Committed::Yes {
+            return Ok(answer);
+        }
+        for _ in 1..ATTEMPTS {
+            if limit.has_passed() {
+                break;
+            }
+            // Invariant 4.
+            let lock = self.writer.lock_ledger(limit)?;
+            self.view.refresh()?;
+            let answer = verb(self)?;
+            if self.commit(limit, Some(&lock))? == Committed::Yes {
                 return Ok(answer);
             }
-            pause(tried);
-            self.look()?;
         }
-        let what = format!(
-            "{} is written by other programs all the time",
-            self.store.ledger.path.display()
-        );
+        let path = self.view.store.ledger.path.display();
+        let what = format!("other programs keep writing to {path}");
         Err(StoreError::new(ErrorKind::Contended, what)
-            .fix("see which ones, and try again; nothing was changed"))
+            .fix("find those programs, and try again; nothing was changed"))
     }
 
-    /// Appends these, one after the other; `false` if somebody else wrote meanwhile.
-    fn append(&mut self, events: &[Vec<u8>]) -> Result<bool, StoreError> {
-        let expected = self.replay.seq;
-        match self.writing.append(Some(expected), events)? {
+    pub(super) fn revision(&mut self) -> Result<Revision, StoreError> {
+        self.view.revision(&self.node)
+    }
+
+    fn state(&mut self) -> Result<&mut NodeState, StoreError> {
+        self.view.state(&self.node)
+    }
+
+    fn tickets_to_change(&mut self) -> Result<&mut Vec<Waiter>, StoreError> {
+        let stored = match &self.changes.tickets {
+            Some(_) => Vec::new(),
+            None => self.state()?.tickets.clone(),
+        };
+        Ok(self.changes.tickets.get_or_insert(stored))
+    }
+
+    /// The `af` tool can't read a ledger with a claim on a node that does not exist.
+    fn check_node_exists(&self) -> Result<(), StoreError> {
+        let ledger = &self.view.store.ledger;
+        if ledger.dialect() != Dialect::Af || self.view.replay.nodes.contains(&self.node) {
+            return Ok(());
+        }
+        let (node, root) = (&self.node, ledger.root().display());
+        let what = format!("there is no node {node} in {root}");
+        Err(StoreError::new(ErrorKind::NotFound, what)
+            .fix("list the nodes with tenure ledger log --type node_created; nothing was changed"))
+    }
+
+    /// Writes what the engine wants to change.
+    fn commit(
+        &mut self,
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
+    ) -> Result<Committed, StoreError> {
+        let changes = std::mem::take(&mut self.changes);
+        let claim = self.view.in_ledger(&self.node).cloned();
+        let mut events = Vec::new();
+        if let Some(how) = &changes.ended {
+            let Some(claim) = &claim else {
+                return Ok(Committed::Conflict);
+            };
+            events.push(self.ending(claim, how)?);
+        }
+        // Not before the end of the claim in the ledger: by the documented rule, the event about a
+        // file would end that claim.
+        if !changes.ended_files.is_empty() {
+            if !self.append(&mut events, limit, lock)? {
+                return Ok(Committed::Conflict);
+            }
+            for file in &changes.ended_files {
+                if !self.reap_file(file, limit, lock)? {
+                    return Ok(Committed::Conflict);
+                }
+            }
+        }
+        match changes.put {
+            None => {
+                if !self.append(&mut events, limit, lock)? {
+                    return Ok(Committed::Conflict);
+                }
+                if changes.ended.is_some() {
+                    self.state()?.end_grant();
+                }
+                if let Some(tickets) = changes.tickets {
+                    self.state()?.set_tickets(tickets);
+                }
+                self.save()?;
+            }
+            Some((lease, Put::Granted(_))) => {
+                let event = self.event(&ClaimEvent::Begin {
+                    owner: lease.holder.id.as_str(),
+                    expires: end_of(&lease),
+                })?;
+                // The tickets stay as they are until the event is there.
+                let used = changes.removed_ticket;
+                let note = GrantNote::new(lease.token.0, digest(&event), &lease, used);
+                self.state()?.set_grant(note);
+                self.save()?;
+                events.push(event);
+                if !self.append(&mut events, limit, lock)? {
+                    return Ok(Committed::Conflict);
+                }
+                self.state()?
+                    .tickets
+                    .retain(|waiter| Some(waiter.ticket) != used);
+            }
+            Some((lease, Put::Extended | Put::Renewed)) => {
+                let Some(claim) = claim else {
+                    return Ok(Committed::Conflict);
+                };
+                self.state()?.renew_grant(&claim, &lease);
+                if let Some(tickets) = changes.tickets {
+                    self.state()?.set_tickets(tickets);
+                }
+                self.save()?;
+                events.push(self.event(&ClaimEvent::Renew {
+                    claim: &claim,
+                    expires: end_of(&lease),
+                })?);
+                if !self.append(&mut events, limit, lock)? {
+                    return Ok(Committed::Conflict);
+                }
+            }
+        }
+        self.wakes.extend(changes.wakes);
+        Ok(Committed::Yes)
+    }
+
+    fn event(&self, event: &ClaimEvent<'_>) -> Result<Vec<u8>, StoreError> {
+        let dialect = self.view.store.ledger.dialect;
+        event.bytes(dialect, &self.node, self.view.now.wall)
+    }
+
+    /// The event that ends the claim in the ledger. Where it can't carry the evidence, that is noted
+    /// beside the ledger first.
+    fn ending(&self, claim: &NodeClaim, how: &Ended) -> Result<Vec<u8>, StoreError> {
+        let evidence: &Evidence = match how {
+            Ended::Released => return self.event(&ClaimEvent::Release(claim)),
+            Ended::Proven(evidence) => evidence,
+        };
+        let event = self.event(&ClaimEvent::Reap(claim, evidence))?;
+        let ledger = &self.view.store.ledger;
+        if ledger.dialect == Dialect::Af {
+            let seq = self.view.replay.seq.saturating_add(1);
+            ledger.note_ending(seq, digest(&event), evidence)?;
+        }
+        Ok(event)
+    }
+
+    /// Appends these events, if the newest event is the one that was seen; `false` if it is not.
+    fn append(
+        &mut self,
+        events: &mut Vec<Vec<u8>>,
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
+    ) -> Result<bool, StoreError> {
+        let events = std::mem::take(events);
+        if events.is_empty() {
+            return Ok(true);
+        }
+        let expected = self.view.replay.seq;
+        match self.writer.append(expected, &events, limit, lock)? {
             Appended::Done { .. } => {
                 self.appended = true;
-                let ledger = &self.store.ledger;
-                ledger.catch_up(self.replay)?;
+                self.view.store.ledger.catch_up(self.view.replay)?;
                 Ok(true)
             }
             Appended::Mismatch { .. } => Ok(false),
@@ -176,192 +386,45 @@ impl Step<'_> {
         }
     }
 
-    fn bytes(&self, deed: &ClaimEvent<'_>) -> Result<Vec<u8>, StoreError> {
-        deed.bytes(self.store.ledger.dialect, &self.node, self.now.wall)
-    }
-
-    /// The event that takes a claim away, and a note of the proof where the event can't carry it.
-    fn taking_away(&self, claim: &NodeClaim, evidence: &Evidence) -> Result<Vec<u8>, StoreError> {
-        let bytes = self.bytes(&ClaimEvent::Reap(claim, evidence))?;
-        if self.store.ledger.dialect == Dialect::Af {
-            let seq = self.replay.seq.saturating_add(1);
-            let ledger = &self.store.ledger;
-            ledger.note_ending(seq, digest(&bytes), evidence)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Grants the node; `None` if somebody else wrote meanwhile.
-    pub(super) fn grant(
+    /// Removes a claim file and appends the event about it; `false` if the file changed or another
+    /// program appended an event.
+    fn reap_file(
         &mut self,
-        claim: &Claim,
-        claim_ticket: ClaimTicket,
-    ) -> Result<Option<Lease>, StoreError> {
-        let deadline = self.now.deadline(claim.ttl);
-        let mut events = Vec::new();
-        let mut over = None;
-        if let Some(old) = self.claimed() {
-            let Counts {
-                lease, liveness, ..
-            } = self.sight(Some(&old), |sight| sight.in_ledger(&old));
-            let verdict = Verdict::on(&self.now, &lease, &liveness);
-            let Some(evidence) = verdict.over() else {
-                return Ok(None);
-            };
-            events.push(self.taking_away(&old, evidence)?);
-            over = Some(lease.holder);
-        }
-        let bytes = self.bytes(&ClaimEvent::Begin {
-            owner: claim.holder.id.as_str(),
-            expires: deadline.wall,
-        })?;
-        let before = u64::try_from(events.len()).unwrap_or(0);
-        let token = self.replay.seq.saturating_add(before).saturating_add(1);
-        self.keyed.grant = Some(GrantNote {
-            token,
-            digest: digest(&bytes),
-            holder: claim.holder.clone(),
-            ttl: claim.ttl,
-            ends: vec![(&deadline).into()],
-            ticket: claim_ticket.ticket(),
-        });
-        self.keyed.save(&self.store.keys, &self.node)?;
-        events.push(bytes);
-        if !self.append(&events)? {
-            return Ok(None);
-        }
-        if let Some(over) = over {
-            self.ring(&over);
-        }
-        // Saved with the next change: the note says that it is used up.
-        let ticket = claim_ticket.ticket();
-        self.keyed
-            .tickets
-            .retain(|place| Some(place.ticket) != ticket);
-        self.dirty = false;
-        Ok(Some(Lease {
-            key: claim.key.clone(),
-            holder: claim.holder.clone(),
-            token: Token(token),
-            acquired_at: self.now.wall,
-            expires: deadline,
-            heartbeat_at: self.now.wall,
-            ttl: claim.ttl,
-        }))
-    }
-
-    /// Moves the end of the claim in the ledger; `None` if somebody else wrote meanwhile, or there
-    /// is none. `holder` is what it is tied to from now on.
-    pub(super) fn refresh(
-        &mut self,
-        holder: Option<&Holder>,
-        ttl: Duration,
-    ) -> Result<Option<Lease>, StoreError> {
-        let Some(claim) = self.claimed() else {
-            return Ok(None);
-        };
-        let deadline = self.now.deadline(ttl);
-        let current = claim.expires;
-        let known = self.keyed.grant.take().filter(|note| note.is_about(&claim));
-        let new = || {
-            holder.map(|holder| GrantNote {
-                token: claim.token,
-                digest: claim.digest,
-                holder: holder.clone(),
-                ttl,
-                ends: Vec::new(),
-                ticket: None,
-            })
-        };
-        self.keyed.grant = known.or_else(new).map(|mut note| {
-            note.ttl = ttl;
-            note.holder = holder.unwrap_or(&note.holder).clone();
-            note.ends_at(current, &deadline);
-            note
-        });
-        self.keyed.save(&self.store.keys, &self.node)?;
-        let bytes = self.bytes(&ClaimEvent::Renew {
-            claim: &claim,
-            expires: deadline.wall,
-        })?;
-        if !self.append(&[bytes])? {
-            return Ok(None);
-        }
-        self.dirty = false;
-        let now = self.claimed();
-        Ok(now.map(|claim| {
-            self.sight(Some(&claim), |sight| sight.in_ledger(&claim))
-                .lease
-        }))
-    }
-
-    /// Ends the claim that counts; `false` if somebody else wrote meanwhile. Without evidence it is
-    /// given back.
-    pub(super) fn end(
-        &mut self,
-        counts: &Counts,
-        evidence: Option<&Evidence>,
+        file: &FileClaim,
+        limit: TimeLimit,
+        lock: Option<&LedgerLockGuard<'_>>,
     ) -> Result<bool, StoreError> {
-        let done = match (&counts.source, self.claimed()) {
-            (Source::File(file), _) => self.end_file(&file.clone())?,
-            (Source::Ledger, Some(claim)) => {
-                let bytes = match evidence {
-                    None => self.bytes(&ClaimEvent::Release(&claim))?,
-                    Some(evidence) => self.taking_away(&claim, evidence)?,
-                };
-                self.append(&[bytes])?
-            }
-            (Source::Ledger, None) => false,
-        };
-        if !done {
-            return Ok(false);
-        }
-        self.keyed.grant = None;
-        self.dirty = true;
-        if evidence.is_some() {
-            self.ring(&counts.lease.holder);
-        }
-        Ok(true)
-    }
-
-    /// Removes a claim that is a file, in the seed's order. Not while the ledger has a claim on the
-    /// same node: whoever replays it by the seed's rule would take the event for that one's end.
-    fn end_file(&mut self, file: &FileClaim) -> Result<bool, StoreError> {
-        if let Some(old) = self.claimed() {
-            // It does not count, so it is over: that is told first.
-            let counts = self.sight(Some(&old), |sight| sight.in_ledger(&old));
-            let verdict = Verdict::on(&self.now, &counts.lease, &counts.liveness);
-            let Some(evidence) = verdict.over() else {
-                return Ok(false);
-            };
-            if !self.end(&counts, Some(evidence))? {
-                return Ok(false);
-            }
-        }
         let owner = match &file.content {
             Ok(content) => content.owner.clone(),
             Err(_) => "?".into(),
         };
-        let dialect = self.store.ledger.dialect;
-        let event = file_reaped(dialect, &self.node, &owner, self.now.wall)?;
-        let expected = self.replay.seq;
-        match self.writing.reap_file(file, expected, event.as_deref())? {
+        let ledger = &self.view.store.ledger;
+        let event = file_reaped(ledger.dialect, &self.node, &owner, self.view.now.wall)?;
+        let expected = self.view.replay.seq;
+        match self
+            .writer
+            .reap_file(file, expected, event.as_deref(), limit, lock)?
+        {
             FileReaped::Done => {
                 self.appended |= event.is_some();
-                self.look()?;
+                ledger.catch_up(self.view.replay)?;
                 Ok(true)
             }
             FileReaped::Changed => Ok(false),
         }
     }
+
+    /// Saves the state of the node, if it changed.
+    fn save(&mut self) -> Result<(), StoreError> {
+        let (states, node) = (&self.view.store.states, self.node.clone());
+        self.state()?.save(states, &node)
+    }
 }
 
-/// Waits a little, longer each time, and never in step with anybody else.
-fn pause(tried: u32) {
-    let most = Duration::from_micros(200)
-        .saturating_mul(1 << tried.min(10))
-        .min(LONGEST_PAUSE);
-    let chance = RandomState::new().hash_one(tried) % 1000;
-    let share = u32::try_from(chance).unwrap_or(500);
-    std::thread::sleep(most * share / 1000);
+/// When the claim of a lease expires, by the wall clock.
+fn end_of(lease: &Lease) -> jiff::Timestamp {
+    lease
+        .expires
+        .as_ref()
+        .map_or(jiff::Timestamp::MAX, |end| end.wall)
 }
