@@ -156,7 +156,9 @@ impl From<tenure::Error> for Failure {
             tenure::Error::Store(error) => error.into(),
             tenure::Error::Task(error) => error.into(),
             tenure::Error::Name(error) => error.into(),
-            tenure::Error::Ttl { .. } => Self::new(ErrorCode::BadTtl, error.to_string()),
+            tenure::Error::Ttl { .. } | tenure::Error::NoExpiry => {
+                Self::new(ErrorCode::BadTtl, error.to_string())
+            }
             tenure::Error::NoProcess(_) => Self::new(ErrorCode::NoProcess, error.to_string()),
             tenure::Error::HiddenProcess { .. } => {
                 Self::new(ErrorCode::HiddenProcess, error.to_string())

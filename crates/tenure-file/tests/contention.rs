@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "test code fails by panicking"
 )]
 
@@ -11,7 +12,8 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use protocols::{Protocol, Sleeper};
-use tenure_core::{Acquired, Busy, Granted, Reason, Store, Waited};
+use tenure_core::cycle::Wait;
+use tenure_core::{Acquired, Busy, Claim, Granted, Reason, Store, Waited};
 use tenure_file::FileStore;
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
@@ -86,6 +88,30 @@ fn one_of_many_is_granted<P: Protocol>() {
     let rounds: Vec<_> = granted.iter().map(|(round, _)| *round).collect();
     assert_eq!(rounds, (0..60).collect::<Vec<_>>());
     assert!(granted.is_sorted_by(|(_, one), (_, next)| one < next));
+}
+
+/// A command that runs under the lock claims it again, in another name.
+fn deadlock_names_the_holder<P: Protocol>() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = P::open(dir.path());
+    let lease = Ask::new(store.key(), "holder").granted(&store);
+    let nested = Claim {
+        within: vec![lease.token],
+        ..Ask::new(store.key(), "nested").waiting().claim(&store)
+    };
+    let asked = store.acquire(&nested, soon()).unwrap();
+    let Acquired::Deadlock(cycle) = asked else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(cycle.0, [Wait::on(&nested.holder.id, &lease)]);
+    assert_eq!(cycle.0[0].holder.as_str(), "holder");
+    assert!(store.inspect(store.key(), soon()).unwrap().queue.is_empty());
+}
+
+#[test]
+fn a_deadlock_names_the_claimant_and_the_holder() {
+    deadlock_names_the_holder::<Exclusive>();
+    deadlock_names_the_holder::<Mkdir>();
 }
 
 #[test]

@@ -100,7 +100,8 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
-    /// How long the lease lasts unless it is renewed.
+    /// How long the lease lasts unless it is renewed. Refused by a store whose leases do not expire
+    /// ([`tenure_core::Capabilities::expiry`]).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -208,6 +209,9 @@ impl<'a, W> Ask<'a, W> {
 
     /// The time to live that was asked for, or else this one.
     pub(crate) fn ttl_or(&self, usual: Duration) -> Result<Duration, Error> {
+        if self.ttl.is_some() && !self.tenure.store.capabilities().expiry {
+            return Err(Error::NoExpiry);
+        }
         let ttl = self.ttl.unwrap_or(usual);
         if (MIN_TTL..=MAX_TTL).contains(&ttl) {
             return Ok(ttl);
@@ -239,7 +243,9 @@ impl Ask<'_, Key> {
             ticket: Cell::new(None),
         };
         let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
-        Ok(answer.map(|(granted, asked)| Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)))
+        Ok(answer.map(|(granted, asked)| {
+            Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
+        }))
     }
 
     fn claim(&self) -> Result<Claim, Error> {

@@ -97,6 +97,11 @@ pub enum Error {
         /// The longest.
         max: String,
     },
+    /// A time to live, in a store whose leases do not expire.
+    #[error(
+        "a lock of this store does not expire, so it takes no time to live: it ends when it is released or when its process ends. Leave the time to live out"
+    )]
+    NoExpiry,
     /// The process a lease should be tied to is not there.
     #[error("there is no process {0} to tie the lease to: give the pid of a process that runs")]
     NoProcess(u32),

@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "test code fails by panicking"
 )]
 
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tenure::{Config, Held, Loss, Outcome, StoreUrl, Tenure};
+use tenure::{Acquired, Config, Error, Guard, Loss, StoreUrl, Tenure};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -19,9 +20,9 @@ fn open(dir: &Path) -> Tenure {
     Tenure::open(&url, Config::default()).unwrap()
 }
 
-fn granted(tenure: &Tenure) -> Held {
+fn granted(tenure: &Tenure) -> Guard {
     match tenure.ask("database").unwrap().acquire().unwrap() {
-        Outcome::Granted(held) => held,
+        Acquired::Granted(guard) => guard,
         _ => panic!("it is free"),
     }
 }
@@ -41,9 +42,9 @@ fn a_lock_file_that_is_removed_while_it_is_held_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(".exclusive-lock");
     let tenure = open(dir.path());
-    let mut held = granted(&tenure);
+    let guard = granted(&tenure);
     let (tell, told) = mpsc::channel();
-    held.keep_alive(move || tell.send(()).unwrap());
+    guard.on_lost(move || tell.send(()).unwrap());
     let text = fs::read(&path).unwrap();
     for _ in 0..5 {
         fs::remove_file(&path).unwrap();
@@ -51,9 +52,9 @@ fn a_lock_file_that_is_removed_while_it_is_held_is_put_back() {
             fs::read(&path).is_ok_and(|found| found == text)
         });
     }
-    assert!(held.check().unwrap());
+    assert!(guard.check().unwrap());
     assert!(told.try_recv().is_err(), "it was never lost");
-    let _ = held.release().unwrap();
+    let _ = guard.release().unwrap();
     assert!(!path.exists());
 }
 
@@ -62,19 +63,19 @@ fn a_lock_file_that_is_overwritten_is_lost_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(".exclusive-lock");
     let tenure = open(dir.path());
-    let mut held = granted(&tenure);
+    let guard = granted(&tenure);
     let (tell, told) = mpsc::channel();
-    held.keep_alive(move || tell.send(()).unwrap());
+    guard.on_lost(move || tell.send(()).unwrap());
     let other =
         r#"{"holder":"rude","pid":1,"hostname":"elsewhere","started_at":"2025-10-25T12:00:00Z"}"#;
     fs::write(&path, other).unwrap();
     told.recv_timeout(LONG).unwrap();
-    let loss = held.take_loss();
+    let loss = guard.loss();
     assert!(
-        matches!(&loss, Some(Loss::Taken(Some(by))) if by.holder.id.as_str() == "rude"),
+        matches!(loss.as_deref(), Some(Loss::Taken(by)) if by[0].holder.id.as_str() == "rude"),
         "{loss:?}"
     );
-    drop(held);
+    drop(guard);
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
         other,
@@ -95,4 +96,18 @@ fn the_store_has_no_tasks_and_its_folder_must_exist() {
         StoreUrl::parse("exclusive:a/b").unwrap().to_string(),
         "exclusive:a/b"
     );
+}
+
+#[test]
+fn a_lock_has_no_end_and_a_time_to_live_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    let asked = tenure.ask("database").unwrap().ttl(LONG).acquire();
+    let Err(error @ Error::NoExpiry) = asked else {
+        panic!("a time to live was accepted");
+    };
+    assert!(error.to_string().contains("does not expire"), "{error}");
+    let guard = granted(&tenure);
+    assert_eq!(guard.lease().expires, None);
+    assert!(guard.is_trusted());
 }

@@ -7,10 +7,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tenure::{Config, Held, Loss, Outcome, StoreUrl, Tenure};
+use tenure::{Acquired, Config, Error, Guard, Loss, StoreUrl, Tenure};
 
 /// Polling once an hour: only a wake-up can end a test in time.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,37 +23,42 @@ fn open(dir: &Path) -> Tenure {
     Tenure::open(&url, config).unwrap()
 }
 
-fn granted(tenure: &Tenure) -> Held {
-    let ask = tenure.ask("board").unwrap().ttl(HOUR * 4);
-    match ask.acquire().unwrap() {
-        Outcome::Granted(held) => held,
+fn granted(tenure: &Tenure) -> Guard {
+    match tenure.ask("board").unwrap().acquire().unwrap() {
+        Acquired::Granted(guard) => guard,
         _ => panic!("it is free"),
     }
 }
 
 /// The loss that the guard reports after another program did `action` to the lock.
-fn loss_after(action: impl Fn(&Path)) -> Option<Loss> {
+fn loss_after(action: impl Fn(&Path)) -> Option<Arc<Loss>> {
     let dir = tempfile::tempdir().unwrap();
     let tenure = open(dir.path());
-    let mut held = granted(&tenure);
-    assert!(held.check().unwrap() && held.is_trusted());
+    let guard = granted(&tenure);
+    assert!(guard.check().unwrap() && guard.is_trusted());
     let (tell, told) = mpsc::channel();
-    held.keep_alive(move || tell.send(()).unwrap());
+    guard.on_lost(move || tell.send(()).unwrap());
     // Most likely the guard sleeps by now.
     std::thread::sleep(Duration::from_millis(20));
     action(&dir.path().join("lock"));
     told.recv_timeout(LONG).unwrap();
-    assert!(!held.is_trusted());
-    assert!(!held.check().unwrap());
-    held.take_loss()
+    assert!(!guard.is_trusted());
+    assert!(!guard.check().unwrap());
+    guard.loss()
 }
 
 #[test]
 fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
     let loss = loss_after(|lock| fs::remove_dir_all(lock).unwrap());
-    assert!(matches!(loss, Some(Loss::Taken(None))), "{loss:?}");
+    assert!(
+        matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.is_empty()),
+        "{loss:?}"
+    );
     let loss = loss_after(|lock| fs::rename(lock, lock.with_extension("x")).unwrap());
-    assert!(matches!(loss, Some(Loss::Taken(None))), "{loss:?}");
+    assert!(
+        matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.is_empty()),
+        "{loss:?}"
+    );
     let loss = loss_after(|lock| {
         let other = lock.with_extension("x");
         fs::create_dir(&other).unwrap();
@@ -64,7 +69,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
     // The guard may look between the removal and the rename.
     let by = |by: &tenure::core::Lease| by.holder.process().unwrap().pid == 1;
     assert!(
-        matches!(&loss, Some(Loss::Taken(thief)) if thief.as_ref().is_none_or(by)),
+        matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.first().is_none_or(by)),
         "{loss:?}"
     );
 }
@@ -75,13 +80,22 @@ fn the_identity_of_the_store_does_not_depend_on_the_lock() {
     let deep = dir.path().join("not/yet");
     let before = open(&deep).identity().to_owned();
     let tenure = open(&deep);
-    let held = granted(&tenure);
+    let guard = granted(&tenure);
     assert_eq!(open(&deep).identity(), before);
-    let _ = held.release().unwrap();
+    let _ = guard.release().unwrap();
     assert_ne!(open(dir.path()).identity(), before);
     assert!(StoreUrl::parse("mkdir:").is_err());
     assert_eq!(
         StoreUrl::parse("mkdir:a/b").unwrap().to_string(),
         "mkdir:a/b"
     );
+}
+
+#[test]
+fn a_lock_has_no_end_and_a_time_to_live_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenure = open(dir.path());
+    let asked = tenure.ask("board").unwrap().ttl(HOUR).acquire();
+    assert!(matches!(asked, Err(Error::NoExpiry)));
+    assert_eq!(granted(&tenure).lease().expires, None);
 }
