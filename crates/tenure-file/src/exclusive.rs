@@ -49,13 +49,14 @@ const MAX_LENGTH: u64 = 1 << 20;
 /// The exclusive lock of one folder, as a store.
 ///
 /// ```
+/// use std::time::{Duration, Instant};
 /// use tenure_core::{Key, Store};
 /// use tenure_file::{ExclusiveStore, Options};
 ///
 /// let dir = tempfile::tempdir().unwrap();
 /// let store = ExclusiveStore::open(dir.path(), Options::default()).unwrap();
-/// let nothing = store.inspect(&Key::parse("database").unwrap()).unwrap();
-/// assert!(nothing.lease.is_none());
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// assert!(store.inspect(&Key::parse("database").unwrap(), soon).unwrap().is_idle());
 /// ```
 pub type ExclusiveStore = FileStore<Exclusive>;
 

@@ -63,13 +63,14 @@ pub const KEY: &str = "board";
 /// The mkdir lock, as a store.
 ///
 /// ```
+/// use std::time::{Duration, Instant};
 /// use tenure_core::{Key, Store};
 /// use tenure_file::{MkdirStore, Options};
 ///
 /// let dir = tempfile::tempdir().unwrap();
 /// let store = MkdirStore::open(&dir.path().join("lock"), Options::default()).unwrap();
-/// let nothing = store.inspect(&Key::parse("board").unwrap()).unwrap();
-/// assert!(nothing.lease.is_none());
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// assert!(store.inspect(&Key::parse("board").unwrap(), soon).unwrap().is_idle());
 /// ```
 pub type MkdirStore = FileStore<Mkdir>;
 

@@ -3,7 +3,7 @@
 //! | state | lock | what counts |
 //! |---|---|---|
 //! | a grant | its lock | the grant |
-//! | a grant with a liveness lock | none | the grant, while its process lives: the holder puts the lock back |
+//! | a grant with a liveness lock | none | the grant, while its process is alive: the holder puts the lock back |
 //! | a grant for a process that does not use tenure (`--pid`) | none | nothing: the process released it |
 //! | a grant of a protocol where a removal is a loss ([`Removal::Loss`]) | none | nothing: the grant was ended by force |
 //! | a grant | a malformed one | the grant; malformed once its holder is dead |

@@ -17,8 +17,7 @@ use tenure_core::{Acquired, Busy, Claim, Granted, Reason, Store, Waited};
 use tenure_file::FileStore;
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
-use tenure_testkit::Ask;
-use tenure_testkit::soon;
+use tenure_testkit::{Ask, soon};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -21,8 +21,7 @@ use tenure_core::{
 };
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
-use tenure_testkit::soon;
-use tenure_testkit::{Ask, limit};
+use tenure_testkit::{Ask, limit, soon};
 
 const TTL: Duration = Duration::from_secs(60);
 

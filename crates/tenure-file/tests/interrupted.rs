@@ -22,8 +22,7 @@ use tenure_core::{
 };
 use tenure_file::exclusive::Exclusive;
 use tenure_file::mkdir::Mkdir;
-use tenure_testkit::soon;
-use tenure_testkit::{Ask, history};
+use tenure_testkit::{Ask, history, soon};
 
 /// What happens before which access to the lock; 0 is never.
 #[derive(Debug, Clone, Copy, Default)]

@@ -23,8 +23,7 @@ use tenure_core::{
 use tenure_file::mkdir::Mkdir;
 use tenure_file::{FileStore, MkdirStore, Options};
 use tenure_host::files::LockProtocol as _;
-use tenure_testkit::Ask;
-use tenure_testkit::soon;
+use tenure_testkit::{Ask, soon};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -148,16 +147,16 @@ fn a_lock_whose_pid_is_dead_is_taken_over_and_a_live_one_is_not() {
     let mut shell = Sleeper::start();
     shell_lock(dir.path(), Some(&shell.id().to_string()));
     let Acquired::Busy(busy) = Ask::new(&key(), "us").once(&store) else {
-        panic!("it lives");
+        panic!("the holder is alive");
     };
-    let (theirs, verdict) = busy.lease().cloned().unwrap();
+    let (lease, verdict) = busy.lease().cloned().unwrap();
     assert_eq!(verdict, Verdict::Alive);
-    assert_eq!(theirs.holder.id.as_str(), format!("bilu:{}", shell.id()));
+    assert_eq!(lease.holder.id.as_str(), format!("bilu:{}", shell.id()));
     assert_eq!(
-        theirs.holder.command.as_deref(),
+        lease.holder.command.as_deref(),
         Some("/usr/bin/bilu board --x")
     );
-    assert_eq!(theirs.acquired_at.as_second(), 1_700_000_000);
+    assert_eq!(lease.acquired_at.as_second(), 1_700_000_000);
     shell.end();
     let (lease, reason) = Ask::new(&key(), "us").granted_for(&store);
     assert_eq!(reason, Reason::ClaimedDead);
@@ -240,7 +239,7 @@ fn is_lost_after(action: impl Fn(&Path), wanted: &str) {
     let (store, other) = (open(dir.path()), open(dir.path()));
     let lease = Ask::new(&key(), "us").granted(&store);
     action(dir.path());
-    let theirs = lock(dir.path()).metadata().ok().map(|there| there.ino());
+    let before = lock(dir.path()).metadata().ok().map(|there| there.ino());
     let fenced = store.fence(&key(), lease.token, soon()).unwrap();
     assert!(matches!(fenced, Fenced::Stale(_)), "{fenced:?}");
     let renewed = store.renew(&lease.grant(), TTL, soon()).unwrap();
@@ -248,7 +247,7 @@ fn is_lost_after(action: impl Fn(&Path), wanted: &str) {
     let released = other.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::AlreadyGone(_)), "{released:?}");
     let now = lock(dir.path()).metadata().ok().map(|there| there.ino());
-    assert_eq!(theirs, now, "neither put back nor removed");
+    assert_eq!(before, now, "neither put back nor removed");
     let last = store
         .history(&HistoryQuery::default(), soon())
         .unwrap()

@@ -13,8 +13,7 @@ use std::time::Duration;
 use tenure_core::{Acquired, HistoryQuery, Key, Store, Token};
 use tenure_file::{Disk, ExclusiveStore, Options};
 use tenure_host::identity;
-use tenure_testkit::soon;
-use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
+use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process, soon};
 
 const NO_PROCESS: u32 = i32::MAX as u32;
 const KILLS: u32 = 160;

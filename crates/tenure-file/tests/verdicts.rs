@@ -13,8 +13,7 @@ use std::process::Command;
 use tenure_core::{Acquired, Doubt, Evidence, Forced, HolderId, Key, Reap, Store, Verdict};
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
 use tenure_host::identity;
-use tenure_testkit::soon;
-use tenure_testkit::{Ask, Process, process};
+use tenure_testkit::{Ask, Process, process, soon};
 
 /// A pid that no process has.
 const NO_PROCESS: u32 = i32::MAX as u32;
@@ -277,7 +276,7 @@ fn worker() {
 }
 
 /// What a user without permissions is told about this folder.
-fn as_nobody(dir: &Path) -> Option<String> {
+fn as_unprivileged_user(dir: &Path) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can become another user");
         return None;
@@ -292,7 +291,7 @@ fn as_nobody(dir: &Path) -> Option<String> {
 #[test]
 fn a_process_that_may_not_be_signalled_is_alive() {
     let (dir, _) = folder(foreign(1, identity::host()));
-    if let Some(told) = as_nobody(dir.path()) {
+    if let Some(told) = as_unprivileged_user(dir.path()) {
         assert_eq!(told, "Skipping database (locked by tool)");
     }
 }
@@ -301,7 +300,7 @@ fn a_process_that_may_not_be_signalled_is_alive() {
 fn a_lock_that_may_not_be_read_is_left_alone() {
     let (dir, place) = folder(foreign(NO_PROCESS, identity::host()));
     fs::set_permissions(&place, fs::Permissions::from_mode(0o000)).unwrap();
-    if let Some(told) = as_nobody(dir.path()) {
+    if let Some(told) = as_unprivileged_user(dir.path()) {
         let words = "Skipping database (lock check failed: failed to read lock file: ";
         assert!(told.starts_with(words), "{told}");
         assert!(place.exists());
