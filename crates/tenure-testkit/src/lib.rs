@@ -61,6 +61,7 @@ pub mod process;
 pub mod puppet;
 pub mod run;
 pub mod subject;
+pub mod task_battery;
 pub mod waiting;
 pub mod witness;
 pub mod worker;
@@ -73,6 +74,7 @@ pub use process::Process;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;
 pub use subject::Subject;
+pub use task_battery::TaskSubject;
 pub use witness::Witness;
 
 /// Makes one test for each check of the battery, and the `worker` that their processes run. With

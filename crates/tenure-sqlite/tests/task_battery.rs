@@ -1,0 +1,21 @@
+//! The battery that every task store must pass.
+#![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
+
+use tenure_sqlite::{Options, SqliteStore};
+use tenure_testkit::TaskSubject;
+
+tenure_testkit::task_battery!(
+    TaskSubject::opened_by(|place| {
+        Box::new(SqliteStore::open(&place.join("tenure.db"), Options::default()).unwrap())
+    })
+    .sound(|place| {
+        let db = rusqlite::Connection::open(place.join("tenure.db")).unwrap();
+        let words: String = db
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .unwrap();
+        match words.as_str() {
+            "ok" => Ok(()),
+            _ => Err(words),
+        }
+    })
+);

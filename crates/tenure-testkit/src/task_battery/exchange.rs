@@ -1,0 +1,177 @@
+//! Export, import and merge.
+
+use tenure_core::task::{Change, Edit, ImportSummary, TaskQuery, TaskStore};
+use tenure_core::{Status, TaskError};
+
+use super::{TaskRun, TaskSubject, add, by_name, new_task, runner, started};
+use crate::limit::soon;
+
+fn export(store: &dyn TaskStore) -> Vec<String> {
+    let mut lines = Vec::new();
+    store
+        .export(&mut |line| lines.push(line.to_owned()), soon())
+        .unwrap();
+    lines
+}
+
+fn set(store: &dyn TaskStore, id: &str, status: Status) {
+    let change = Change::To(status);
+    store
+        .change(id, &by_name("me"), &change, &Edit::default(), soon())
+        .unwrap();
+}
+
+/// What one store exports another one imports, and exports again to the letter.
+pub fn what_is_exported_can_be_imported(subject: &TaskSubject) {
+    let run = TaskRun::begin(subject, "what_is_exported_can_be_imported");
+    let store = run.open();
+    let section = store.add_section("Backend", soon()).unwrap();
+    store.add_section("Empty", soon()).unwrap();
+    let mut before = add(&*store, "First", Some(&section.id), &[]);
+    for (n, status) in Status::ALL.into_iter().enumerate() {
+        let task = add(
+            &*store,
+            &format!("{status} {n} \u{1f512}"),
+            None,
+            &[&before],
+        );
+        if status != Status::InProgress {
+            set(&*store, &task.id, status);
+        }
+        before = task;
+    }
+    let lines = export(&*store);
+    assert_eq!(lines.len(), 2 + 1 + Status::ALL.len());
+    let other = run.open_another("other");
+    let done = other.import(&lines.join("\n"), soon()).unwrap();
+    let tasks = u64::try_from(1 + Status::ALL.len()).unwrap();
+    let summary = ImportSummary {
+        sections: 2,
+        added: tasks,
+        ..ImportSummary::default()
+    };
+    assert_eq!(done, summary);
+    assert_eq!(export(&*other), lines);
+    // Once more: nothing changes. In another order: neither.
+    for order in [lines.clone(), lines.iter().rev().cloned().collect()] {
+        let done = other.import(&order.join("\n"), soon()).unwrap();
+        let summary = ImportSummary {
+            unchanged: tasks,
+            ..ImportSummary::default()
+        };
+        assert_eq!(done, summary);
+    }
+    assert_eq!(export(&*other), lines);
+    run.check_soundness(&*other);
+}
+
+/// Of an import with a bad line nothing is kept.
+pub fn a_bad_line_imports_nothing(subject: &TaskSubject) {
+    let run = TaskRun::begin(subject, "a_bad_line_imports_nothing");
+    let store = run.open();
+    let task = store.add_task(&new_task("One"), soon()).unwrap();
+    let before = export(&*store);
+    let good = format!("{{\"id\":\"{}\",\"title\":\"Changed\"}}", task.id);
+    for bad in [
+        "not JSON",
+        "{\"title\":\"\"}",
+        "{\"title\":\"Two\",\"status\":\"strange\"}",
+        "{\"title\":\"Two\",\"dependsOn\":[\"nowhere\"]}",
+        "{\"id\":\"x1\",\"title\":\"Two\",\"dependsOn\":[\"x1\"]}",
+    ] {
+        let answer = store.import(&format!("{good}\n\n{bad}\n"), soon());
+        match answer {
+            Err(TaskError::BadLines(lines)) => assert_eq!(lines[0].number, 3, "{lines:?}"),
+            other => run.fail(&format!("{bad}: {other:?}")),
+        }
+        assert_eq!(export(&*store), before, "{bad}");
+    }
+    run.check_soundness(&*store);
+}
+
+/// Two clones change the same tasks apart and merge, in either order: both have the same then, with
+/// the later change of each field, and a deleted task stays deleted.
+pub fn two_clones_that_merge_have_the_same_tasks(subject: &TaskSubject) {
+    let run = TaskRun::begin(subject, "two_clones_that_merge_have_the_same_tasks");
+    let (here, there) = (run.open(), run.open_another("there"));
+    let ids: Vec<String> = ["One", "Two", "Three"]
+        .map(|title| here.add_task(&new_task(title), soon()).unwrap().id)
+        .to_vec();
+    let exchange = || {
+        let theirs = there.replica(soon()).unwrap();
+        let (both, _) = here.merge(&theirs, soon()).unwrap();
+        there.merge(&both, soon()).unwrap();
+        assert_eq!(here.replica(soon()).unwrap(), both);
+        assert_eq!(there.replica(soon()).unwrap(), both);
+    };
+    exchange();
+    let title = |text: &str| Edit {
+        title: Some(text.into()),
+        ..Edit::default()
+    };
+    here.edit_task(&ids[0], &title("Uno"), soon()).unwrap();
+    there
+        .change(
+            &ids[0],
+            &by_name("me"),
+            &Change::To(Status::Skipped),
+            &Edit::default(),
+            soon(),
+        )
+        .unwrap();
+    // Changed here, deleted there.
+    here.edit_task(&ids[1], &title("Dos"), soon()).unwrap();
+    there.delete_tasks(&[ids[1].clone()], soon()).unwrap();
+    let dependency = Edit {
+        add_dependencies: vec![ids[0].clone()],
+        ..Edit::default()
+    };
+    here.edit_task(&ids[2], &dependency, soon()).unwrap();
+    there.add_section("Backend", soon()).unwrap();
+    exchange();
+    for store in [&here, &there] {
+        let one = store.find_task(&ids[0], soon()).unwrap();
+        assert_eq!((one.title.as_str(), one.status), ("Uno", Status::Skipped));
+        let gone = store.find_task(&ids[1], soon());
+        assert!(matches!(gone, Err(TaskError::NoTask(_))), "{gone:?}");
+        let three = store.find_task(&ids[2], soon()).unwrap();
+        assert_eq!(
+            (three.depends_on, three.blockers),
+            (vec![ids[0].clone()], 0)
+        );
+        assert_eq!(store.sections(soon()).unwrap().len(), 1);
+        assert_eq!(store.tasks(&TaskQuery::default(), soon()).unwrap().len(), 2);
+    }
+    // Nothing is new now, and a note for the next sync is kept.
+    let before = here.sync_state(soon()).unwrap();
+    let (_, merged) = here.merge(&there.replica(soon()).unwrap(), soon()).unwrap();
+    assert!(merged.is_nothing(), "{merged:?}");
+    assert_eq!(here.sync_state(soon()).unwrap(), before);
+    here.set_sync_note("a note", soon()).unwrap();
+    assert_eq!(here.sync_state(soon()).unwrap().note, "a note");
+    run.check_soundness(&*here);
+}
+
+/// Another clone's end of a task waits until the runner that works on it here is done.
+pub fn a_merge_leaves_a_task_alone_while_a_runner_works_on_it(subject: &TaskSubject) {
+    let run = TaskRun::begin(
+        subject,
+        "a_merge_leaves_a_task_alone_while_a_runner_works_on_it",
+    );
+    let (here, there) = (run.open(), run.open_another("there"));
+    let id = here.add_task(&new_task("One"), soon()).unwrap().id;
+    there.merge(&here.replica(soon()).unwrap(), soon()).unwrap();
+    let begun = started(here.start(&id, &runner(&*here, "me"), soon()).unwrap());
+    there.delete_tasks(&[id.clone()], soon()).unwrap();
+    let theirs = there.replica(soon()).unwrap();
+    let (_, merged) = here.merge(&theirs, soon()).unwrap();
+    assert_eq!((merged.held, merged.deleted), (1, 0));
+    assert_eq!(
+        here.find_task(&id, soon()).unwrap().status,
+        Status::InProgress
+    );
+    here.abandon(&begun.lease, soon()).unwrap();
+    let (_, merged) = here.merge(&theirs, soon()).unwrap();
+    assert_eq!((merged.held, merged.deleted), (0, 1));
+    run.check_soundness(&*here);
+}
