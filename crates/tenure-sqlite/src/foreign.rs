@@ -50,7 +50,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The other program's database.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignDatabase {
     /// Its real path, with links resolved.
     path: PathBuf,
     /// Its device and inode.
@@ -67,7 +67,7 @@ impl SqliteStore {
             // Make nothing beside a file that is then refused.
             look_first(path, &real)?;
         }
-        let foreign = Foreign {
+        let foreign = ForeignDatabase {
             file: connection::which_file(&real)?,
             path: real,
         };
@@ -151,7 +151,7 @@ impl SqliteStore {
     }
 }
 
-impl Foreign {
+impl ForeignDatabase {
     /// Fails if the file at the path is no longer the one that is open.
     pub(crate) fn still_there(&self) -> Result<(), StoreError> {
         if connection::which_file(&self.path)? == self.file {
@@ -318,7 +318,7 @@ fn look_first(path: &Path, real: &Path) -> Result<(), StoreError> {
 /// Opens tenure's database with the other program's attached.
 fn attach(
     path: &Path,
-    foreign: &Foreign,
+    foreign: &ForeignDatabase,
     side: &Path,
     boot: &Epoch,
 ) -> Result<(Connection, PathBuf), StoreError> {

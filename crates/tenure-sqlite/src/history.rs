@@ -10,7 +10,7 @@ use crate::rows::{self, select_event};
 
 /// How many events are kept, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keep {
+pub(crate) struct Retention {
     pub(crate) age: Duration,
     pub(crate) events: u64,
 }
@@ -27,7 +27,7 @@ fn append(
     kind: EventKind,
     reason: Option<Reason>,
     evidence: Option<&Evidence>,
-    keep: Keep,
+    retention: Retention,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO history (at, key, kind, token, holder, reason, evidence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -43,7 +43,7 @@ fn append(
     ])?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
-        prune(db, id, at, keep)
+        prune(db, id, at, retention)
     } else {
         Ok(())
     }
@@ -55,9 +55,17 @@ pub(crate) fn granted(
     at: Timestamp,
     lease: &Lease,
     reason: Reason,
-    keep: Keep,
+    retention: Retention,
 ) -> rusqlite::Result<()> {
-    append(db, at, lease, EventKind::Granted, Some(reason), None, keep)
+    append(
+        db,
+        at,
+        lease,
+        EventKind::Granted,
+        Some(reason),
+        None,
+        retention,
+    )
 }
 
 /// Records that the holder released a lease.
@@ -65,9 +73,9 @@ pub(crate) fn released(
     db: &Connection,
     at: Timestamp,
     lease: &Lease,
-    keep: Keep,
+    retention: Retention,
 ) -> rusqlite::Result<()> {
-    append(db, at, lease, EventKind::Released, None, None, keep)
+    append(db, at, lease, EventKind::Released, None, None, retention)
 }
 
 /// Records that a lease ended in another way, with the evidence (G3).
@@ -76,9 +84,17 @@ pub(crate) fn ended(
     at: Timestamp,
     lease: &Lease,
     proof: &Evidence,
-    keep: Keep,
+    retention: Retention,
 ) -> rusqlite::Result<()> {
-    append(db, at, lease, EventKind::of(proof), None, Some(proof), keep)
+    append(
+        db,
+        at,
+        lease,
+        EventKind::of(proof),
+        None,
+        Some(proof),
+        retention,
+    )
 }
 
 /// Records a renewal. One event per grant counts all of its renewals, or a long lease would fill
@@ -87,7 +103,7 @@ pub(crate) fn renewed(
     db: &Connection,
     at: Timestamp,
     lease: &Lease,
-    keep: Keep,
+    retention: Retention,
 ) -> rusqlite::Result<()> {
     let counted = db
         .prepare_cached(
@@ -98,16 +114,21 @@ pub(crate) fn renewed(
     if counted > 0 {
         Ok(())
     } else {
-        append(db, at, lease, EventKind::Renewed, None, None, keep)
+        append(db, at, lease, EventKind::Renewed, None, None, retention)
     }
 }
 
 /// Removes some events that are too old or too many. `newest` itself always stays.
-fn prune(db: &Connection, newest: i64, now: Timestamp, keep: Keep) -> rusqlite::Result<()> {
-    let oldest_allowed = SignedDuration::try_from(keep.age)
+fn prune(
+    db: &Connection,
+    newest: i64,
+    now: Timestamp,
+    retention: Retention,
+) -> rusqlite::Result<()> {
+    let oldest_allowed = SignedDuration::try_from(retention.age)
         .ok()
         .and_then(|age| now.checked_sub(age).ok());
-    let last_too_many = newest.saturating_sub(rows::number(keep.events));
+    let last_too_many = newest.saturating_sub(rows::number(retention.events));
     db.prepare_cached(
         "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?1)
          AND (id <= ?2 OR at < ?3) AND id < ?4",

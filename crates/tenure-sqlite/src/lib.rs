@@ -31,12 +31,12 @@
 //! One machine: SQLite's WAL needs shared memory, so a database on a network file system that
 //! several machines write is not supported.
 
+mod call_deadline;
 mod connection;
 mod fault;
 mod foreign;
 mod history;
 mod lock_tables;
-mod patience;
 mod rows;
 mod schema;
 pub mod store;

@@ -18,7 +18,7 @@ use tenure_core::{
 
 use crate::foreign;
 use crate::rows;
-use crate::write::Failure;
+use crate::write::TransactionError;
 
 /// In which database the two tables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) struct LockRow {
 
 /// A lock table's row and tenure's lease, combined.
 #[derive(Debug)]
-pub(crate) struct Merged {
+pub(crate) struct CombinedLock {
     /// The lease that counts.
     pub(crate) lease: Option<(Lease, Option<Liveness>)>,
     /// Tenure's lease, if another program ended it by writing the lock table.
@@ -160,7 +160,11 @@ fn row(row: &Row<'_>) -> rusqlite::Result<LockRow> {
 }
 
 /// Writes the lock table's row of a lease, if its key has a lock table.
-pub(crate) fn write(tables: LockTables, db: &Connection, lease: &Lease) -> Result<(), Failure> {
+pub(crate) fn write(
+    tables: LockTables,
+    db: &Connection,
+    lease: &Lease,
+) -> Result<(), TransactionError> {
     let Some((table, id)) = Table::of(&lease.key) else {
         return Ok(());
     };
@@ -229,17 +233,17 @@ pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite
 }
 
 /// Combines tenure's lease with the lock table's row.
-pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> Merged {
+pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> CombinedLock {
     let outside = |runner: &str| Evidence::Forced {
         by: HolderId::parse(runner).unwrap_or_else(|_| HolderId::unreadable()),
         reason: Some("by writing the lock table outside tenure".into()),
     };
     match (ours, tables) {
-        (None, None) => Merged {
+        (None, None) => CombinedLock {
             lease: None,
             overruled: None,
         },
-        (Some(lease), None) => Merged {
+        (Some(lease), None) => CombinedLock {
             lease: None,
             overruled: Some((lease, outside("sql"))),
         },
@@ -249,14 +253,14 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
                 // The same runner renewed it with another program.
                 let Some(expires) = deadline(&tables.expires_at) else {
                     let spoiled = Liveness::Unverifiable(Doubt::Malformed);
-                    return Merged {
+                    return CombinedLock {
                         lease: Some((lease, Some(spoiled))),
                         overruled: None,
                     };
                 };
                 lease.expires = Some(expires);
             }
-            Merged {
+            CombinedLock {
                 lease: Some((lease, None)),
                 overruled: None,
             }
@@ -268,7 +272,7 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
     }
 }
 
-fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> Merged {
+fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> CombinedLock {
     let times = (
         instant(&tables.acquired_at),
         instant(&tables.heartbeat_at),
@@ -283,15 +287,15 @@ fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) ->
         expires: Some(expires),
         ..unknown(key, tables)
     };
-    Merged {
+    CombinedLock {
         lease: Some((lease, None)),
         overruled,
     }
 }
 
 /// A row whose times can't be read: its runner holds it, with no known end.
-fn malformed(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> Merged {
-    Merged {
+fn malformed(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> CombinedLock {
+    CombinedLock {
         lease: Some((
             unknown(key, tables),
             Some(Liveness::Unverifiable(Doubt::Malformed)),

@@ -1,4 +1,4 @@
-//! [`SqliteStore`]: what it is made of, and its transactions.
+//! [`SqliteStore`]: its parts and its transactions.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 
+use crate::call_deadline::CallDeadline;
 use crate::connection;
 use crate::fault::{explain, explain_commit};
-use crate::foreign::{self, Foreign};
-use crate::history::Keep;
+use crate::foreign::{self, ForeignDatabase};
+use crate::history::Retention;
 use crate::lock_tables::LockTables;
-use crate::patience::Patience;
 use crate::schema;
-use crate::view::Reader;
-use crate::write::{Failure, Room, Write};
+use crate::view::ReadTransaction;
+use crate::write::{TokenReserve, TransactionError, WriteTransaction};
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Options {
     pub history_age: Duration,
     /// How many events are kept.
     pub history_events: u64,
-    /// How long the place of a waiter that was cut off is kept.
+    /// How long the ticket of a waiter that was interrupted is kept.
     pub queue_grace: Duration,
 }
 
@@ -55,38 +55,38 @@ impl Default for Options {
 /// ```
 pub struct SqliteStore {
     db: Mutex<Database>,
-    /// As it was named, for people.
+    /// The path as the caller gave it, for messages.
     path: PathBuf,
-    /// Where it is, whatever link leads there: its log and its lives are beside it.
+    /// The real path, with links resolved: the log and the liveness folder are beside it.
     real: PathBuf,
-    /// Which file it is: device and inode.
+    /// Its device and inode.
     file: (u64, u64),
-    /// The other program's database, if the seed's tables are in one.
-    pub(crate) foreign: Option<Foreign>,
+    /// The other program's database, if the lock tables are in one.
+    pub(crate) foreign: Option<ForeignDatabase>,
     pub(crate) presence: LocalPresence,
     pub(crate) options: Options,
 }
 
 struct Database {
     connection: Connection,
-    /// Commits of this object that changed something: SQLite tells us only of those of others.
+    /// Commits of this object that changed something: SQLite counts only those of other connections.
     commits: u32,
 }
 
 impl SqliteStore {
-    /// Opens the database at this path, making it if it is not there. Lives are kept beside it.
+    /// Opens the database at this path, making it if it is not there. Liveness locks are kept beside it.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
         let boot = options.clock.now().epoch;
         let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
         Self::assemble(connection, path, &real, None, options)
     }
 
-    /// The store of a database that is open: `named` for people, `real` where it is.
+    /// The store of an open database: `named` is the path for messages, `real` the real one.
     pub(crate) fn assemble(
         connection: Connection,
         named: &Path,
         real: &Path,
-        foreign: Option<Foreign>,
+        foreign: Option<ForeignDatabase>,
         options: Options,
     ) -> Result<Self, StoreError> {
         Ok(Self {
@@ -103,12 +103,12 @@ impl SqliteStore {
         })
     }
 
-    /// Where the database is: the other program's, if it is shared with one.
+    /// The path of the database; the other program's, if it is shared with one.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Changes whenever anybody has changed anything, or the bell was rung.
+    /// Changes with every commit of any process, and with every wake-up.
     fn revision(&self, others: u32, ours: u32) -> Revision {
         let here = ours.wrapping_add(self.presence.generation());
         Revision(u64::from(others) << 32 | u64::from(here))
@@ -133,7 +133,7 @@ impl SqliteStore {
         })
     }
 
-    /// Where the seed's tables are.
+    /// Where the lock tables are.
     fn tables(&self) -> LockTables {
         match self.foreign {
             None => LockTables::Own,
@@ -141,12 +141,12 @@ impl SqliteStore {
         }
     }
 
-    /// Lends the connection for a look that needs no transaction.
+    /// Lends the connection for a read that needs no transaction.
     pub(crate) fn with_connection<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
         look(&self.lock().connection)
     }
 
-    /// Whoever came by the same name to another file would lock there, beside us.
+    /// Fails if the path leads to another file by now: other processes would lock that one.
     fn still_there(&self) -> Result<(), StoreError> {
         let file = match &self.foreign {
             None => &self.path,
@@ -165,13 +165,13 @@ impl SqliteStore {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn explain(&self, failure: Failure) -> TaskError {
+    fn explain(&self, failure: TransactionError) -> TaskError {
         match failure {
-            Failure::Sql(error) => explain(&self.path, error).into(),
-            Failure::Store(error) => error.into(),
-            Failure::Task(error) => *error,
-            Failure::NoRoom => {
-                StoreError::new(ErrorKind::Damaged, "there is no room for new tokens").into()
+            TransactionError::Sql(error) => explain(&self.path, error).into(),
+            TransactionError::Store(error) => error.into(),
+            TransactionError::Task(error) => *error,
+            TransactionError::NoTokenReserve => {
+                StoreError::new(ErrorKind::Damaged, "the token counter could not be raised").into()
             }
         }
     }
@@ -180,7 +180,7 @@ impl SqliteStore {
     pub(crate) fn write<T>(
         &self,
         by: Instant,
-        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+        verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), StoreError> {
         self.run(by, verb).map_err(|error| match error {
             TaskError::Store(error) => error,
@@ -188,17 +188,18 @@ impl SqliteStore {
         })
     }
 
-    /// One write transaction. The first that needs a token of a new epoch makes room and runs again.
+    /// One write transaction. The first one that needs a token of a new epoch raises the counter and
+    /// runs again.
     pub(crate) fn run<T>(
         &self,
         by: Instant,
-        mut verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+        mut verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TaskError> {
-        let _patience = Patience::until(by);
-        match self.attempt(Room::AsItIs, by, &mut verb) {
-            Err(Failure::NoRoom) => self
+        let _patience = CallDeadline::until(by);
+        match self.attempt(TokenReserve::Unchecked, by, &mut verb) {
+            Err(TransactionError::NoTokenReserve) => self
                 .begin_boot(by)
-                .and_then(|()| self.attempt(Room::Made, by, &mut verb)),
+                .and_then(|()| self.attempt(TokenReserve::Raised, by, &mut verb)),
             other => other,
         }
         .map_err(|failure| self.explain(failure))
@@ -207,19 +208,19 @@ impl SqliteStore {
     /// One attempt of a write transaction. Wake-ups are delivered after the commit.
     fn attempt<T>(
         &self,
-        room: Room,
+        reserve: TokenReserve,
         by: Instant,
-        verb: &mut dyn FnMut(&mut Write<'_>) -> Result<T, Failure>,
-    ) -> Result<(T, Revision), Failure> {
+        verb: &mut dyn FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
+    ) -> Result<(T, Revision), TransactionError> {
         self.still_there()?;
         let tables = self.tables();
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
         let tx = self.begin(&db.connection, by)?;
-        // After the transaction has begun: time spent waiting for it must not count against anyone.
+        // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
-        let reader = Reader {
+        let reader = ReadTransaction {
             db: &tx,
             presence: &self.presence,
             now: &now,
@@ -228,14 +229,14 @@ impl SqliteStore {
         if tables == LockTables::Attached {
             foreign::settle(&tx)?;
         }
-        let mut write = Write {
+        let mut write = WriteTransaction {
             reader,
-            keep: Keep {
+            retention: Retention {
                 age: self.options.history_age,
                 events: self.options.history_events,
             },
             grace: self.options.queue_grace,
-            room,
+            reserve,
             rings: Vec::new(),
         };
         let answer = verb(&mut write)?;
@@ -250,9 +251,8 @@ impl SqliteStore {
         Ok((answer, self.revision(seen, db.commits)))
     }
 
-    /// Begins to write, at the latest by the deadline. In a large crowd on a busy machine a process may
-    /// be out of luck for longer than one waits for a single writer; as long as others commit, it goes
-    /// on waiting.
+    /// Begins to write, at the latest by the deadline. SQLite's busy handler gives up after a while; as
+    /// long as other writers commit, this goes on waiting.
     fn begin<'a>(&self, db: &'a Connection, by: Instant) -> rusqlite::Result<Transaction<'a>> {
         let mut seen = self.others(db)?;
         loop {
@@ -271,25 +271,25 @@ impl SqliteStore {
         }
     }
 
-    /// Makes room for the tokens of a new boot, on disk, before the first of them is given.
+    /// Raises the token counter, on disk, before the first grant of a new boot.
     ///
-    /// A power cut may undo the last commits. So the counter is raised by more than those could
-    /// have used, from a value that no power cut can undo: it is synced first, and only then does
-    /// the first grant record the boot. Killed in between, the next one raises it again.
-    fn begin_boot(&self, by: Instant) -> Result<(), Failure> {
-        self.attempt(Room::Made, by, &mut |write| write.raise_tokens())?;
+    /// A power cut may undo the last commits. So the counter is raised by more tokens than those
+    /// commits could have granted, and synced; only then does the first grant record the boot. If this
+    /// process is killed in between, the next one raises the counter again.
+    fn begin_boot(&self, by: Instant) -> Result<(), TransactionError> {
+        self.attempt(TokenReserve::Raised, by, &mut |write| write.raise_tokens())?;
         schema::sync(&self.real, &self.lock().connection)?;
         Ok(())
     }
 
-    /// One read transaction: a consistent picture, without holding anybody up. Of two files there
-    /// is such a picture only while nobody commits, so that takes the write locks for a moment.
+    /// One read transaction: a consistent picture that blocks no writer. Two files are consistent only
+    /// while no process commits, so reading them takes the write locks for a moment.
     pub(crate) fn read<T>(
         &self,
         by: Instant,
-        verb: impl FnOnce(Reader<'_>) -> rusqlite::Result<T>,
+        verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
-        let _patience = Patience::until(by);
+        let _patience = CallDeadline::until(by);
         let tables = self.tables();
         let mut db = self.lock();
         let commits = db.commits;
@@ -299,7 +299,7 @@ impl SqliteStore {
                 LockTables::Attached => TransactionBehavior::Immediate,
             })?;
             let now = self.options.clock.now();
-            let reader = Reader {
+            let reader = ReadTransaction {
                 db: &tx,
                 presence: &self.presence,
                 now: &now,

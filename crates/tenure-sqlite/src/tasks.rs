@@ -42,8 +42,8 @@ use tenure_core::task::{
 use tenure_core::{Acquired, Holder, Lease, Section, StoreError, Task, TaskError, Token};
 
 use crate::store::SqliteStore;
-use crate::view::Reader;
-use crate::write::{Failure, Write};
+use crate::view::ReadTransaction;
+use crate::write::{TransactionError, WriteTransaction};
 
 impl TaskStore for SqliteStore {
     fn add_section(&self, name: &str, by: Instant) -> Result<Section, TaskError> {
@@ -185,7 +185,7 @@ impl SqliteStore {
     fn change_tasks<T>(
         &self,
         by: Instant,
-        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+        verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<T, TaskError> {
         Ok(self.run(by, verb)?.0)
     }
@@ -194,7 +194,7 @@ impl SqliteStore {
     fn read_tasks<T>(
         &self,
         by: Instant,
-        verb: impl FnOnce(Reader<'_>) -> rusqlite::Result<T>,
+        verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, TaskError> {
         Ok(self.read(by, verb)?.0)
     }

@@ -13,14 +13,14 @@ use tenure_host::LocalStore;
 
 use crate::history;
 use crate::store::SqliteStore;
-use crate::view::Reader;
-use crate::write::{Failure, Write};
+use crate::view::ReadTransaction;
+use crate::write::{TransactionError, WriteTransaction};
 
 impl EngineStore for SqliteStore {
     type LookError = rusqlite::Error;
-    type StepError = Failure;
-    type Looking<'a> = Reader<'a>;
-    type Stepping<'a> = Write<'a>;
+    type StepError = TransactionError;
+    type Looking<'a> = ReadTransaction<'a>;
+    type Stepping<'a> = WriteTransaction<'a>;
 
     fn features(&self) -> Capabilities {
         if self.foreign.is_some() {
@@ -44,7 +44,7 @@ impl EngineStore for SqliteStore {
         &self,
         _key: &Key,
         by: Instant,
-        mut verb: impl FnMut(&mut Reader<'_>) -> rusqlite::Result<T>,
+        mut verb: impl FnMut(&mut ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
         self.read(by, |mut reader| verb(&mut reader))
     }
@@ -53,7 +53,7 @@ impl EngineStore for SqliteStore {
         &self,
         _key: &Key,
         by: Instant,
-        verb: impl FnMut(&mut Write<'_>) -> Result<T, Failure>,
+        verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), StoreError> {
         self.write(by, verb)
     }

@@ -1,4 +1,4 @@
-//! Reading inside a transaction: [`Reader`].
+//! Reading inside a transaction: [`ReadTransaction`].
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::rows::{self, select_lease, select_ticket};
 
 /// A transaction that reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub struct ReadTransaction<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) presence: &'a LocalPresence,
     pub(crate) now: &'a Moment,
@@ -29,7 +29,7 @@ pub(crate) struct KeyLeases {
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
-impl Look for Reader<'_> {
+impl Look for ReadTransaction<'_> {
     type Error = rusqlite::Error;
 
     fn now(&self) -> &Moment {
@@ -52,7 +52,7 @@ impl Look for Reader<'_> {
     }
 }
 
-impl Reader<'_> {
+impl ReadTransaction<'_> {
     /// The leases of one key, and what is known of their holders.
     pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
         let ours = self
@@ -69,7 +69,7 @@ impl Reader<'_> {
                 overruled: None,
             });
         };
-        let lock_tables::Merged { lease, overruled } =
+        let lock_tables::CombinedLock { lease, overruled } =
             lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
         let overruled = match self.tables {
             LockTables::Own => overruled,
@@ -182,7 +182,7 @@ impl Reader<'_> {
 
 /// Every key at once, read with one query for each table.
 struct WholeStore<'a> {
-    reader: Reader<'a>,
+    reader: ReadTransaction<'a>,
     leases: BTreeMap<Key, (Lease, Liveness)>,
     tickets: BTreeMap<Key, Vec<Waiter>>,
 }

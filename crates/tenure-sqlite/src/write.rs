@@ -1,4 +1,4 @@
-//! A write transaction under way: [`Write`], the step that the engine runs on.
+//! A write transaction under way: [`WriteTransaction`], the step that the engine runs on.
 
 use std::time::Duration;
 
@@ -11,68 +11,68 @@ use tenure_core::{
     StoreError, TaskError, Ticket, Token, Waiter,
 };
 
-use crate::history::{self, Keep};
+use crate::history::{self, Retention};
 use crate::lock_tables;
 use crate::rows;
 use crate::tasks;
-use crate::view::{KeyLeases, Reader};
+use crate::view::{KeyLeases, ReadTransaction};
 
-/// More than a power cut can undo: the log is folded and synced every few hundred pages, and each
-/// grant takes at least one.
+/// More tokens than a power cut can undo: a checkpoint syncs the log every few hundred pages, and each
+/// grant writes at least one.
 const JUMP: i64 = 1 << 20;
 
-/// Why a transaction was given up.
+/// Why a transaction was rolled back.
 #[derive(Debug)]
-pub enum Failure {
+pub enum TransactionError {
     /// SQLite failed.
     Sql(rusqlite::Error),
     /// The store can't do this.
     Store(StoreError),
     /// A rule for tasks refuses it.
     Task(Box<TaskError>),
-    /// A token was needed, and there is no room for the tokens of this epoch yet.
-    NoRoom,
+    /// A token was needed, and the counter was not raised in this epoch yet.
+    NoTokenReserve,
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for TransactionError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for TransactionError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<TaskError> for Failure {
+impl From<TaskError> for TransactionError {
     fn from(error: TaskError) -> Self {
         Self::Task(Box::new(error))
     }
 }
 
-/// Whether there is room for the tokens of this epoch.
+/// Whether the token counter was raised in this epoch (see `SqliteStore::begin_boot`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// It is for [`Step::mint`] to find out.
-    AsItIs,
-    /// It was just made.
-    Made,
+pub(crate) enum TokenReserve {
+    /// [`Step::mint`] finds out.
+    Unchecked,
+    /// It was raised just now.
+    Raised,
 }
 
 /// A write transaction under way.
-pub struct Write<'a> {
-    pub(crate) reader: Reader<'a>,
-    pub(crate) keep: Keep,
+pub struct WriteTransaction<'a> {
+    pub(crate) reader: ReadTransaction<'a>,
+    pub(crate) retention: Retention,
     pub(crate) grace: Duration,
-    pub(crate) room: Room,
-    /// Whom to wake once it is committed.
+    pub(crate) reserve: TokenReserve,
+    /// The processes to wake once it is committed.
     pub(crate) rings: Vec<LivenessId>,
 }
 
-impl Look for Write<'_> {
-    type Error = Failure;
+impl Look for WriteTransaction<'_> {
+    type Error = TransactionError;
 
     fn now(&self) -> &Moment {
         self.reader.now
@@ -80,7 +80,7 @@ impl Look for Write<'_> {
 
     /// A lease that another program ended by writing the lock tables is taken off the record, so
     /// that its holder learns of it.
-    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Failure> {
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, TransactionError> {
         let KeyLeases { leases, overruled } = self.reader.key(key)?;
         if let Some((lease, evidence)) = overruled {
             self.remove_own_row(key)?;
@@ -95,7 +95,7 @@ impl Look for Write<'_> {
         Ok(leases)
     }
 
-    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Failure> {
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, TransactionError> {
         Ok(self.reader.tickets(key)?)
     }
 
@@ -104,11 +104,11 @@ impl Look for Write<'_> {
     }
 }
 
-impl Step for Write<'_> {
-    fn mint(&mut self, _key: &Key) -> Result<Token, Failure> {
+impl Step for WriteTransaction<'_> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, TransactionError> {
         let (newest, epoch) = self.reader.tokens()?;
-        if self.room == Room::AsItIs && epoch.differs(&self.now().epoch) {
-            return Err(Failure::NoRoom);
+        if self.reserve == TokenReserve::Unchecked && epoch.differs(&self.now().epoch) {
+            return Err(TransactionError::NoTokenReserve);
         }
         let token = newest.next();
         self.reader
@@ -118,7 +118,7 @@ impl Step for Write<'_> {
         Ok(token)
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Failure> {
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
         db.prepare_cached(
             "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
@@ -144,18 +144,23 @@ impl Step for Write<'_> {
                 if let KeyKind::Task(id) = lease.key.kind() {
                     tasks::granted(db, id, &lease.holder.id, lease.token)?;
                 }
-                history::granted(db, wall, lease, reason, self.keep)?;
+                history::granted(db, wall, lease, reason, self.retention)?;
             }
-            Put::Extended => history::renewed(db, wall, lease, self.keep)?,
+            Put::Extended => history::renewed(db, wall, lease, self.retention)?,
             Put::Renewed => {
-                history::renewed(db, wall, lease, self.keep)?;
+                history::renewed(db, wall, lease, self.retention)?;
                 self.renew_section(lease)?;
             }
         }
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Failure> {
+    fn end_lease(
+        &mut self,
+        lease: &Lease,
+        how: &Ended,
+        then: Then,
+    ) -> Result<(), TransactionError> {
         if then == Then::Free {
             self.remove_own_row(&lease.key)?;
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
@@ -164,7 +169,7 @@ impl Step for Write<'_> {
         match how {
             Ended::Released => {
                 let (db, wall) = (self.reader.db, self.now().wall);
-                history::released(db, wall, lease, self.keep)?;
+                history::released(db, wall, lease, self.retention)?;
             }
             Ended::Proven(evidence) => {
                 if let (Evidence::Forced { .. }, KeyKind::Task(id)) = (evidence, lease.key.kind()) {
@@ -176,7 +181,7 @@ impl Step for Write<'_> {
         Ok(())
     }
 
-    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Failure> {
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TransactionError> {
         let db = self.reader.db;
         db.prepare_cached(
             "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within)
@@ -198,7 +203,7 @@ impl Step for Write<'_> {
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Failure> {
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached(
@@ -221,7 +226,7 @@ impl Step for Write<'_> {
         Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Failure> {
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
@@ -229,7 +234,7 @@ impl Step for Write<'_> {
         self.wake_seekers_of(key)
     }
 
-    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Failure> {
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
         let keys = self
             .reader
             .db
@@ -255,26 +260,30 @@ impl Step for Write<'_> {
     }
 }
 
-impl Write<'_> {
+impl WriteTransaction<'_> {
     /// What a claim on this key would meet.
-    pub(crate) fn view(&mut self, key: &Key) -> Result<View, Failure> {
+    pub(crate) fn view(&mut self, key: &Key) -> Result<View, TransactionError> {
         engine::view(self, key, None)
     }
 
-    fn record_end(&mut self, lease: &Lease, evidence: &Evidence) -> Result<(), Failure> {
+    fn record_end(&mut self, lease: &Lease, evidence: &Evidence) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
-        Ok(history::ended(db, wall, lease, evidence, self.keep)?)
+        Ok(history::ended(db, wall, lease, evidence, self.retention)?)
     }
 
     /// Ends a lease, with the evidence.
-    pub(crate) fn end(&mut self, lease: &Lease, evidence: &Evidence) -> Result<(), Failure> {
+    pub(crate) fn end(
+        &mut self,
+        lease: &Lease,
+        evidence: &Evidence,
+    ) -> Result<(), TransactionError> {
         self.end_lease(lease, &Ended::Proven(evidence.clone()), Then::Free)?;
         self.wake(&lease.holder);
         Ok(())
     }
 
     /// The row in our own table only: the lock tables say something else by now.
-    fn remove_own_row(&self, key: &Key) -> Result<(), Failure> {
+    fn remove_own_row(&self, key: &Key) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached("DELETE FROM leases WHERE key = ?1")?
@@ -284,7 +293,7 @@ impl Write<'_> {
 
     /// Wakes the first runner that looks for any task, and those of them that have a section: the
     /// first could not take what is in it.
-    pub(crate) fn wake_seekers(&mut self) -> Result<(), Failure> {
+    pub(crate) fn wake_seekers(&mut self) -> Result<(), TransactionError> {
         let Ok(any) = task::key_of(task::ANY) else {
             return Ok(());
         };
@@ -310,7 +319,7 @@ impl Write<'_> {
     }
 
     /// The same if this key is that of a task or a section.
-    fn wake_seekers_of(&mut self, key: &Key) -> Result<(), Failure> {
+    fn wake_seekers_of(&mut self, key: &Key) -> Result<(), TransactionError> {
         match key.kind() {
             KeyKind::Task(_) | KeyKind::Section(_) => self.wake_seekers(),
             KeyKind::Node(_) | KeyKind::Named(_) => Ok(()),
@@ -318,14 +327,14 @@ impl Write<'_> {
     }
 
     /// Raises the token counter by more than a power cut can undo.
-    pub(crate) fn raise_tokens(&self) -> Result<(), Failure> {
+    pub(crate) fn raise_tokens(&self) -> Result<(), TransactionError> {
         let raise = "UPDATE tokens SET newest = newest + ?1 WHERE id = 1";
         self.reader.db.prepare_cached(raise)?.execute([JUMP])?;
         Ok(())
     }
 
     /// Takes leases off the record that another program ended by writing the lock tables.
-    pub(crate) fn settle_overruled(&mut self) -> Result<(), Failure> {
+    pub(crate) fn settle_overruled(&mut self) -> Result<(), TransactionError> {
         let select = "SELECT key FROM leases WHERE key LIKE 'task:%' OR key LIKE 'section:%'";
         let keys = self
             .reader

@@ -45,7 +45,7 @@ impl Machine {
         SqliteStore::open(&self.path(), options).unwrap()
     }
 
-    /// What a power cut leaves if the kernel had not written anything of the log yet. Nobody may
+    /// What a power cut leaves if the kernel had not written anything of the log yet. No process may
     /// have the database open.
     fn lose_the_log(&self) {
         for left in ["-wal", "-shm"] {
@@ -119,7 +119,7 @@ fn a_jump_of_the_wall_clock_ends_no_lease() {
 }
 
 #[test]
-fn a_lease_of_an_earlier_boot_lasts_until_its_time_on_the_wall() {
+fn a_lease_of_an_earlier_boot_lasts_until_its_end_by_the_wall_clock() {
     let machine = Machine::new();
     let store = machine.open();
     let key = key("build");
@@ -139,7 +139,7 @@ fn a_lease_of_an_earlier_boot_lasts_until_its_time_on_the_wall() {
 }
 
 #[test]
-fn a_ticket_of_an_earlier_boot_holds_nobody_up() {
+fn a_ticket_of_an_earlier_boot_blocks_no_waiter() {
     let machine = Machine::new();
     let key = key("build");
     let (store, waiting) = (machine.open(), machine.open());

@@ -33,7 +33,7 @@ fn writer(path: &Path, at_most: Duration) -> (mpsc::Sender<()>, JoinHandle<()>) 
 }
 
 #[test]
-fn a_program_that_writes_for_a_second_only_delays_us() {
+fn a_program_that_writes_for_a_second_only_delays_a_claim() {
     let (_dir, path, store) = new();
     let key = Key::parse("build").unwrap();
     let (_stop, writer) = writer(&path, Duration::from_secs(1));
@@ -46,7 +46,7 @@ fn a_program_that_writes_for_a_second_only_delays_us() {
 }
 
 #[test]
-fn a_program_that_reads_for_long_delays_nobody() {
+fn a_program_that_reads_for_long_delays_no_claim() {
     let (_dir, path, store) = new();
     let db = Connection::open(&path).unwrap();
     db.execute_batch("BEGIN; SELECT count(*) FROM leases;")

@@ -38,7 +38,7 @@ fn worker() {
         _ => matches!(error.kind, ErrorKind::Full | ErrorKind::OutcomeUnknown),
     };
     let (store, key) = (open(), Key::parse(key).unwrap());
-    // Also for one that has never written before: its life, its log, its shared memory.
+    // Also for a process that has never written before: its liveness lock, its log, its shared memory.
     let newcomer = open();
     for round in 0..5 {
         fill(&place.join("ballast"));

@@ -75,7 +75,7 @@ fn renewals_are_counted_in_one_event() {
 }
 
 #[test]
-fn a_history_is_told_by_key_by_time_and_by_number_oldest_first() {
+fn a_history_is_listed_by_key_by_time_and_by_number_oldest_first() {
     let clock = Arc::new(FakeClock::booted("a boot"));
     let (_dir, store) = new(|options| options.clock = clock.clone());
     for name in ["build", "docs", "build"] {

@@ -13,7 +13,7 @@ use tenure_testkit::Ask;
 use tenure_testkit::soon;
 
 #[test]
-fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
+fn processes_that_open_a_database_by_a_link_and_by_its_path_wake_one_another() {
     let dir = tempfile::tempdir().unwrap();
     let (path, link) = (dir.path().join("tenure.db"), dir.path().join("link.db"));
     let open = |path| SqliteStore::open(path, Options::default()).unwrap();
@@ -28,7 +28,7 @@ fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| waiter.wait(&busy.watched(), Duration::from_secs(5)));
         // Until it sleeps: before that, it would notice by itself.
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(60));
         let _ = by_link.release(&lease.grant(), soon()).unwrap();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });

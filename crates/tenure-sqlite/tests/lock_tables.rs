@@ -103,7 +103,7 @@ fn wanted(table: &str, lease: &Lease) -> String {
 }
 
 #[test]
-fn the_two_tables_are_the_seeds_to_the_letter() {
+fn the_two_lock_tables_are_the_documented_ones_to_the_letter() {
     let project = Project::new();
     let ddl = |table: &str| -> String {
         project.ask(&format!(
@@ -141,7 +141,7 @@ fn a_lease_is_exactly_one_row_while_it_lasts() {
             "SELECT count(*) FROM {table} WHERE expires_at > strftime('%Y-%m-%dT%H:%M:%fZ','now')
              AND expires_at < strftime('%Y-%m-%dT%H:%M:%fZ','now','+61 minutes')"
         );
-        assert_eq!(project.ask::<i32>(&good), 1, "the seed's own comparison");
+        assert_eq!(project.ask::<i32>(&good), 1, "the documented comparison");
         std::thread::sleep(Duration::from_millis(5));
         let renewed = project
             .store
@@ -159,7 +159,7 @@ fn a_lease_is_exactly_one_row_while_it_lasts() {
 }
 
 #[test]
-fn what_does_not_exist_can_not_be_held() {
+fn a_task_or_section_that_does_not_exist_can_not_be_held() {
     let project = Project::new();
     let first = Ask::new(&task(), "runner-1").granted(&project.store);
     for name in ["task:nowhere", "section:nowhere"] {
@@ -283,7 +283,7 @@ fn a_row_that_another_program_deletes_frees_the_key() {
 }
 
 #[test]
-fn whoever_notices_that_a_row_was_deleted_wakes_the_next() {
+fn the_process_that_notices_a_deleted_row_wakes_the_next_waiter() {
     let project = Project::new();
     let waiter = project.other();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
@@ -293,7 +293,7 @@ fn whoever_notices_that_a_row_was_deleted_wakes_the_next() {
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| waiter.wait(&busy.watched(), Duration::from_secs(5)));
         // Until it sleeps: before that, it would notice by itself.
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(60));
         project.sql("DELETE FROM task_locks");
         let renewed = project
             .store
@@ -337,7 +337,7 @@ fn a_row_that_another_program_takes_over_is_lost() {
 }
 
 #[test]
-fn the_same_runner_may_move_its_end_with_its_own_tool() {
+fn the_same_runner_may_renew_its_row_with_another_program() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     project.sql("UPDATE task_locks SET expires_at = '2099-01-01T00:00:00.000Z'");
@@ -394,7 +394,7 @@ fn a_row_whose_end_can_not_be_read_is_never_taken_over() {
 }
 
 #[test]
-fn a_row_of_ours_whose_end_is_spoiled_is_never_taken_over() {
+fn a_row_of_tenure_whose_end_was_made_unreadable_is_never_taken_over() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     project.sql("UPDATE task_locks SET expires_at = 'soon'");
@@ -410,7 +410,7 @@ fn a_row_of_ours_whose_end_is_spoiled_is_never_taken_over() {
 }
 
 #[test]
-fn a_row_of_ours_whose_end_is_spoiled_is_put_right_by_its_holder() {
+fn a_row_of_tenure_whose_end_was_made_unreadable_is_repaired_by_its_holder() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     project.sql("UPDATE task_locks SET expires_at = 'soon'");
@@ -426,7 +426,7 @@ fn a_row_of_ours_whose_end_is_spoiled_is_put_right_by_its_holder() {
 }
 
 #[test]
-fn a_row_of_another_program_has_no_token_that_anybody_could_use() {
+fn a_row_of_another_program_has_no_usable_token() {
     let project = Project::new();
     let lease = Ask::new(&task(), "runner-1").granted(&project.store);
     let _ = project.store.release(&lease.grant(), soon()).unwrap();
@@ -453,7 +453,7 @@ fn a_row_of_another_program_has_no_token_that_anybody_could_use() {
 }
 
 #[test]
-fn a_row_of_another_program_in_our_name_gets_a_token_when_we_ask_for_it() {
+fn a_row_that_another_program_wrote_for_a_runner_gets_a_token_when_the_runner_claims_it() {
     let project = Project::new();
     project.sql(
         "INSERT INTO task_locks (task_id, runner_id, expires_at)

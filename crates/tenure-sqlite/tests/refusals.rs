@@ -102,7 +102,7 @@ fn a_database_of_another_program_is_refused() {
 }
 
 #[test]
-fn what_is_no_database_is_refused() {
+fn a_file_that_is_no_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     for garbage in ["{}\n".to_owned(), "no database ".repeat(1000)] {
@@ -233,7 +233,7 @@ fn a_database_in_a_folder_that_is_mounted_read_only_is_read_only() {
 }
 
 #[test]
-fn a_database_that_belongs_to_somebody_else_is_read_only() {
+fn a_database_of_another_user_is_read_only() {
     let setpriv = || {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

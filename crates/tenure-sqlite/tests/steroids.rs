@@ -128,7 +128,7 @@ fn a_database_without_a_log_is_used_as_it_is() {
 }
 
 #[test]
-fn what_tenure_holds_the_tool_does_not_get_until_it_is_given_back() {
+fn the_tool_does_not_get_what_tenure_holds_until_it_is_released() {
     let mut both = Both::new();
     let lease = Ask::new(&task(), "runner").granted(&both.store);
     assert!(!both.tool.acquire("t1", HOUR));
@@ -148,7 +148,7 @@ fn what_tenure_holds_the_tool_does_not_get_until_it_is_given_back() {
 }
 
 #[test]
-fn what_the_tool_holds_tenure_does_not_get_until_it_is_given_back() {
+fn tenure_does_not_get_what_the_tool_holds_until_it_is_released() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
     for _ in 0..2 {
@@ -254,7 +254,7 @@ fn a_heartbeat_moves_the_end_that_the_tool_sees() {
 }
 
 #[test]
-fn what_is_already_owned_is_extended_also_if_it_has_expired() {
+fn a_lock_of_the_same_runner_is_extended_even_if_it_has_expired() {
     // Trap (f).
     let mut both = Both::new();
     let ask = Ask::new(&task(), "runner").detached();
@@ -266,13 +266,17 @@ fn what_is_already_owned_is_extended_also_if_it_has_expired() {
 }
 
 #[test]
-fn a_lock_that_the_tool_took_in_our_name_is_ours_and_can_be_given_back() {
+fn a_lock_that_the_tool_took_for_a_runner_can_be_released_by_the_runner() {
     let mut both = Both::new();
     assert!(both.tool.acquire("t1", HOUR));
     let ask = Ask::new(&task(), "coder").detached();
     let (lease, reason) = ask.granted_for(&both.store);
     assert_eq!(reason, Reason::AlreadyOwned);
-    assert_ne!(lease.token, Token::NONE, "nobody could prove that");
+    assert_ne!(
+        lease.token,
+        Token::NONE,
+        "no runner could prove that it holds it"
+    );
     assert!(
         both.tool.heartbeat("t1", HOUR),
         "and it is still the tool's"
@@ -293,7 +297,7 @@ fn queue_up(both: &Both) -> Box<Busy> {
 }
 
 #[test]
-fn a_waiter_is_woken_when_the_tool_lets_go() {
+fn a_waiter_is_woken_when_the_tool_releases_a_lock() {
     for journal in ["WAL", "DELETE"] {
         let mut both = Both::with_journal(journal);
         assert!(both.tool.acquire("t1", HOUR));
@@ -301,7 +305,7 @@ fn a_waiter_is_woken_when_the_tool_lets_go() {
         std::thread::scope(|scope| {
             let wait = scope.spawn(|| store.wait(&busy.watched(), LIMIT).unwrap());
             // Until it sleeps: before that, it would notice by itself.
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(60));
             assert!(both.tool.heartbeat("t1", HOUR));
             assert!(both.tool.release("t1"));
             assert_eq!(wait.join().unwrap(), Waited::Changed, "{journal}");
@@ -321,7 +325,7 @@ fn a_waiter_need_not_be_woken_for_what_happened_before_it_slept() {
 }
 
 #[test]
-fn nobody_sees_one_half_of_a_commit() {
+fn no_reader_sees_one_half_of_a_commit() {
     let both = Both::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -364,7 +368,7 @@ fn a_waiter_sleeps_while_others_write_other_things() {
                 .wait(&busy.watched(), Duration::from_millis(500))
                 .unwrap()
         });
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(60));
         let mut other = Tool::at(&both.path, "other");
         assert!(other.acquire("t2", HOUR));
         assert!(both.tool.heartbeat("t1", HOUR));

@@ -1,7 +1,7 @@
 //! G1 across two programs: runners of the tool and of tenure fight over three tasks of one
 //! database, some of them are killed, and a witness that knows neither sees who is inside.
 //!
-//! A lease lives far longer than anybody is inside, so whoever is late is a fault and not a slow
+//! A lease lasts far longer than any holder works, so a late holder is a fault and not a slow
 //! machine. Some do not give theirs back but let it run out, once they are outside.
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use tool::Tool;
 
 const TASKS: [&str; 3] = ["t1", "t2", "t3"];
 
-/// Far longer than anybody is inside; how long a killed one stands in the tool's way.
+/// Far longer than any holder works; how long the lock of a killed holder blocks the tool.
 const TTL: Duration = Duration::from_secs(2);
 
 /// The rest of a lease that is left to run out.

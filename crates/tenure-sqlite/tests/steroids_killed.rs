@@ -172,7 +172,7 @@ fn a_grant_that_was_killed_between_its_two_commits_is_no_grant() {
     assert_eq!(reason, Reason::AcquiredNew);
     let events = both.events();
     let ended = events.get(1).unwrap();
-    assert_eq!(ended.kind, EventKind::Dead, "nobody used force: {ended:?}");
+    assert_eq!(ended.kind, EventKind::Dead, "it was not forced: {ended:?}");
     assert!(matches!(
         ended.evidence,
         Some(Evidence::LivenessLockFree { .. })
@@ -240,7 +240,7 @@ fn half_done(both: &Both) -> Option<&'static str> {
 }
 
 #[test]
-fn whoever_comes_after_a_kill_gets_the_key_at_once() {
+fn the_next_claim_after_a_kill_is_granted_at_once() {
     const KILLS: usize = 300;
     let both = Both::new();
     let mut chance = Chance::from_seed(Chance::seed());
@@ -252,7 +252,7 @@ fn whoever_comes_after_a_kill_gets_the_key_at_once() {
         std::thread::sleep(chance.time(Duration::from_millis(4)));
         process.kill();
         half.extend(half_done(&both));
-        // One attempt, by somebody who does not wait.
+        // One attempt, without waiting.
         let store = tool::tenure(&both.path);
         let lease = Ask::new(&task(), "next").granted(&store);
         assert_eq!(both.tool.holder("t1").unwrap(), "next");

@@ -40,7 +40,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_there_is_refused_and_not_made() {
+fn a_missing_file_is_refused_and_not_created() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["steroids.db", "no/such/folder/steroids.db"] {
         let error = refused(&dir.path().join(name));
@@ -56,7 +56,7 @@ fn what_is_not_there_is_refused_and_not_made() {
 }
 
 #[test]
-fn what_is_no_database_is_refused_and_left_as_it_was() {
+fn a_file_that_is_no_database_is_refused_and_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("steroids.db");
     for garbage in [String::new(), "{}\n".into(), "no database ".repeat(1000)] {
@@ -104,7 +104,7 @@ fn a_database_without_the_two_tables_is_refused_and_left_as_it_was() {
 }
 
 #[test]
-fn the_other_programs_database_is_not_opened_as_our_own_nor_ours_as_theirs() {
+fn neither_kind_of_database_is_opened_as_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let path = tool::database(dir.path());
     let before = fs::read(&path).unwrap();
@@ -126,7 +126,7 @@ fn the_other_programs_database_is_not_opened_as_our_own_nor_ours_as_theirs() {
 }
 
 #[test]
-fn a_log_that_the_tool_left_is_not_folded_by_a_look() {
+fn opening_a_database_does_not_checkpoint_a_log_that_the_tool_left() {
     let dir = tempfile::tempdir().unwrap();
     let path = tool::database(dir.path());
     let tool = Tool::at(&path, "coder");
@@ -153,21 +153,21 @@ fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
 }
 
 #[test]
-fn our_own_half_that_is_removed_while_it_is_in_use_is_noticed() {
+fn a_side_database_that_is_removed_while_it_is_in_use_is_noticed() {
     let both = Both::new();
     let claim = Ask::new(&task(), "runner").claim(&both.store);
     fs::remove_file(both.dir.path().join("steroids.db-tenure")).unwrap();
     let error = both.store.acquire(&claim, soon()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("steroids.db-tenure"), "{error}");
-    // Whoever begins anew honours what the tool's table still says.
+    // A new side database honours what the tool's table still says.
     assert!(Tool::at(&both.path, "coder").acquire("t1", HOUR));
     let anew = tool::tenure(&both.path);
     assert!(is_busy(&Ask::new(&task(), "runner").once(&anew)));
 }
 
 #[test]
-fn those_who_come_by_a_link_meet_the_others() {
+fn processes_that_open_a_database_by_a_link_share_its_locks() {
     let both = Both::new();
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("link.db");

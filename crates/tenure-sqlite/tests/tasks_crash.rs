@@ -68,7 +68,7 @@ impl Place {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// What must hold whenever anybody looks.
+    /// What must hold at any moment.
     fn agrees(&self) {
         let blockers = "SELECT count(*) FROM tasks t WHERE blockers != (SELECT count(*) FROM task_dependencies d
             JOIN tasks o ON o.id = d.depends_on WHERE d.task_id = t.id AND o.status NOT IN ('completed', 'skipped'))";
@@ -161,7 +161,7 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
     let any = key_of(ANY).unwrap();
     let watch = Stopwatch::start();
     loop {
-        assert!(watch.elapsed() < LIMIT, "something is never to be had");
+        assert!(watch.elapsed() < LIMIT, "a task is never given out");
         if chance.one_in(4) {
             // By name, without a wait.
             let id = format!("t{}", chance.index(TASKS));
@@ -174,7 +174,7 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
                     Ok(Acquired::Granted(begun)) if begun.was.is_open() => {
                         end(store, &id, begun.lease.token, place, chance);
                     }
-                    // Somebody else was faster, and it is taken up again.
+                    // Another runner ended it first, so this begins a closed task: put it back.
                     Ok(Acquired::Granted(begun)) => {
                         let proof = Proof::Token(begun.lease.token);
                         store
@@ -252,7 +252,7 @@ fn end(
 /// However often runners are killed, no task is worked on by two, none is completed twice, and
 /// the rest finish all of it.
 #[test]
-fn runners_that_are_killed_at_any_moment_leave_all_to_the_others() {
+fn runners_that_are_killed_at_any_moment_leave_their_tasks_to_the_others() {
     let seed = Chance::seed();
     println!("seed {seed}");
     let mut chance = Chance::from_seed(seed);
@@ -312,5 +312,5 @@ fn runners_that_are_killed_at_any_moment_leave_all_to_the_others() {
         assert_eq!(place.count(own), 0, "nothing is held by the dead");
     }
     println!("{kills} kills in {round} rounds, {taken_over} leases taken over");
-    assert!(taken_over > 0, "nobody was killed at work");
+    assert!(taken_over > 0, "no runner was killed at work");
 }

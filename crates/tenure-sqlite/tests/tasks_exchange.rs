@@ -128,7 +128,7 @@ fn own_export_changes_nothing(world: &World) {
 }
 
 #[test]
-fn all_of_a_database_comes_back_to_the_letter() {
+fn an_exported_database_is_imported_to_the_letter() {
     let world = World::new();
     assert_eq!(world.export(), "");
     let lines = concat!(
@@ -155,7 +155,7 @@ fn all_of_a_database_comes_back_to_the_letter() {
 }
 
 #[test]
-fn sections_come_back_in_the_order_in_which_they_were_added() {
+fn sections_are_imported_in_the_order_in_which_they_were_added() {
     let world = World::new();
     for (id, name) in [("z", "First"), ("m", "Second"), ("a", "Third")] {
         let line = format!("{{\"kind\":\"section\",\"id\":\"{id}\",\"name\":\"{name}\"}}");
@@ -166,7 +166,7 @@ fn sections_come_back_in_the_order_in_which_they_were_added() {
 }
 
 #[test]
-fn a_database_that_was_worked_on_comes_back_to_the_letter() {
+fn a_database_that_was_worked_on_is_imported_to_the_letter() {
     let seed = Chance::seed();
     println!("seed {seed}");
     let mut chance = Chance::from_seed(seed);
@@ -214,7 +214,7 @@ fn a_database_that_was_worked_on_comes_back_to_the_letter() {
 }
 
 #[test]
-fn an_error_that_a_command_left_comes_back_whatever_is_in_it() {
+fn the_last_error_of_a_task_is_imported_whatever_is_in_it() {
     let world = World::new();
     let id = add(&world, "One", None, &[]);
     let error = format!("\u{1b}[31mred\u{7}\u{0} {}", "x".repeat(70_000));
@@ -227,7 +227,7 @@ fn an_error_that_a_command_left_comes_back_whatever_is_in_it() {
 }
 
 #[test]
-fn a_section_that_is_called_as_another_ones_id_stays_what_it_is() {
+fn a_section_named_like_the_id_of_another_stays_as_it_is() {
     let world = World::new();
     world.sql(
         "INSERT INTO sections (id, name, created_at) VALUES
@@ -260,7 +260,7 @@ fn a_line_names_its_section_by_the_whole_name_only() {
 }
 
 #[test]
-fn rows_of_another_program_come_back_to_the_letter() {
+fn rows_of_another_program_are_imported_to_the_letter() {
     let world = World::new();
     world.sql(
         "INSERT INTO sections (id, name) VALUES ('s1', 'Backend');
@@ -271,23 +271,14 @@ fn rows_of_another_program_come_back_to_the_letter() {
 }
 
 #[test]
-fn a_title_that_only_another_program_could_write_comes_back_too() {
+fn a_title_that_only_another_program_could_write_is_imported_too() {
     let world = World::new();
     world.sql("INSERT INTO tasks (id, title) VALUES ('t1', ' padded ')");
     there_and_back(&world);
 }
 
 #[test]
-fn the_same_file_twice_changes_nothing_the_second_time() {
-    let world = World::new();
-    let lines = "{\"id\":\"t1\",\"title\":\"One\",\"createdAt\":\"2026-01-01T00:00:00.123456Z\"}\n";
-    world.store.import(lines, soon()).unwrap();
-    let done = world.store.import(lines, soon()).unwrap();
-    assert_eq!((done.changed, done.unchanged), (0, 1));
-}
-
-#[test]
-fn tasks_are_told_in_the_order_in_which_they_were_added() {
+fn tasks_are_exported_in_the_order_in_which_they_were_added() {
     let world = World::new();
     let line = |id: &str, day: u8| {
         format!("{{\"id\":\"{id}\",\"title\":\"X\",\"createdAt\":\"2026-01-0{day}T00:00:00Z\"}}\n")
@@ -320,7 +311,7 @@ fn another_time_of_the_last_change_alone_is_no_change() {
 }
 
 #[test]
-fn a_bad_line_is_told_with_its_number_and_nothing_is_imported() {
+fn a_bad_line_is_reported_with_its_number_and_nothing_is_imported() {
     let world = World::new();
     world
         .store
@@ -365,7 +356,7 @@ fn a_line_is_an_object_and_nothing_else() {
 }
 
 #[test]
-fn a_circle_is_told_of_one_of_those_who_stand_in_it() {
+fn a_cycle_is_reported_at_a_line_of_a_task_in_it() {
     let world = World::new();
     let lines = concat!(
         "{\"id\":\"a\",\"title\":\"Outside\",\"dependsOn\":[\"b\"]}\n",
@@ -388,7 +379,7 @@ fn a_circle_is_told_of_one_of_those_who_stand_in_it() {
 }
 
 #[test]
-fn a_circle_that_another_program_made_does_not_stand_in_the_way() {
+fn a_cycle_that_another_program_made_does_not_fail_an_import() {
     let world = World::new();
     world.sql(
         "INSERT INTO tasks (id, title) VALUES ('a', 'A'), ('b', 'B');
@@ -404,7 +395,7 @@ fn a_circle_that_another_program_made_does_not_stand_in_the_way() {
 }
 
 #[test]
-fn a_task_that_somebody_works_on_is_not_changed_by_an_import() {
+fn a_task_that_a_runner_works_on_is_not_changed_by_an_import() {
     let world = World::new();
     let one = add(&world, "One", None, &[]);
     let key = Key::parse(format!("task:{one}")).unwrap();
@@ -419,7 +410,7 @@ fn a_task_that_somebody_works_on_is_not_changed_by_an_import() {
 }
 
 #[test]
-fn whoever_worked_on_a_task_that_an_import_ended_comes_too_late() {
+fn a_runner_is_late_when_an_import_ended_its_task() {
     let world = World::new();
     let one = add(&world, "One", None, &[]);
     world.sql(&format!(

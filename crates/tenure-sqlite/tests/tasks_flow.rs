@@ -49,7 +49,7 @@ fn a_start_takes_the_section_and_the_task_or_neither() {
 }
 
 #[test]
-fn whoever_has_the_section_takes_its_tasks_one_after_another() {
+fn the_holder_of_a_section_takes_its_tasks_one_after_another() {
     let world = World::new();
     let section = world.section("Backend");
     let tasks: Vec<String> = (0..3)
@@ -135,27 +135,7 @@ fn another_name_in_the_same_process_is_another_runner() {
 }
 
 #[test]
-fn a_task_that_somebody_works_on_stays_in_its_section() {
-    let world = World::new();
-    let (section, other) = (world.section("Backend"), world.section("Other"));
-    let one = world.task("One", Some(&section), &[]);
-    begin(&world, &one, &detached("a"));
-    let before = world.picture();
-    let moved = tenure_core::task::Edit {
-        section: Some(other),
-        title: Some("Otherwise".into()),
-        ..tenure_core::task::Edit::default()
-    };
-    let error = world.store.edit_task(&one, &moved, soon()).unwrap_err();
-    assert!(matches!(error, TaskError::Locked { .. }), "{error}");
-    assert_eq!(world.picture(), before);
-    assert_eq!(world.store.find_task(&one, soon()).unwrap().title, "One");
-    finish(&world, &one, "a");
-    world.store.edit_task(&one, &moved, soon()).unwrap();
-}
-
-#[test]
-fn every_end_but_by_hand_pending_keeps_the_section_while_something_is_open_in_it() {
+fn every_end_of_a_task_but_putting_it_back_keeps_a_section_with_open_tasks() {
     let failed = |error: &str| Change::Failed {
         error: error.into(),
     };
@@ -229,7 +209,7 @@ fn a_task_put_back_leaves_the_section_to_its_runner_while_it_works_on_another() 
 }
 
 #[test]
-fn whoever_lost_a_task_is_refused_for_good() {
+fn a_runner_that_lost_a_task_is_refused_for_ever() {
     let world = World::new();
     let section = world.section("Backend");
     let one = world.task("One", Some(&section), &[]);
@@ -291,7 +271,7 @@ fn whoever_lost_a_task_is_refused_for_good() {
 }
 
 #[test]
-fn somebody_else_who_decides_on_an_abandoned_task_supersedes_its_runner() {
+fn another_runner_that_ends_an_abandoned_task_supersedes_its_runner() {
     for end in ["expiry", "force"] {
         let world = World::new();
         let one = world.task("One", None, &[]);
@@ -312,7 +292,7 @@ fn somebody_else_who_decides_on_an_abandoned_task_supersedes_its_runner() {
 }
 
 #[test]
-fn the_token_of_a_grant_that_somebody_else_decided_on_is_refused_as_its_name_is() {
+fn the_token_of_a_task_that_another_runner_ended_is_refused_as_its_name_is() {
     let world = World::new();
     let one = world.task("One", None, &[]);
     let late = begin(&world, &one, &detached("late"));
@@ -327,12 +307,12 @@ fn the_token_of_a_grant_that_somebody_else_decided_on_is_refused_as_its_name_is(
     assert_eq!(
         attempt(&world, &one, &Proof::Token(late.lease.token), &done),
         Refusal::Superseded,
-        "somebody decided on it since"
+        "another runner ended it since"
     );
 }
 
 #[test]
-fn a_lease_that_ran_out_and_nobody_wanted_is_still_good_for_an_end() {
+fn a_runner_may_end_its_expired_task_if_no_other_took_it() {
     let world = World::new();
     let section = world.section("Backend");
     for proof_by_token in [false, true] {
@@ -377,7 +357,7 @@ fn a_wait_holds_nothing_and_leaves_nothing_behind() {
     assert_eq!(tickets, 1);
     finish(&world, &one, "holder");
     assert_eq!(world.holds_section(&section).as_deref(), Some("holder"));
-    // The holder looks for more, and takes what is left before those who wait.
+    // The holder looks for more, and takes what is left before the waiters.
     assert_eq!(
         next(&world, &living(&other, "holder")).as_deref(),
         Some(two.as_str())
@@ -395,7 +375,7 @@ fn a_wait_holds_nothing_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_round() {
+fn a_waiter_for_a_task_blocks_no_waiter_for_its_section_and_vice_versa() {
     let world = World::new();
     let section = world.section("Backend");
     let (one, two) = (
@@ -411,11 +391,11 @@ fn whoever_waits_for_the_task_holds_up_nobody_at_the_section_and_the_other_way_r
     );
     let refused = first.start(&one, &a, soon()).unwrap();
     assert_eq!(busy(refused), task.as_str());
-    // The section is still anybody's, and is taken.
+    // The section is still free, and another runner takes it.
     begin(&world, &two, &b);
     let refused = first.start(&one, &a, soon()).unwrap();
     assert_eq!(busy(refused), format!("section:{section}"));
-    // Now it waits for the section: at the task it must be in nobody's way.
+    // Now it waits for the section: at the task it must block no other runner.
     let _ = world.store.release(&plain.grant(), soon()).unwrap();
     let asked = Ask::new(&task, "quick").once(&world.store);
     let Acquired::Granted(Granted { lease, .. }) = asked else {
@@ -471,7 +451,7 @@ fn a_task_that_is_moved_leaves_no_ticket_at_the_section_it_was_in() {
 }
 
 #[test]
-fn a_wait_in_a_circle_is_refused() {
+fn a_wait_that_would_close_a_cycle_is_refused() {
     let world = World::new();
     let (left, right) = (world.section("Left"), world.section("Right"));
     let (one, two) = (
@@ -635,7 +615,7 @@ fn a_start_of_a_blocked_task_says_what_it_waits_for_and_changes_nothing() {
 }
 
 #[test]
-fn history_tells_how_each_lease_of_a_task_ended() {
+fn the_history_has_the_end_of_each_lease_of_a_task() {
     let world = World::new();
     let one = world.task("One", None, &[]);
     let process = world.other();
@@ -645,7 +625,7 @@ fn history_tells_how_each_lease_of_a_task_ended() {
     world.clock.pass(2 * HOUR);
     begin(&world, &one, &detached("good"));
     finish(&world, &one, "good");
-    // Somebody else's end of an abandoned one says why that was possible.
+    // The end of an abandoned task by another runner says why that was possible.
     let two = world.task("Two", None, &[]);
     begin(&world, &two, &detached("slow"));
     world.clock.pass(2 * HOUR);

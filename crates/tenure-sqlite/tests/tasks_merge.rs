@@ -20,7 +20,7 @@ use tenure_testkit::soon;
 use tenure_testkit::{Chance, Process, process};
 
 #[test]
-fn what_no_clone_could_read_is_refused_and_not_shared() {
+fn a_value_that_no_clone_could_read_is_refused_and_not_shared() {
     for (sql, words) in [
         (
             "INSERT INTO sections (id, name) VALUES ('s', '')",
@@ -68,7 +68,7 @@ fn the_id_of_a_deleted_task_cannot_be_imported() {
     assert_eq!(here.count("SELECT count(*) FROM tasks"), 0);
 }
 
-// A merge, all of it or nothing.
+// A merge is all or nothing.
 
 #[test]
 fn after_a_merge_that_failed_the_triggers_are_back() {
@@ -172,7 +172,7 @@ fn written(here: &CloneDb, work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn what_is_known_writes_nothing_and_one_change_does_not_write_all() {
+fn a_merge_without_news_writes_nothing_and_one_change_writes_little() {
     let here = CloneDb::new();
     here.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
@@ -200,10 +200,10 @@ fn what_is_known_writes_nothing_and_one_change_does_not_write_all() {
     );
 }
 
-// What somebody works on, here and elsewhere.
+// Tasks that a runner works on, here and in another clone.
 
 #[test]
-fn of_a_task_in_hand_status_section_and_deletion_wait_and_the_rest_comes_in() {
+fn a_merge_changes_all_but_status_and_section_of_a_task_that_a_runner_works_on() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let (one, two) = (here.add("One"), here.add("Two"));
     here.exchange(&there);
@@ -276,7 +276,7 @@ fn of_a_task_in_hand_status_section_and_deletion_wait_and_the_rest_comes_in() {
 }
 
 #[test]
-fn what_is_in_progress_elsewhere_is_offered_once_its_status_is_changed_here() {
+fn a_task_in_progress_in_another_clone_is_given_out_once_its_status_is_changed_here() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let id = there.add("One");
     begin(&there.store, &id, "them");
@@ -306,7 +306,7 @@ fn what_is_in_progress_elsewhere_is_offered_once_its_status_is_changed_here() {
 // Sections.
 
 #[test]
-fn a_section_is_one_in_whatever_capitals_and_the_older_spelling_stands() {
+fn a_section_name_ignores_capitals_and_the_older_spelling_wins() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let old = "INSERT INTO sections (id, name, created_at) VALUES ('o', 'BACKEND', '2020-01-01T00:00:00.000Z');
                INSERT INTO tasks (id, title, section_id) VALUES ('t0', 'Old', 'o');";
@@ -367,10 +367,10 @@ fn sections_added_apart_under_one_name_are_one() {
     assert_eq!(here.rows("SELECT name FROM sections"), ["backEND"]);
 }
 
-// Circles.
+// Cycles.
 
 #[test]
-fn of_a_circle_that_clones_close_together_all_drop_the_same_dependency() {
+fn clones_that_close_a_cycle_together_drop_the_same_dependency() {
     let clones = [CloneDb::new(), CloneDb::new(), CloneDb::new()];
     let ids: Vec<String> = (0..3).map(|n| clones[0].add(&format!("{n}"))).collect();
     clones[0].exchange(&clones[1]);
@@ -465,7 +465,7 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
             clone.sql(&format!(
                 "UPDATE tasks SET priority = {level} WHERE id = '{id}'"
             ));
-            // What is as it was is no change: somebody else's may be later.
+            // An equal value is no change: another clone's may be later.
             if before != level.to_string() {
                 set("priority", level.to_string());
             }
@@ -533,7 +533,7 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
 }
 
 #[test]
-fn three_clones_that_meet_at_random_end_as_a_simple_model_says() {
+fn three_clones_that_merge_at_random_match_a_simple_model() {
     let seed = Chance::seed();
     println!("seed {seed}");
     let mut with_circles = 0;

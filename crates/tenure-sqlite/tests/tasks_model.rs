@@ -23,7 +23,7 @@ use world::*;
 /// A lease in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    /// Which runner, and which life of it.
+    /// Which runner, and which process of it.
     by: (usize, u32),
     until: Duration,
     token: Token,
@@ -46,7 +46,7 @@ struct Item {
     attempts: u32,
 }
 
-/// How a key stands for somebody.
+/// What a key is for a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Mine,
@@ -54,7 +54,7 @@ enum For {
     Another,
 }
 
-/// Two runners with leases of their own and two that live with a process. The last one is nobody:
+/// Two runners with detached leases and two that are tied to a process. The last one is no runner:
 /// an admin, who never begins anything.
 const RUNNERS: [&str; 5] = ["a", "b", "p", "q", "admin"];
 const DETACHED: usize = 2;
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// A section that is tied to nothing is over with the tasks that its runner had in it.
+    /// A detached section's lease ends with the tasks that its runner had in it.
     fn outlived(&self, section: usize, held: Held) -> bool {
         let runner = held.by.0;
         let mut tasks = self.tasks.iter().filter(|task| {
@@ -153,7 +153,7 @@ impl Model {
         })
     }
 
-    /// Whoever looks for a task keeps only the sections that it works in.
+    /// A runner that looks for a task keeps only the sections that it works in.
     fn leave_idle_sections(&mut self, runner: usize) {
         for section in 0..self.sections.len() {
             let theirs = |held: &Held| held.by == (runner, self.lives[runner]);
@@ -254,7 +254,7 @@ impl Model {
         }
         let lease = item.lease.take();
         let Some(section) = item.section else { return };
-        let (whose, life) = lease.map_or((by, None), |held| (held.by.0, Some(held.by.1)));
+        let (whose, process) = lease.map_or((by, None), |held| (held.by.0, Some(held.by.1)));
         let by_hand = matches!(change, Change::To(Status::Pending) | Change::GiveBack);
         let done_here = if by_hand {
             !self.works_in(section, whose)
@@ -263,7 +263,7 @@ impl Model {
         };
         let lease = &mut self.sections[section].1;
         let theirs = lease.is_some_and(|held| {
-            held.by.0 == whose && (whose < DETACHED || life == Some(held.by.1))
+            held.by.0 == whose && (whose < DETACHED || process == Some(held.by.1))
         });
         if done_here && theirs {
             *lease = None;
@@ -417,7 +417,7 @@ impl Story<'_> {
                 assert!(section_busy.is_some() || task_busy, "{:#?}", self.told);
             }
             Ok(Acquired::Deadlock(_) | Acquired::Cancelled) => {
-                panic!("nobody waits: {:#?}", self.told)
+                panic!("no runner waits: {:#?}", self.told)
             }
         }
     }
@@ -614,7 +614,7 @@ impl Story<'_> {
 /// One task is never two's, status and locks agree, and `next` finds what it should: whatever
 /// happens, in whatever order.
 #[test]
-fn random_stories_go_as_a_simple_model_says() {
+fn random_verbs_match_a_simple_model() {
     let seed = Chance::seed();
     println!("seed {seed}");
     let world = World::new();

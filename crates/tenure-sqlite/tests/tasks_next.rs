@@ -195,7 +195,7 @@ fn the_most_urgent_goes_first_then_the_oldest() {
 }
 
 #[test]
-fn each_shortage_is_told_apart() {
+fn each_shortage_is_reported() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let store = &world.store;
@@ -238,7 +238,7 @@ fn each_shortage_is_told_apart() {
 }
 
 #[test]
-fn what_was_abandoned_is_ready_again() {
+fn an_abandoned_task_is_ready_again() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let section = world.store.add_section("S", soon()).unwrap().id;
@@ -262,7 +262,7 @@ fn what_was_abandoned_is_ready_again() {
 }
 
 #[test]
-fn a_runner_that_comes_back_gets_its_own_task_whose_time_ran_out() {
+fn a_runner_that_comes_back_gets_its_own_expired_task() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let one = world
@@ -276,7 +276,7 @@ fn a_runner_that_comes_back_gets_its_own_task_whose_time_ran_out() {
 }
 
 #[test]
-fn a_waiter_whose_own_task_ran_out_does_not_keep_it_from_those_behind() {
+fn a_waiter_whose_own_task_expired_does_not_keep_it_from_the_waiters_behind() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let one = world
@@ -300,7 +300,7 @@ fn a_waiter_whose_own_task_ran_out_does_not_keep_it_from_those_behind() {
 }
 
 #[test]
-fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
+fn a_failed_task_is_tried_again_when_its_pause_ends_whatever_the_clock_does() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let store = &world.store;
@@ -376,7 +376,7 @@ fn what_failed_is_tried_again_when_it_is_due_whatever_the_clock_does() {
 }
 
 #[test]
-fn a_jump_of_the_wall_clock_makes_nothing_abandoned() {
+fn a_jump_of_the_wall_clock_abandons_no_task() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     world
@@ -393,7 +393,7 @@ fn a_jump_of_the_wall_clock_makes_nothing_abandoned() {
 }
 
 #[test]
-fn a_completed_task_in_backoff_puts_nobody_off() {
+fn a_completed_task_in_backoff_delays_no_runner() {
     let clock = Arc::new(FakeClock::booted("boot"));
     let world = World::with(clock.clone());
     let one = world
@@ -412,7 +412,7 @@ fn a_completed_task_in_backoff_puts_nobody_off() {
 }
 
 #[test]
-fn a_runner_that_finds_nothing_gives_back_what_it_does_not_work_in() {
+fn a_runner_that_finds_no_task_releases_its_idle_sections() {
     let world = World::new();
     let store = &world.store;
     let sections: Vec<String> = ["S", "T"]
@@ -448,7 +448,7 @@ fn a_runner_that_finds_nothing_gives_back_what_it_does_not_work_in() {
 }
 
 #[test]
-fn a_runner_that_goes_on_elsewhere_gives_back_what_it_does_not_work_in() {
+fn a_runner_that_works_elsewhere_releases_its_idle_sections() {
     let world = World::new();
     let store = &world.store;
     let section = store.add_section("S", soon()).unwrap().id;
@@ -468,7 +468,7 @@ fn a_runner_that_goes_on_elsewhere_gives_back_what_it_does_not_work_in() {
     assert!(!world.is_held(&format!("section:{section}")));
 }
 
-/// A section that somebody has, with more ready tasks than are walked, all better than the rest.
+/// A section that another runner holds, with more ready tasks than are walked, all better than the rest.
 fn crowded(world: &World) {
     world.sql(
         "INSERT INTO sections (id, name) VALUES ('big', 'Big'), ('s1', 'S1'), ('s2', 'S2'), ('s3', 'S3');
@@ -488,7 +488,7 @@ fn add(world: &World, id: &str, section: &str, priority: u8, second: u8) {
 }
 
 #[test]
-fn a_crowd_of_locked_tasks_hides_nothing_behind_it() {
+fn hundreds_of_locked_tasks_hide_no_ready_task_behind_them() {
     let world = World::new();
     crowded(&world);
     let store = &world.store;
@@ -512,7 +512,7 @@ fn a_crowd_of_locked_tasks_hides_nothing_behind_it() {
 }
 
 #[test]
-fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
+fn behind_hundreds_of_locked_tasks_the_best_are_left_to_earlier_waiters() {
     let world = World::new();
     crowded(&world);
     let stores: Vec<SqliteStore> = (0..3).map(|_| world.other()).collect();
@@ -533,7 +533,7 @@ fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
     assert_eq!(
         next(&world.store, "newcomer"),
         None,
-        "three stand before it, and there are three to be had"
+        "three waiters are before it, and three tasks are ready"
     );
     assert_eq!(
         found(stores[2].next(&runners[2], soon()).unwrap()).as_deref(),
@@ -554,7 +554,7 @@ fn behind_a_crowd_the_best_are_left_to_those_who_came_before() {
 }
 
 #[test]
-fn without_a_crowd_it_is_the_same() {
+fn the_best_tasks_are_left_to_earlier_waiters() {
     let world = World::new();
     world.sql("INSERT INTO sections (id, name) VALUES ('s1', 'S1'), ('s2', 'S2')");
     let (first, second) = (world.other(), world.other());
@@ -581,38 +581,7 @@ fn without_a_crowd_it_is_the_same() {
     );
 }
 
-#[test]
-fn an_urgent_runner_overtakes_and_a_parked_one_comes_back() {
-    let world = World::new();
-    let (first, second, third) = (world.other(), world.other(), world.other());
-    let (a, b) = (waiting(&first, "a"), waiting(&second, "b"));
-    let urgent = Runner {
-        priority: Priority::MAX,
-        ..waiting(&third, "urgent")
-    };
-    let _ = want(first.next(&a, soon()).unwrap());
-    let _ = want(second.next(&b, soon()).unwrap());
-    first
-        .stop_waiting(None, &a, Withdrawal::Park, soon())
-        .unwrap();
-    let place = |want: Box<Busy>| want.position.unwrap();
-    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 0);
-    let again = world.other();
-    let back = place(want(again.next(&waiting(&again, "a"), soon()).unwrap()));
-    assert_eq!((back.ahead, back.resumed), (0, true));
-    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 1);
-    assert_eq!(place(want(third.next(&urgent, soon()).unwrap())).ahead, 0);
-    assert_eq!(place(want(second.next(&b, soon()).unwrap())).ahead, 2);
-    second
-        .stop_waiting(None, &b, Withdrawal::Leave, soon())
-        .unwrap();
-    third
-        .stop_waiting(None, &urgent, Withdrawal::Leave, soon())
-        .unwrap();
-    assert_eq!(world.count("SELECT count(*) FROM tickets"), 1);
-}
-
-/// Somebody who waits for any task, and must be woken by a call: it looks again only when it is
+/// A runner that waits for any task, and must be woken: it looks again only when it is
 /// called, or when it was told that something is due by itself.
 struct Seeker {
     store: SqliteStore,
@@ -621,7 +590,7 @@ struct Seeker {
     clock: Arc<dyn Clock>,
 }
 
-/// Nobody polls here: far above what a call takes.
+/// No polling here: far above what a wake-up takes.
 const CALL: Duration = Duration::from_secs(10);
 
 impl Seeker {
@@ -678,7 +647,7 @@ impl Seeker {
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| self.gets_or_not());
             // Until it sleeps: before that, it would notice by itself.
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(60));
             act();
             let got = sleeper.join().unwrap();
             assert_eq!(got.as_deref(), Some(task), "woken by {what}");
@@ -686,8 +655,8 @@ impl Seeker {
     }
 }
 
-/// A database in which nothing is to be had: one task that somebody holds.
-fn nothing_to_be_had() -> (World, String, String) {
+/// A database without a ready task: another runner holds the only one.
+fn no_task_ready() -> (World, String, String) {
     let world = World::new();
     let section = world.store.add_section("S", soon()).unwrap().id;
     let held = world
@@ -700,53 +669,9 @@ fn nothing_to_be_had() -> (World, String, String) {
 }
 
 #[test]
-fn a_seeker_is_woken_by_a_task_that_is_added_and_by_one_that_is_imported() {
-    let (world, ..) = nothing_to_be_had();
-    let seeker = Seeker::new(&world, "w");
-    let line = r#"{"id":"t1","title":"One"}"#;
-    seeker.gets_it_by("an import", "t1", || {
-        world.store.import(line, soon()).unwrap();
-    });
-    let mut seeker = Seeker::new(&world, "w2");
-    std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| seeker.gets("an added task"));
-        std::thread::sleep(Duration::from_millis(150));
-        let added = world
-            .store
-            .add_task(&new_task("Two", None), soon())
-            .unwrap();
-        assert_eq!(sleeper.join().unwrap(), added.id);
-    });
-}
-
-#[test]
-fn a_seeker_is_woken_when_a_dependency_is_done_or_dropped() {
-    for drop in [false, true] {
-        let (world, _, held) = nothing_to_be_had();
-        let after = NewTask {
-            depends_on: vec![held.clone()],
-            ..new_task("After", None)
-        };
-        let after = world.store.add_task(&after, soon()).unwrap().id;
-        let seeker = Seeker::new(&world, "w");
-        seeker.gets_it_by("a dependency", &after, || {
-            if drop {
-                let edit = Edit {
-                    drop_dependencies: vec![held.clone()],
-                    ..Edit::default()
-                };
-                world.store.edit_task(&after, &edit, soon()).unwrap();
-            } else {
-                finish(&world.store, &held, "holder");
-            }
-        });
-    }
-}
-
-#[test]
 fn a_seeker_is_woken_when_a_section_is_given_back_or_forced() {
     for forced in [false, true] {
-        let (world, section, held) = nothing_to_be_had();
+        let (world, section, held) = no_task_ready();
         let other = world
             .store
             .add_task(&new_task("Other", Some(&section)), soon())
@@ -776,7 +701,7 @@ fn a_seeker_is_woken_when_a_section_is_given_back_or_forced() {
 #[test]
 fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
     for how in ["release", "force", "reap"] {
-        let (world, ..) = nothing_to_be_had();
+        let (world, ..) = no_task_ready();
         let one = world
             .store
             .add_task(&new_task("One", None), soon())
@@ -786,7 +711,7 @@ fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
         let lease = Ask::new(&key, "plain").detached().granted(&world.store);
         let mut seeker = Seeker::new(&world, "w");
         if how == "reap" {
-            // What is over by the clock of the reaper only.
+            // A lease that has expired by the clock of the reaper only.
             seeker.want.look_again = None;
         }
         seeker.gets_it_by(how, &one, || match how {
@@ -804,7 +729,7 @@ fn a_seeker_is_woken_when_a_task_is_released_forced_or_reaped() {
 }
 
 #[test]
-fn a_seeker_wakes_by_itself_when_a_lease_runs_out_or_a_pause_is_over() {
+fn a_seeker_wakes_by_itself_when_a_lease_expires_or_a_pause_ends() {
     let world = World::new();
     let one = world
         .store
@@ -827,7 +752,7 @@ fn a_seeker_wakes_by_itself_when_a_lease_runs_out_or_a_pause_is_over() {
 }
 
 #[test]
-fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
+fn a_seeker_that_holds_the_section_is_woken_although_another_is_before_it() {
     for how in [
         "added",
         "dependency elsewhere",
@@ -835,7 +760,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
         "force",
         "change",
     ] {
-        let (world, section, held) = nothing_to_be_had();
+        let (world, section, held) = no_task_ready();
         let elsewhere = world
             .store
             .add_task(&new_task("Elsewhere", None), soon())
@@ -858,7 +783,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
         let mut seeker = Seeker::new(&world, "holder");
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| seeker.gets_or_not());
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(60));
             let wanted = match how {
                 "added" => world.store.add_task(&task, soon()).unwrap().id,
                 "dependency elsewhere" => {
@@ -894,7 +819,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
 
 #[test]
 fn a_seeker_behind_one_that_takes_a_task_is_woken_for_the_next() {
-    let (world, ..) = nothing_to_be_had();
+    let (world, ..) = no_task_ready();
     let mut seekers: Vec<Seeker> = (0..3)
         .map(|number| Seeker::new(&world, &format!("w{number}")))
         .collect();
@@ -903,7 +828,7 @@ fn a_seeker_behind_one_that_takes_a_task_is_woken_for_the_next() {
             .iter_mut()
             .map(|seeker| scope.spawn(|| seeker.gets("the one before")))
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(60));
         // One call for all three.
         world
             .store
@@ -920,8 +845,8 @@ fn a_seeker_behind_one_that_takes_a_task_is_woken_for_the_next() {
 
 /// One change that makes two ready calls the first, and the first calls the second.
 #[test]
-fn whoever_takes_a_task_calls_the_next() {
-    let (world, _, held) = nothing_to_be_had();
+fn a_runner_that_takes_a_task_wakes_the_next_waiter() {
+    let (world, _, held) = no_task_ready();
     for title in ["After", "After too"] {
         let after = NewTask {
             depends_on: vec![held.clone()],
@@ -935,7 +860,7 @@ fn whoever_takes_a_task_calls_the_next() {
             .iter_mut()
             .map(|seeker| scope.spawn(|| seeker.gets("the one before")))
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(60));
         finish(&world.store, &held, "holder");
         let got: BTreeSet<String> = sleepers
             .into_iter()
@@ -946,9 +871,9 @@ fn whoever_takes_a_task_calls_the_next() {
 }
 
 #[test]
-fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free() {
+fn a_waiter_for_one_task_is_woken_when_the_task_or_its_section_is_free() {
     for at_section in [true, false] {
-        let (world, section, held) = nothing_to_be_had();
+        let (world, section, held) = no_task_ready();
         let other = world
             .store
             .add_task(&new_task("Other", Some(&section)), soon())
@@ -966,7 +891,7 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
         assert_eq!(busy.key.as_str().starts_with("section:"), at_section);
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| store.wait(&busy.watched(), CALL).unwrap());
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(60));
             let back = Change::GiveBack;
             world
                 .store
@@ -979,8 +904,8 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
 }
 
 #[test]
-fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
-    let (world, section, held) = nothing_to_be_had();
+fn a_waiter_is_woken_when_the_woken_waiter_before_it_leaves() {
+    let (world, section, held) = no_task_ready();
     let other = world
         .store
         .add_task(&new_task("Other", Some(&section)), soon())
@@ -1005,7 +930,7 @@ fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
     };
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| second.wait(&busy.watched(), CALL).unwrap());
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(60));
         first
             .stop_waiting(Some(&other), &a, Withdrawal::Leave, soon())
             .unwrap();
@@ -1015,8 +940,8 @@ fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
 }
 
 #[test]
-fn a_seeker_is_woken_when_the_one_before_it_leaves_with_something_to_be_had() {
-    let (world, ..) = nothing_to_be_had();
+fn a_seeker_is_woken_when_the_one_before_it_leaves_a_ready_task() {
+    let (world, ..) = no_task_ready();
     let mut first = Seeker::new(&world, "first");
     let second = Seeker::new(&world, "second");
     first.look();
@@ -1077,7 +1002,7 @@ fn a_seeker_is_woken_when_the_holder_of_a_task_is_killed() {
 
 #[test]
 fn a_seeker_is_woken_when_the_seeker_before_it_is_killed() {
-    let (world, ..) = nothing_to_be_had();
+    let (world, ..) = no_task_ready();
     let mut first = process(&world, "next", "");
     let second = Seeker::new(&world, "second");
     second.gets_it_by("the death of the one before", "t1", || {
@@ -1087,8 +1012,8 @@ fn a_seeker_is_woken_when_the_seeker_before_it_is_killed() {
 }
 
 #[test]
-fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
-    let (world, section, held) = nothing_to_be_had();
+fn a_seeker_is_woken_when_a_waiter_that_was_woken_for_the_section_is_killed() {
+    let (world, section, held) = no_task_ready();
     let other = world
         .store
         .add_task(&new_task("Other", Some(&section)), soon())
@@ -1108,14 +1033,14 @@ fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
             )
             .unwrap();
         // The seeker has been called too, and has seen that another comes first.
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(60));
         called.kill_and_leave();
     });
 }
 
 #[test]
-fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
-    let (world, section, _) = nothing_to_be_had();
+fn a_waiter_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
+    let (world, section, _) = no_task_ready();
     let free = world.store.add_section("Free", soon()).unwrap().id;
     let other = world
         .store
@@ -1129,7 +1054,7 @@ fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
     };
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| store.wait(&busy.watched(), CALL).unwrap());
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(60));
         let edit = Edit {
             section: Some(free),
             ..Edit::default()
@@ -1140,7 +1065,7 @@ fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
 }
 
 /// Each task that is worked on has two threads that keep its leases, and all of a process share one
-/// bell: whoever wants to wake up after so long must not begin anew when another gives up.
+/// bell: a wait with a timeout must not start over when another thread gives up.
 #[test]
 fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
     let world = World::new();
@@ -1160,7 +1085,7 @@ fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| wait(&shared, "listens first", 900));
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(60));
         scope.spawn(|| wait(&shared, "beside it", 1000));
         // By itself, and for much longer.
         scope.spawn(|| wait(&alone, "alone", 1700));

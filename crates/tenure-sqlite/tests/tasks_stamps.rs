@@ -149,7 +149,7 @@ fn a_change_is_later_by_a_millisecond_from_each_millisecond_of_a_second() {
 }
 
 #[test]
-fn the_past_holds_every_value_once_however_often_old_copies_come() {
+fn the_history_has_every_value_once_however_often_old_copies_are_merged() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let id = here.add("One");
     let mut copies = vec![here.store.replica(soon()).unwrap()];

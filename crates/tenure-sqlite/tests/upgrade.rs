@@ -73,7 +73,7 @@ impl Old {
             today.display()
         ))
         .unwrap();
-        // The life of the holder is kept where the database is.
+        // The liveness lock of the holder is kept beside the database.
         std::os::unix::fs::symlink(
             old.dir.path().join("today.db-live"),
             old.dir.path().join("tenure.db-live"),
@@ -175,7 +175,7 @@ fn worker() {
 }
 
 #[test]
-fn all_that_was_there_is_kept() {
+fn an_upgrade_from_version_1_keeps_every_row() {
     let old = Old::new(10);
     let before = old.picture();
     let store = open(&old.path());
@@ -191,7 +191,7 @@ fn all_that_was_there_is_kept() {
 }
 
 #[test]
-fn whoever_held_something_holds_it_over_the_upgrade() {
+fn a_holder_keeps_its_leases_over_the_upgrade() {
     let old = Old::new(10);
     let store = open(&old.path());
     for key in ["build", "task:t1", "section:s1"] {
@@ -212,12 +212,12 @@ fn whoever_held_something_holds_it_over_the_upgrade() {
     let known = store
         .inspect(&Key::parse("build").unwrap(), soon())
         .unwrap();
-    assert_eq!(known.queue.len(), 1, "and whoever waited waits");
+    assert_eq!(known.queue.len(), 1, "and the waiter waits");
     drop(old.holder);
 }
 
 #[test]
-fn whoever_held_a_task_ends_it_after_the_upgrade_by_name_and_by_token() {
+fn a_runner_ends_its_task_after_the_upgrade_by_name_and_by_token() {
     for by_token in [false, true] {
         let old = Old::new(1);
         let store = open(&old.path());
@@ -266,7 +266,7 @@ fn eight_processes_that_open_an_old_database_at_once_all_succeed() {
 }
 
 #[test]
-fn a_process_that_is_killed_in_the_middle_leaves_either_version_whole() {
+fn a_process_that_is_killed_in_an_upgrade_leaves_either_version_whole() {
     let seed = Chance::seed();
     println!("seed {seed}");
     let mut chance = Chance::from_seed(seed);

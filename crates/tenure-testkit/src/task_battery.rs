@@ -189,7 +189,7 @@ pub enum TaskWork {
     /// Takes the next task and ends it, until none is left.
     Contend(contest::Contender),
     /// Begins one task, waiting for it if it has to, and holds it until it is killed.
-    Hold(takeover::Holding),
+    Hold(takeover::HeldTask),
     /// Every verb in any order, until it is killed.
     Crash(crash::RandomWork),
 }

@@ -10,14 +10,18 @@ use super::flow::keys_of;
 use super::rows::by_id;
 use super::{bad_id, find};
 use crate::rows::time;
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
-impl Write<'_> {
-    pub(super) fn add_section(&mut self, name: &str) -> Result<Section, Failure> {
+impl WriteTransaction<'_> {
+    pub(super) fn add_section(&mut self, name: &str) -> Result<Section, TransactionError> {
         self.insert_section(&Uuid::new_v4().to_string(), name)
     }
 
-    pub(super) fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, Failure> {
+    pub(super) fn insert_section(
+        &mut self,
+        id: &str,
+        name: &str,
+    ) -> Result<Section, TransactionError> {
         check_name(name)?;
         task::check_id("id of the section", id)?;
         let db = self.reader.db;
@@ -43,7 +47,7 @@ impl Write<'_> {
         })
     }
 
-    pub(super) fn add_task(&mut self, new: &NewTask) -> Result<Task, Failure> {
+    pub(super) fn add_task(&mut self, new: &NewTask) -> Result<Task, TransactionError> {
         task::check_title(&new.title)?;
         new.description
             .as_deref()
@@ -71,7 +75,7 @@ impl Write<'_> {
         self.task(&id)
     }
 
-    pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, Failure> {
+    pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, TransactionError> {
         let before = self.task(id)?;
         if let Some(title) = &edit.title {
             task::check_title(title)?;
@@ -107,7 +111,7 @@ impl Write<'_> {
     }
 
     /// Wakes every waiter for a task or its section, because the task has moved.
-    fn ring_waiters(&mut self, task: &Task) -> Result<(), Failure> {
+    fn ring_waiters(&mut self, task: &Task) -> Result<(), TransactionError> {
         for key in keys_of(task)? {
             for waiter in self.reader.queue(&key)? {
                 self.wake(&waiter.holder);
@@ -116,7 +120,12 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn set(&self, id: &str, sql: &str, value: impl rusqlite::ToSql) -> Result<(), Failure> {
+    fn set(
+        &self,
+        id: &str,
+        sql: &str,
+        value: impl rusqlite::ToSql,
+    ) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached(sql)?
@@ -124,13 +133,13 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn touch(&self, id: &str) -> Result<(), Failure> {
+    fn touch(&self, id: &str) -> Result<(), TransactionError> {
         let sql = "UPDATE tasks SET updated_at = ?2 WHERE id = ?1";
         self.set(id, sql, time(self.now().wall))
     }
 
     /// Fails if a runner works on the task: it holds the lock of the task's section as well.
-    pub(super) fn may_move(&mut self, task: &Task) -> Result<(), Failure> {
+    pub(super) fn may_move(&mut self, task: &Task) -> Result<(), TransactionError> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
         let view = self.view(&key)?;
         match view
@@ -149,7 +158,7 @@ impl Write<'_> {
     }
 
     /// Deletes a task that no runner works on.
-    pub(super) fn delete_task(&mut self, id: &str) -> Result<Task, Failure> {
+    pub(super) fn delete_task(&mut self, id: &str) -> Result<Task, TransactionError> {
         let task = self.task(id)?;
         self.may_move(&task)?;
         self.remove_task(&task)?;
@@ -158,7 +167,7 @@ impl Write<'_> {
     }
 
     /// Removes a task, its lease, and the tickets of its waiters.
-    pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), Failure> {
+    pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), TransactionError> {
         let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
         let view = self.view(&key)?;
         if let Some(lease) = view.leases.into_iter().next() {
@@ -180,12 +189,12 @@ impl Write<'_> {
     }
 
     /// The task with this id, which has to exist.
-    pub(super) fn task(&self, id: &str) -> Result<Task, Failure> {
+    pub(super) fn task(&self, id: &str) -> Result<Task, TransactionError> {
         by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
     }
 
     /// Makes a task depend on another.
-    pub(super) fn depend(&self, id: &str, on: &str) -> Result<(), Failure> {
+    pub(super) fn depend(&self, id: &str, on: &str) -> Result<(), TransactionError> {
         let db = self.reader.db;
         let (task, on) = (self.task(id)?, self.task(on)?);
         let circle = db
@@ -210,7 +219,7 @@ impl Write<'_> {
     }
 
     /// The error that names what a task waits for.
-    pub(super) fn blocked(&self, task: Task) -> Result<TaskError, Failure> {
+    pub(super) fn blocked(&self, task: Task) -> Result<TaskError, TransactionError> {
         Ok(TaskError::Blocked {
             by: find::blockers(self.reader.db, &task.id)?,
             task: Box::new(task),

@@ -17,7 +17,7 @@ use super::circle::circle;
 use super::rows::{self, by_id, select_task, superseded};
 use super::{bad_id, find};
 use crate::rows::time;
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
 /// How many failed attempts a line may give.
 const MOST_ATTEMPTS: u64 = 1_000_000;
@@ -27,7 +27,7 @@ const BAD_LINES: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum LineKind {
     Section,
     #[default]
     Task,
@@ -36,9 +36,9 @@ enum Kind {
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
+struct ExchangeLine {
     #[serde(default)]
-    kind: Kind,
+    kind: LineKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,8 +65,8 @@ struct Line {
     last_error: Option<String>,
 }
 
-impl Line {
-    fn empty(kind: Kind) -> Self {
+impl ExchangeLine {
+    fn empty(kind: LineKind) -> Self {
         Self {
             kind,
             id: None,
@@ -88,7 +88,7 @@ impl Line {
         Self {
             id: Some(section.id.clone()),
             name: Some(section.name.clone()),
-            ..Self::empty(Kind::Section)
+            ..Self::empty(LineKind::Section)
         }
     }
 
@@ -107,27 +107,27 @@ impl Line {
             updated_at: Some(task.updated_at),
             attempts: Some(task.attempts).filter(|attempts| *attempts > 0),
             last_error: task.last_error,
-            ..Self::empty(Kind::Task)
+            ..Self::empty(LineKind::Task)
         }
     }
 }
 
 /// Hands every section and task to `hand`, a line each.
 pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::Result<()> {
-    let mut say = |line: &Line| -> rusqlite::Result<()> {
+    let mut say = |line: &ExchangeLine| -> rusqlite::Result<()> {
         hand(&crate::rows::json(line)?);
         Ok(())
     };
     for section in find::sections_by_age(db)? {
-        say(&Line::of_section(&section))?;
+        say(&ExchangeLine::of_section(&section))?;
     }
     let mut statement = db.prepare(select_task!("ORDER BY t.created_at, t.rowid"))?;
     let mut tasks = statement.query_map([], rows::task)?;
-    tasks.try_for_each(|task| say(&Line::of_task(task?)))
+    tasks.try_for_each(|task| say(&ExchangeLine::of_task(task?)))
 }
 
 /// The state of an import.
-struct Import {
+struct ImportState {
     done: ImportSummary,
     bad: Vec<BadLine>,
     /// Dependencies: the line, its task, and the task that it depends on.
@@ -136,17 +136,17 @@ struct Import {
     seen: HashMap<String, usize>,
 }
 
-impl Import {
+impl ImportState {
     fn is_bad(&mut self, number: usize, what: impl Into<String>) {
         let what = what.into();
         self.bad.push(BadLine { number, what });
     }
 }
 
-impl Write<'_> {
+impl WriteTransaction<'_> {
     /// Adds or changes sections and tasks, one for each line; all or none.
-    pub(super) fn import(&mut self, text: &str) -> Result<ImportSummary, Failure> {
-        let mut import = Import {
+    pub(super) fn import(&mut self, text: &str) -> Result<ImportSummary, TransactionError> {
+        let mut import = ImportState {
             done: ImportSummary::default(),
             bad: Vec::new(),
             waits: Vec::new(),
@@ -168,7 +168,7 @@ impl Write<'_> {
                 }
                 continue;
             }
-            let read = match serde_json::from_str::<Line>(line) {
+            let read = match serde_json::from_str::<ExchangeLine>(line) {
                 Ok(line) => self.take_line(&mut import, index + 1, line),
                 Err(error) => {
                     import.is_bad(index + 1, message(&error));
@@ -177,7 +177,7 @@ impl Write<'_> {
             };
             match read {
                 Ok(()) => {}
-                Err(Failure::Task(error)) => import.is_bad(index + 1, error.to_string()),
+                Err(TransactionError::Task(error)) => import.is_bad(index + 1, error.to_string()),
                 Err(other) => return Err(other),
             }
             if import.bad.len() >= BAD_LINES {
@@ -194,7 +194,12 @@ impl Write<'_> {
         Ok(import.done)
     }
 
-    fn take_line(&mut self, import: &mut Import, number: usize, line: Line) -> Result<(), Failure> {
+    fn take_line(
+        &mut self,
+        import: &mut ImportState,
+        number: usize,
+        line: ExchangeLine,
+    ) -> Result<(), TransactionError> {
         if let Some(id) = &line.id {
             task::check_id("id", id)?;
             if let Some(first) = import.seen.insert(id.clone(), number) {
@@ -203,17 +208,17 @@ impl Write<'_> {
             }
         }
         match line.kind {
-            Kind::Section => self.take_section(import, number, line),
-            Kind::Task => self.take_task(import, number, line),
+            LineKind::Section => self.take_section(import, number, line),
+            LineKind::Task => self.take_task(import, number, line),
         }
     }
 
     fn take_section(
         &mut self,
-        import: &mut Import,
+        import: &mut ImportState,
         number: usize,
-        line: Line,
-    ) -> Result<(), Failure> {
+        line: ExchangeLine,
+    ) -> Result<(), TransactionError> {
         let Some(name) = line.name else {
             import.is_bad(number, "a section needs a \"name\"");
             return Ok(());
@@ -229,7 +234,7 @@ impl Write<'_> {
                 Ok(())
             }
             // Sections are known by their names: one with another id is left as it is.
-            Err(Failure::Task(error)) => match *error {
+            Err(TransactionError::Task(error)) => match *error {
                 TaskError::SectionExists(taken) if taken.name == name => Ok(()),
                 error => Err(error.into()),
             },
@@ -237,7 +242,12 @@ impl Write<'_> {
         }
     }
 
-    fn take_task(&mut self, import: &mut Import, number: usize, line: Line) -> Result<(), Failure> {
+    fn take_task(
+        &mut self,
+        import: &mut ImportState,
+        number: usize,
+        line: ExchangeLine,
+    ) -> Result<(), TransactionError> {
         if line.name.is_some() {
             import.is_bad(
                 number,
@@ -335,7 +345,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn put_task(&self, task: &Task, exists: bool) -> Result<(), Failure> {
+    fn put_task(&self, task: &Task, exists: bool) -> Result<(), TransactionError> {
         let sql = if exists {
             "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, status = ?5, priority = ?6,
              created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10, not_before = NULL WHERE id = ?1"
@@ -359,7 +369,11 @@ impl Write<'_> {
     }
 
     /// The section that a line names, made if there is none.
-    fn section_of_line(&mut self, import: &mut Import, name: &str) -> Result<Section, Failure> {
+    fn section_of_line(
+        &mut self,
+        import: &mut ImportState,
+        name: &str,
+    ) -> Result<Section, TransactionError> {
         if let Some(section) = find::section_named(self.reader.db, name)? {
             return Ok(section);
         }
@@ -369,7 +383,7 @@ impl Write<'_> {
     }
 
     /// Writes all dependencies after all tasks: a line may depend on a later one.
-    fn import_dependencies(&mut self, import: &mut Import) -> Result<(), Failure> {
+    fn import_dependencies(&mut self, import: &mut ImportState) -> Result<(), TransactionError> {
         let db = self.reader.db;
         let mut depend = db.prepare_cached(
             "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)",
@@ -404,7 +418,7 @@ impl Write<'_> {
     }
 
     /// Wakes every runner that looks for any task: many may have become ready.
-    pub(super) fn ring_all_seekers(&mut self) -> Result<(), Failure> {
+    pub(super) fn ring_all_seekers(&mut self) -> Result<(), TransactionError> {
         let any = task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?;
         for waiter in self.reader.queue(&any)? {
             self.wake(&waiter.holder);
@@ -439,7 +453,7 @@ fn as_stored(at: Timestamp) -> Timestamp {
 fn message(error: &serde_json::Error) -> String {
     let text = error
         .to_string()
-        .replace("struct Line", "an object")
+        .replace("struct ExchangeLine", "an object")
         .replace("expected u8", "expected a number from 0 to 9")
         .replace("expected u64", "expected a number")
         .replace("unknown variant", "unknown word")

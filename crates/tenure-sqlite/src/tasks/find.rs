@@ -5,7 +5,7 @@ use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Moment, Section, Status, Task, TaskError};
 
 use super::rows::{self, select_task};
-use crate::write::Failure;
+use crate::write::TransactionError;
 
 /// How many candidates an ambiguous name lists at most.
 const CANDIDATES: i64 = 20;
@@ -31,7 +31,7 @@ impl From<TaskError> for NotFound {
     }
 }
 
-impl From<NotFound> for Failure {
+impl From<NotFound> for TransactionError {
     fn from(error: NotFound) -> Self {
         match error {
             NotFound::Sql(error) => Self::Sql(error),

@@ -15,26 +15,26 @@ use tenure_core::{
 use super::bad_id;
 use super::rows::{lost, superseded};
 use crate::rows::time;
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
-/// One of the keys that a task needs, and whether it may be had.
-pub(super) struct Needed {
+/// One of the keys that a task needs, and the decision on it.
+pub(super) struct KeyDecision {
     pub(super) claim: Claim,
     pub(super) view: View,
     pub(super) decision: Decision,
 }
 
-/// The lock of a section.
-pub(super) fn section_key(section: &Section) -> Result<Key, Failure> {
+/// The key of a section.
+pub(super) fn section_key(section: &Section) -> Result<Key, TransactionError> {
     Ok(section.key().map_err(|error| bad_id(&section.id, &error))?)
 }
 
-/// The lock of a task.
-pub(super) fn task_key(task: &Task) -> Result<Key, Failure> {
+/// The key of a task.
+pub(super) fn task_key(task: &Task) -> Result<Key, TransactionError> {
     Ok(task.key().map_err(|error| bad_id(&task.id, &error))?)
 }
 
-impl Needed {
+impl KeyDecision {
     fn is_granted(&self) -> bool {
         matches!(
             self.decision,
@@ -43,9 +43,13 @@ impl Needed {
     }
 }
 
-impl Write<'_> {
-    /// Decides on one key. A section that the runner has is its own for all that it does.
-    pub(super) fn need(&mut self, runner: &Runner, key: Key) -> Result<Needed, Failure> {
+impl WriteTransaction<'_> {
+    /// Decides on one key. A section that the runner holds is free for all of its work.
+    pub(super) fn decide_key(
+        &mut self,
+        runner: &Runner,
+        key: Key,
+    ) -> Result<KeyDecision, TransactionError> {
         let claim = runner.claim(key);
         let mut view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         let decision = if let KeyKind::Section(id) = claim.key.kind() {
@@ -56,7 +60,7 @@ impl Write<'_> {
         } else {
             decide::acquire(self.now(), &view, &claim)
         };
-        Ok(Needed {
+        Ok(KeyDecision {
             claim,
             view,
             decision,
@@ -68,7 +72,7 @@ impl Write<'_> {
         &mut self,
         id: &str,
         runner: &Runner,
-    ) -> Result<Acquired<Started>, Failure> {
+    ) -> Result<Acquired<Started>, TransactionError> {
         let task = self.task(id)?;
         if task.blockers > 0 {
             return Err(self.blocked(task)?.into());
@@ -79,7 +83,7 @@ impl Write<'_> {
         }
         let mut needed = Vec::new();
         for key in &keys {
-            needed.push(self.need(runner, key.clone())?);
+            needed.push(self.decide_key(runner, key.clone())?);
         }
         let Some(missing) = needed.iter().position(|needed| !needed.is_granted()) else {
             return Ok(Acquired::Granted(self.begin(&task, runner)?));
@@ -105,14 +109,18 @@ impl Write<'_> {
         engine::refuse(self, &missing.claim, &missing.view, &missing.decision)
     }
 
-    /// Takes a task's leases, which may be had, and writes down that it is in progress.
-    pub(super) fn begin(&mut self, task: &Task, runner: &Runner) -> Result<Started, Failure> {
+    /// Takes a task's leases, which must be free, and sets its status.
+    pub(super) fn begin(
+        &mut self,
+        task: &Task,
+        runner: &Runner,
+    ) -> Result<Started, TransactionError> {
         let mut leases = Vec::new();
         for key in keys_of(task)? {
-            // Anew, because the token of the second is larger than that of the first.
-            let Needed {
+            // Decide again: granting the first key may have changed what is known of the second.
+            let KeyDecision {
                 claim, decision, ..
-            } = self.need(runner, key)?;
+            } = self.decide_key(runner, key)?;
             let granted = match &decision {
                 // The end of a section's lease is never moved back: its runner may be at other tasks
                 // in it.
@@ -132,7 +140,7 @@ impl Write<'_> {
         let Granted { lease, reason } = leases
             .pop()
             .ok_or_else(|| impossible("a task without a key"))?;
-        // One that is taken up again by hand begins anew.
+        // A closed task that is begun again starts with no failed attempts.
         self.reader
             .db
             .prepare_cached(
@@ -149,9 +157,13 @@ impl Write<'_> {
         })
     }
 
-    /// Gives up the places that a runner took in other queues for tasks and sections: the task it
-    /// waits for was moved.
-    fn leave_other_queues(&mut self, runner: &Runner, keys: &[Key]) -> Result<(), Failure> {
+    /// Drops the tickets of a runner in other queues for tasks and sections: the task that it waits
+    /// for was moved.
+    fn leave_other_queues(
+        &mut self,
+        runner: &Runner,
+        keys: &[Key],
+    ) -> Result<(), TransactionError> {
         let sql = "SELECT DISTINCT key FROM tickets WHERE holder = ?1 AND (key LIKE 'section:%' OR key LIKE 'task:%')";
         let others = self
             .reader
@@ -167,13 +179,13 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Gives up, or keeps for a while, the ticket that a runner took in one queue.
+    /// Drops or parks the ticket of a runner in one queue.
     fn stop_waiting_for(
         &mut self,
         runner: &Runner,
         key: Key,
         tickets: Withdrawal,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransactionError> {
         let claim = runner.claim(key);
         let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         match (decide::position(self.now(), &view, &claim), tickets) {
@@ -187,13 +199,13 @@ impl Write<'_> {
         }
     }
 
-    /// Ends work on a task, or changes its status by hand.
+    /// Ends work on a task, or sets its status by hand.
     pub(super) fn change(
         &mut self,
         id: &str,
         proof: &Proof,
         change: &Change,
-    ) -> Result<Changed, Failure> {
+    ) -> Result<Changed, TransactionError> {
         if change.status() == Status::InProgress {
             return Err(TaskError::BadText {
                 what: "status",
@@ -216,11 +228,11 @@ impl Write<'_> {
             },
             proof,
         );
-        let stands = held
+        let standing = held
             .clone()
             .filter(|(_, verdict)| verdict.ended().is_none())
             .map(|(lease, _)| Box::new(lease));
-        match (permission, stands) {
+        match (permission, standing) {
             (Permission::Granted, _) => {}
             (Permission::Locked, Some(lease)) => {
                 let task = Box::new(task);
@@ -236,7 +248,7 @@ impl Write<'_> {
             (Proof::Token(_), Some((lease, _))) => Some(lease.holder.id.clone()),
             (Proof::Token(_), None) => task.runner.clone(),
         };
-        // Somebody else decides on what its runner did not finish: that one comes too late now.
+        // Another runner decides about a task that its runner did not finish. That runner is late now.
         if let Some(before) = &task.runner
             && task.status == Status::InProgress
             && Some(before) != by.as_ref()
@@ -266,7 +278,7 @@ impl Write<'_> {
         })
     }
 
-    fn write_change(&self, id: &str, change: &Change) -> Result<(), Failure> {
+    fn write_change(&self, id: &str, change: &Change) -> Result<(), TransactionError> {
         let now = self.now().wall;
         let (sql, error) = match change {
             Change::To(Status::Failed) => (
@@ -314,18 +326,18 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Gives a lease back, as its holder would.
-    pub(super) fn set_free(&mut self, lease: &Lease) -> Result<(), Failure> {
+    /// Releases a lease, as its holder would.
+    pub(super) fn set_free(&mut self, lease: &Lease) -> Result<(), TransactionError> {
         self.end_lease(lease, &Ended::Released, Then::Free)
     }
 
-    /// Gives up, or keeps for a while, the places that a runner took.
+    /// Drops or parks the tickets of a runner.
     pub(super) fn stop_waiting(
         &mut self,
         id: Option<&str>,
         runner: &Runner,
         tickets: Withdrawal,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransactionError> {
         let keys = match id {
             Some(id) => keys_of(&self.task(id)?)?,
             None => vec![any_task()?],
@@ -341,7 +353,7 @@ impl Write<'_> {
 }
 
 /// The keys that a task needs, in the order in which they are taken.
-pub(super) fn keys_of(task: &Task) -> Result<Vec<Key>, Failure> {
+pub(super) fn keys_of(task: &Task) -> Result<Vec<Key>, TransactionError> {
     let mut keys = Vec::new();
     if let Some(section) = &task.section {
         keys.push(section_key(section)?);
@@ -350,11 +362,11 @@ pub(super) fn keys_of(task: &Task) -> Result<Vec<Key>, Failure> {
     Ok(keys)
 }
 
-/// The key that those queue for who look for any task.
-pub(super) fn any_task() -> Result<Key, Failure> {
+/// The key that runners queue for when they look for any task.
+pub(super) fn any_task() -> Result<Key, TransactionError> {
     Ok(task::key_of(task::ANY).map_err(|error| bad_id(task::ANY, &error))?)
 }
 
-fn impossible(what: &str) -> Failure {
+fn impossible(what: &str) -> TransactionError {
     StoreError::new(ErrorKind::Damaged, what).into()
 }

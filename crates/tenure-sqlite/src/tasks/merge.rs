@@ -22,11 +22,14 @@ use super::find;
 use super::rows::{by_id, superseded};
 use super::share::replica;
 use crate::rows::{number, time};
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
-impl Write<'_> {
+impl WriteTransaction<'_> {
     /// Merges another clone's tasks. Returns the merged state, which every clone should have.
-    pub(super) fn merge(&mut self, other: &Replica) -> Result<(Replica, MergeSummary), Failure> {
+    pub(super) fn merge(
+        &mut self,
+        other: &Replica,
+    ) -> Result<(Replica, MergeSummary), TransactionError> {
         let db = self.reader.db;
         let here = replica(db)?;
         let mut both = here.clone();
@@ -76,7 +79,7 @@ impl Write<'_> {
     }
 
     /// Adds to the history what the other clone says and the merge refused.
-    fn keep_overruled(&self, other: &Replica, both: &Replica) -> Result<(), Failure> {
+    fn keep_overruled(&self, other: &Replica, both: &Replica) -> Result<(), TransactionError> {
         for (id, theirs) in &other.tasks {
             let Some(ours) = both.tasks.get(id) else {
                 continue;
@@ -97,7 +100,7 @@ impl Write<'_> {
         lost: &FieldValue,
         until: Timestamp,
         cause: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached("INSERT OR IGNORE INTO task_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
@@ -113,7 +116,7 @@ impl Write<'_> {
     }
 
     /// Merges a section; `true` if it is new.
-    fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, Failure> {
+    fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, TransactionError> {
         let db = self.reader.db;
         let known = db
             // Another program may have added two that differ in capitals: rename one of them.
@@ -138,7 +141,7 @@ impl Write<'_> {
         id: &str,
         both: &Replica,
         merged: &mut MergeSummary,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransactionError> {
         let at = both.deleted.get(id).copied().unwrap_or_default();
         let db = self.reader.db;
         let task = by_id(db, id)?;
@@ -166,7 +169,7 @@ impl Write<'_> {
         before: Option<&TaskCopy>,
         copy: &TaskCopy,
         merged: &mut MergeSummary,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransactionError> {
         let db = self.reader.db;
         let mut copy = copy.clone();
         let Some(before) = before else {
@@ -202,7 +205,12 @@ impl Write<'_> {
     }
 
     /// Writes all fields of a task except its dependencies.
-    fn put_copy(&mut self, id: &str, copy: &TaskCopy, progressed: bool) -> Result<(), Failure> {
+    fn put_copy(
+        &mut self,
+        id: &str,
+        copy: &TaskCopy,
+        progressed: bool,
+    ) -> Result<(), TransactionError> {
         let db = self.reader.db;
         let section: Option<Section> = match &copy.section.value {
             Some(name) => find::section_named(db, name)?,
@@ -253,7 +261,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    fn merge_dependencies(&mut self, id: &str, copy: &TaskCopy) -> Result<(), Failure> {
+    fn merge_dependencies(&mut self, id: &str, copy: &TaskCopy) -> Result<(), TransactionError> {
         let db = self.reader.db;
         for (on, edge) in &copy.depends_on {
             if edge.value {
@@ -274,7 +282,7 @@ impl Write<'_> {
     }
 
     /// Whether a runner holds a task here.
-    fn is_worked_on(&mut self, id: &str) -> Result<bool, Failure> {
+    fn is_worked_on(&mut self, id: &str) -> Result<bool, TransactionError> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
         let view = self.view(&key)?;
         let lease = view

@@ -1,8 +1,8 @@
-//! The best task that is ready: dependencies done, not locked, its section free or the runner's.
+//! The best ready task: dependencies done, not locked, its section free or the runner's.
 //!
-//! Ready tasks are walked in order, the most urgent first, then the oldest. Usually the first will
-//! do. Where a few hundred in a row are taken (a large section that somebody has), the sections
-//! are looked at instead, one task of each: so the cost does not grow with the number of tasks.
+//! Ready tasks are walked in order, the most urgent first, then the oldest. Usually the first one is
+//! free. If a few hundred in a row are taken (a large section that another runner holds), the search
+//! looks at one task of each section instead, so its cost does not grow with the number of tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,36 +20,36 @@ use tenure_core::{
 };
 
 use super::bad_id;
-use super::flow::{Needed, any_task};
+use super::flow::{KeyDecision, any_task};
 use super::rows::by_id;
 use crate::lock_tables::instant;
 use crate::rows::time;
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
 /// How many ready tasks are walked in order before the sections are looked at instead.
 const WALK: usize = 256;
 
-/// Somebody who looks for a task, and what was seen so far.
-struct Search<'a> {
+/// A runner that looks for a task, and what it has seen so far.
+struct TaskSearch<'a> {
     runner: &'a Runner,
-    /// How many came before.
+    /// How many waiters go first.
     ahead: usize,
     picker: Picker,
-    /// How each section stands for the runner.
+    /// What each section is for the runner.
     sections: HashMap<String, Offer>,
-    /// The leases that stand in the way.
+    /// The leases in the way.
     in_the_way: Vec<(Lease, Verdict)>,
-    /// Those who are first in a queue for something that is free.
+    /// Waiters that are first in the queue of a free key.
     called: Vec<Holder>,
-    /// Whether something is ready, but not for the runner.
+    /// Whether a task is ready, but not for this runner.
     contended: bool,
-    /// Whether something was left to those who came before.
+    /// Whether a task was left to the waiters before.
     reserved: bool,
 }
 
-impl Search<'_> {
-    /// The wait for itself that this would be: all that stands in the way is what the runner
-    /// itself runs under.
+impl TaskSearch<'_> {
+    /// The cycle that this wait would close: every lease in the way is one that the runner itself runs
+    /// under.
     fn own_cycle(&self) -> Option<Cycle> {
         let steps = self.in_the_way.iter().map(|(lease, _)| {
             let own = self.runner.within.contains(&lease.token);
@@ -60,7 +60,7 @@ impl Search<'_> {
     }
 }
 
-/// A ready task. The larger goes first.
+/// A ready task. The larger one goes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     priority: i64,
@@ -80,14 +80,14 @@ impl Candidate {
     }
 }
 
-impl Write<'_> {
-    /// Begins the best task that is ready.
-    pub(super) fn next(&mut self, runner: &Runner) -> Result<Acquired<Started>, Failure> {
-        self.call_back_the_due()?;
+impl WriteTransaction<'_> {
+    /// Begins the best ready task.
+    pub(super) fn next(&mut self, runner: &Runner) -> Result<Acquired<Started>, TransactionError> {
+        self.end_pauses()?;
         let claim = runner.claim(any_task()?);
         let view = engine::view(self, &claim.key, Some(&claim.holder.id))?;
         let (ticket, ahead) = decide::position(self.now(), &view, &claim);
-        let mut search = Search {
+        let mut search = TaskSearch {
             runner,
             ahead,
             picker: Picker::behind(ahead),
@@ -99,7 +99,7 @@ impl Write<'_> {
         };
         if let Some(found) = self.search(&mut search)? {
             engine::drop_ticket(self, &claim.key, ticket)?;
-            // There may be one for the next as well, and it has to look anew whom to watch.
+            // There may be a task for the next waiter too, and it has to watch another one now.
             let behind: Vec<Waiter> = view
                 .queue
                 .into_iter()
@@ -146,16 +146,16 @@ impl Write<'_> {
             let holders = leases.map(|(lease, _)| lease.holder.clone());
             busy.watch = holders.chain(search.called).collect();
         }
-        // Another runner's lease says more than one of its own.
+        // The leases of other runners first: they say more than its own.
         busy.leases = search.in_the_way;
         busy.leases
             .sort_by_key(|(lease, _)| lease.holder.id == runner.holder.id);
         Ok(Acquired::Busy(Box::new(busy)))
     }
 
-    /// Makes ready again what was to be tried later, if it is time. One that is further off than
-    /// anything is ever put off was put off by a clock that was wrong.
-    fn call_back_the_due(&mut self) -> Result<(), Failure> {
+    /// Makes failed tasks ready whose pause has passed. A task that is put off for longer than the
+    /// longest pause was put off by a wrong clock.
+    fn end_pauses(&mut self) -> Result<(), TransactionError> {
         let now = self.now().wall;
         let horizon = SignedDuration::try_from(LONGEST_BACKOFF * 2)
             .ok()
@@ -170,8 +170,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// The task to take, if there is one.
-    fn search(&mut self, search: &mut Search<'_>) -> Result<Option<Task>, Failure> {
+    /// The task to take, if any.
+    fn search(&mut self, search: &mut TaskSearch<'_>) -> Result<Option<Task>, TransactionError> {
         let db = self.reader.db;
         let mut statement = db.prepare_cached(
             "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready
@@ -191,17 +191,20 @@ impl Write<'_> {
         self.search_sections(search)
     }
 
-    /// The same, section by section: the best that is not locked of each that may be had.
-    fn search_sections(&mut self, search: &mut Search<'_>) -> Result<Option<Task>, Failure> {
+    /// The same, section by section: the best unlocked task of each section that is free.
+    fn search_sections(
+        &mut self,
+        search: &mut TaskSearch<'_>,
+    ) -> Result<Option<Task>, TransactionError> {
         let mut candidates = BinaryHeap::from(self.best_of_each_section()?);
         candidates.extend(self.best_in(search, None, search.ahead + 1)?);
-        // What was left to others in the walk is offered again, in order with the rest.
+        // Offer again what the walk left to the waiters before, in order with the rest.
         search.picker = Picker::behind(search.ahead);
         while let Some(candidate) = candidates.pop() {
             if self.takes(search, &candidate)? {
                 return Ok(by_id(self.reader.db, &candidate.id)?);
             }
-            // The best of a section may be locked by itself, and the second best not.
+            // The best task of a section may be locked, and the second best not.
             let section = candidate.section.as_deref();
             let is_open = |id: &str| search.sections.get(id) != Some(&Offer::Taken);
             if section.is_some_and(is_open) && !self.is_available(search, &candidate.id)? {
@@ -211,9 +214,9 @@ impl Write<'_> {
         Ok(None)
     }
 
-    /// The best ready task of each section, locked or not: a few steps in the index for each,
+    /// The best ready task of each section, locked or not: a few steps in the index for each section,
     /// however many tasks there are.
-    fn best_of_each_section(&self) -> Result<Vec<Candidate>, Failure> {
+    fn best_of_each_section(&self) -> Result<Vec<Candidate>, TransactionError> {
         let sql = "WITH RECURSIVE section(id) AS (
                 SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
                     WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
@@ -235,13 +238,13 @@ impl Write<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The best so many ready tasks of one section that are not locked.
+    /// The best `count` ready tasks of one section that are not locked.
     fn best_in(
         &mut self,
-        search: &mut Search<'_>,
+        search: &mut TaskSearch<'_>,
         section: Option<&str>,
         count: usize,
-    ) -> Result<Vec<Candidate>, Failure> {
+    ) -> Result<Vec<Candidate>, TransactionError> {
         let db = self.reader.db;
         let mut statement = db.prepare_cached(
             "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY tasks_ready_in
@@ -261,7 +264,11 @@ impl Write<'_> {
     }
 
     /// Whether the runner takes this task.
-    fn takes(&mut self, search: &mut Search<'_>, candidate: &Candidate) -> Result<bool, Failure> {
+    fn takes(
+        &mut self,
+        search: &mut TaskSearch<'_>,
+        candidate: &Candidate,
+    ) -> Result<bool, TransactionError> {
         if search.runner.leaves.contains(&candidate.id) {
             return Ok(false);
         }
@@ -279,13 +286,17 @@ impl Write<'_> {
         Ok(takes)
     }
 
-    /// How a section stands for the runner.
-    fn section_offer(&mut self, search: &mut Search<'_>, id: &str) -> Result<Offer, Failure> {
+    /// What a section is for the runner.
+    fn section_offer(
+        &mut self,
+        search: &mut TaskSearch<'_>,
+        id: &str,
+    ) -> Result<Offer, TransactionError> {
         if let Some(known) = search.sections.get(id) {
             return Ok(*known);
         }
         let key = Key::parse(format!("section:{id}")).map_err(|error| bad_id(id, &error))?;
-        let Needed { view, decision, .. } = self.need(search.runner, key)?;
+        let KeyDecision { view, decision, .. } = self.decide_key(search.runner, key)?;
         let offer = match decision {
             Decision::Extend { .. }
             | Decision::Grant {
@@ -302,11 +313,15 @@ impl Write<'_> {
         Ok(offer)
     }
 
-    /// Whether nobody holds a task or waits for it, the runner itself included.
-    fn is_available(&mut self, search: &mut Search<'_>, id: &str) -> Result<bool, Failure> {
+    /// Whether no runner holds a task or waits for it, this one included.
+    fn is_available(
+        &mut self,
+        search: &mut TaskSearch<'_>,
+        id: &str,
+    ) -> Result<bool, TransactionError> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
-        let Needed { view, decision, .. } = self.need(search.runner, key)?;
-        // One of its own whose time ran out is as good as anybody's.
+        let KeyDecision { view, decision, .. } = self.decide_key(search.runner, key)?;
+        // An expired lease of its own is as free as any other.
         let over = self.has_ended(&view);
         let gives = match decision {
             Decision::Grant { reason, .. } => reason != Reason::AlreadyOwned,
@@ -320,8 +335,8 @@ impl Write<'_> {
         Ok(false)
     }
 
-    /// Notes what stands in the way.
-    fn note_obstacle(&self, search: &mut Search<'_>, view: View) {
+    /// Records what is in the way.
+    fn note_obstacle(&self, search: &mut TaskSearch<'_>, view: View) {
         search.contended = true;
         let leases = view.leases.into_iter();
         let standing: Vec<_> = leases
@@ -329,7 +344,7 @@ impl Write<'_> {
             .filter(|(_, verdict)| verdict.ended().is_none())
             .collect();
         if standing.is_empty() {
-            // It is about to go to the first in its queue.
+            // The first waiter in its queue is about to take it.
             let first = view
                 .queue
                 .into_iter()
@@ -339,8 +354,11 @@ impl Write<'_> {
         search.in_the_way.extend(standing);
     }
 
-    /// Why nothing was found, and after how long something is due.
-    fn shortage(&self, search: &Search<'_>) -> Result<(Shortage, Option<Duration>), Failure> {
+    /// Why no task was found, and how long until the first pause ends.
+    fn shortage(
+        &self,
+        search: &TaskSearch<'_>,
+    ) -> Result<(Shortage, Option<Duration>), TransactionError> {
         let db = self.reader.db;
         let later: Option<String> = db
             .prepare_cached(

@@ -12,17 +12,18 @@ use tenure_core::{
 
 use super::bad_id;
 use super::flow::section_key;
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
-impl Write<'_> {
-    /// The lease of a section whose holder was at a task in it that is over, and at nothing else
-    /// there: it is over for the same reason. A section lasts longer than a task only so that its
-    /// runner keeps it from one task to the next.
+impl WriteTransaction<'_> {
+    /// A section's lease ends with the work in it. If the leases of all tasks that its holder had in
+    /// progress there have expired, or their holder is dead, this returns the section's lease as one
+    /// that ended for the same reason. A section has a longer time to live than a task only so that
+    /// its runner keeps it from one task to the next.
     pub(super) fn ended_with_its_task(
         &mut self,
         section: &str,
         view: &View,
-    ) -> Result<Option<(Lease, Liveness)>, Failure> {
+    ) -> Result<Option<(Lease, Liveness)>, TransactionError> {
         let Some((lease, _)) = view.leases.first() else {
             return Ok(None);
         };
@@ -66,7 +67,11 @@ impl Write<'_> {
 
     /// Extends a section's lease that several tasks of one runner use, and never shortens it. If they
     /// are tied to different processes, the lease is tied to none.
-    pub(super) fn prolong(&mut self, lease: &Lease, claim: &Claim) -> Result<Lease, Failure> {
+    pub(super) fn prolong(
+        &mut self,
+        lease: &Lease,
+        claim: &Claim,
+    ) -> Result<Lease, TransactionError> {
         let left = lease.remaining(self.now());
         let ttl = left.map_or(claim.ttl, |left| left.max(claim.ttl));
         let mut holder = lease.holder.clone();
@@ -76,7 +81,12 @@ impl Write<'_> {
         self.extend(lease, holder, ttl)
     }
 
-    fn extend(&mut self, lease: &Lease, holder: Holder, ttl: Duration) -> Result<Lease, Failure> {
+    fn extend(
+        &mut self,
+        lease: &Lease,
+        holder: Holder,
+        ttl: Duration,
+    ) -> Result<Lease, TransactionError> {
         let extended = Lease {
             holder,
             expires: self.expiry(ttl),
@@ -95,7 +105,7 @@ impl Write<'_> {
     }
 
     /// Renewing a task's lease renews the lease of its section.
-    pub(crate) fn renew_section(&mut self, task: &Lease) -> Result<(), Failure> {
+    pub(crate) fn renew_section(&mut self, task: &Lease) -> Result<(), TransactionError> {
         let KeyKind::Task(id) = task.key.kind() else {
             return Ok(());
         };
@@ -123,7 +133,7 @@ impl Write<'_> {
         task: &Task,
         holder: &Holder,
         change: &Change,
-    ) -> Result<Option<Key>, Failure> {
+    ) -> Result<Option<Key>, TransactionError> {
         let same = |lease: &Lease| {
             lease.holder.id == holder.id
                 && (lease.holder.liveness_lock() == holder.liveness_lock()
@@ -138,7 +148,7 @@ impl Write<'_> {
         task: &Task,
         by: &HolderId,
         change: &Change,
-    ) -> Result<Option<Key>, Failure> {
+    ) -> Result<Option<Key>, TransactionError> {
         let same = |lease: &Lease| lease.holder.id == *by && lease.holder.liveness_lock().is_none();
         self.leave_section_if(task, by, change, same)
     }
@@ -149,7 +159,7 @@ impl Write<'_> {
         by: &HolderId,
         change: &Change,
         is_theirs: impl Fn(&Lease) -> bool,
-    ) -> Result<Option<Key>, Failure> {
+    ) -> Result<Option<Key>, TransactionError> {
         let Some(section) = &task.section else {
             return Ok(None);
         };
@@ -176,13 +186,13 @@ impl Write<'_> {
     }
 
     /// Whether a section has an open task.
-    fn has_open(&self, section: &Section) -> Result<bool, Failure> {
+    fn has_open(&self, section: &Section) -> Result<bool, TransactionError> {
         let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
         Ok(self.reader.db.prepare_cached(sql)?.exists([&section.id])?)
     }
 
     /// Whether a runner holds a task of this section that is in progress.
-    fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, Failure> {
+    fn works_in(&self, section: &Section, runner: &HolderId) -> Result<bool, TransactionError> {
         let sql = "SELECT 1 FROM tasks t JOIN leases l ON l.key = 'task:' || t.id AND l.holder = ?2
                    WHERE t.section_id = ?1 AND t.status = 'in_progress' LIMIT 1";
         Ok(self
@@ -193,7 +203,7 @@ impl Write<'_> {
     }
 
     /// Releases a task's lease and leaves its status alone; also releases the sections that are idle then.
-    pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), Failure> {
+    pub(super) fn abandon(&mut self, lease: &Lease) -> Result<(), TransactionError> {
         let view = self.view(&lease.key)?;
         if decide::release(&view, &lease.grant()).is_some() {
             self.set_free(lease)?;
@@ -204,7 +214,7 @@ impl Write<'_> {
 
     /// Releases every section that a holder has without working in it: it works elsewhere, or found
     /// nothing to do, and would only keep others out.
-    pub(super) fn leave_idle_sections(&mut self, holder: &Holder) -> Result<(), Failure> {
+    pub(super) fn leave_idle_sections(&mut self, holder: &Holder) -> Result<(), TransactionError> {
         let keys = self
             .reader
             .db

@@ -11,7 +11,7 @@ use tenure_core::{Status, TaskError};
 
 use crate::lock_tables::instant;
 use crate::rows::{bad, time, unsigned};
-use crate::write::{Failure, Write};
+use crate::write::{TransactionError, WriteTransaction};
 
 /// All that clones share.
 pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
@@ -150,9 +150,9 @@ pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
     rows.collect()
 }
 
-impl Write<'_> {
+impl WriteTransaction<'_> {
     /// Writes the note of a sync.
-    pub(super) fn set_sync_note(&self, note: &str) -> Result<(), Failure> {
+    pub(super) fn set_sync_note(&self, note: &str) -> Result<(), TransactionError> {
         self.reader
             .db
             .prepare_cached("UPDATE exchange SET settled = ?1")?
@@ -161,7 +161,7 @@ impl Write<'_> {
     }
 
     /// Refuses the id of a deleted task: the next merge would delete it again.
-    pub(super) fn not_deleted(&self, id: &str) -> Result<(), Failure> {
+    pub(super) fn not_deleted(&self, id: &str) -> Result<(), TransactionError> {
         let gone = self
             .reader
             .db

@@ -29,7 +29,7 @@ const CHANGED: &str = "
     INSERT INTO sections (id, name, position) VALUES ('s1', 'Tests', 2);
     INSERT INTO tasks (id, title, section_id) VALUES ('t1', 'One', 's1'), ('t2', 'Two', 's1'), ('t3', 'Three', 's1');";
 
-/// A copy of the tool's database in this folder, made by whoever comes first.
+/// A copy of the tool's database in this folder, made by the first process.
 pub fn database(folder: &Path) -> PathBuf {
     let path = folder.join("steroids.db");
     if !path.exists() {
@@ -40,7 +40,7 @@ pub fn database(folder: &Path) -> PathBuf {
             .unwrap()
             .execute_batch(CHANGED)
             .unwrap();
-        // Whoever else made one meanwhile was faster.
+        // Another process made one meanwhile.
         let _ = fs::hard_link(&own, &path);
         fs::remove_file(&own).unwrap();
     }
@@ -135,7 +135,7 @@ impl Tool {
         self.db.execute(sql, []).unwrap()
     }
 
-    /// Whose lock it is, as the tool sees it: an expired one is nobody's.
+    /// The holder of a lock, as the tool sees it: an expired lock has none.
     pub fn holder(&self, task: &str) -> Option<String> {
         self.db
             .query_row(

@@ -88,7 +88,7 @@ impl World {
         self.store.find_task(id, soon()).unwrap().status
     }
 
-    /// Who holds a key, if somebody does.
+    /// The holder of a key, if it is held.
     pub fn holder(&self, key: &str) -> Option<String> {
         let found = self
             .store
@@ -125,9 +125,10 @@ impl World {
     }
 }
 
-/// Ends the process that has this store open, as far as others can tell: its life stopped.
+/// Ends the process that has this store open, as far as other processes can tell: its liveness lock is
+/// free.
 pub fn die(world: &World, store: SqliteStore) {
-    let life = store
+    let lock = store
         .this_process()
         .unwrap()
         .liveness_lock()
@@ -135,7 +136,7 @@ pub fn die(world: &World, store: SqliteStore) {
         .0
         .clone();
     drop(store);
-    let left = world.dir.path().join("tenure.db-live").join(life);
+    let left = world.dir.path().join("tenure.db-live").join(lock);
     rustix::fs::mknodat(
         rustix::fs::CWD,
         left,

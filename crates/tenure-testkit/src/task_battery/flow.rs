@@ -282,6 +282,7 @@ pub fn a_task_that_a_runner_works_on_is_neither_moved_nor_deleted(subject: &Task
             .unwrap(),
     );
     let moved = Edit {
+        title: Some("Moved".into()),
         section: Some(section.id.clone()),
         ..Edit::default()
     };
@@ -290,6 +291,7 @@ pub fn a_task_that_a_runner_works_on_is_neither_moved_nor_deleted(subject: &Task
         matches!(answer, Err(TaskError::Locked { .. })),
         "{answer:?}"
     );
+    assert_eq!(store.find_task(&task.id, soon()).unwrap(), begun.task);
     // All or none.
     let answer = store.delete_tasks(&[free.id.clone(), task.id.clone()], soon());
     assert!(

@@ -87,6 +87,14 @@ pub fn an_urgent_waiter_overtakes_and_a_parked_one_comes_back(subject: &TaskSubj
         .stop_waiting(None, &b, Withdrawal::Leave, soon())
         .unwrap();
     assert_eq!(ahead(second.next(&b, soon()).unwrap()), 1);
+    // Its name brings the position back to another process, too.
+    first
+        .stop_waiting(None, &a, Withdrawal::Park, soon())
+        .unwrap();
+    let again = run.open();
+    let back = busy(again.next(&waiting_runner(&*again, "a"), soon()).unwrap());
+    let back = back.position.unwrap();
+    assert_eq!((back.ahead, back.resumed), (0, true));
     run.check_soundness(&*adder);
 }
 

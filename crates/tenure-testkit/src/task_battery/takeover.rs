@@ -16,12 +16,12 @@ const WAITERS: usize = 4;
 
 /// A worker that begins one task, waiting for it if it has to, and holds it until it is killed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Holding {
+pub struct HeldTask {
     id: String,
     name: String,
 }
 
-impl Holding {
+impl HeldTask {
     pub(super) fn hold(&self, store: &dyn TaskStore) {
         let runner = waiting_runner(store, &self.name);
         let mut queued = false;
@@ -61,7 +61,7 @@ pub fn a_killed_workers_task_is_taken_over_exactly_once(subject: &TaskSubject) {
     let task = add(&*store, "One", Some(&section.id), &[]);
     let mut names = (0..).map(|number| format!("worker-{number}"));
     let mut send = || {
-        run.start(TaskWork::Hold(Holding {
+        run.start(TaskWork::Hold(HeldTask {
             id: task.id.clone(),
             name: names.next().unwrap(),
         }))

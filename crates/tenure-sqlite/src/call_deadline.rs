@@ -1,6 +1,6 @@
-//! How long a call waits for SQLite's write lock: until its deadline.
+//! How long a call waits for SQLite's write lock: [`CallDeadline`].
 //!
-//! SQLite asks a plain function whether to go on waiting, so the deadline is kept for the thread.
+//! SQLite's busy handler is a plain function, so the deadline is kept in a thread-local variable.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -9,17 +9,17 @@ thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The deadline of this thread's call, while this is kept.
-pub(crate) struct Patience(Option<Instant>);
+/// The deadline of this thread's call, until this is dropped.
+pub(crate) struct CallDeadline(Option<Instant>);
 
-impl Patience {
+impl CallDeadline {
     /// Waits for the write lock until `by`, and no longer.
     pub(crate) fn until(by: Instant) -> Self {
         Self(DEADLINE.replace(Some(by)))
     }
 }
 
-impl Drop for Patience {
+impl Drop for CallDeadline {
     fn drop(&mut self) {
         DEADLINE.set(self.0);
     }

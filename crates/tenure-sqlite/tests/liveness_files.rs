@@ -1,4 +1,4 @@
-//! The life files beside the database, when somebody tampers with them.
+//! The liveness files beside the database, when another program removes them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +29,7 @@ fn queued(store: &SqliteStore) -> Box<Busy> {
     }
 }
 
-fn remove_lives(path: &Path) {
+fn remove_liveness_files(path: &Path) {
     fs::remove_dir_all(format!("{}-live", path.display())).unwrap();
 }
 
@@ -44,13 +44,13 @@ fn worker() {
 }
 
 #[test]
-fn a_removed_life_file_neither_proves_a_death_nor_hides_one() {
+fn a_removed_liveness_file_neither_proves_a_death_nor_hides_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let store = open(&path);
     let mut holder = Process::start("worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
-    remove_lives(&path);
+    remove_liveness_files(&path);
     let (_, verdict) = store
         .inspect(&key(), soon())
         .unwrap()
@@ -71,12 +71,12 @@ fn a_removed_life_file_neither_proves_a_death_nor_hides_one() {
 }
 
 #[test]
-fn a_waiter_sleeps_although_the_life_file_of_the_holder_was_removed() {
+fn a_waiter_sleeps_although_the_liveness_file_of_the_holder_was_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let (holder, waiter) = (open(&path), open(&path));
     Ask::new(&key(), "holder").granted(&holder);
-    remove_lives(&path);
+    remove_liveness_files(&path);
     let busy = queued(&waiter);
     let waited = waiter
         .wait(&busy.watched(), Duration::from_millis(500))
@@ -85,15 +85,15 @@ fn a_waiter_sleeps_although_the_life_file_of_the_holder_was_removed() {
 }
 
 #[test]
-fn a_waiter_is_woken_by_the_death_of_a_holder_whose_life_file_was_removed() {
+fn a_waiter_is_woken_by_the_death_of_a_holder_whose_liveness_file_was_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let store = open(&path);
     let mut holder = Process::start("worker", path.to_str().unwrap());
     assert_eq!(holder.report(), "granted");
-    let life = |entry: fs::DirEntry| fs::remove_file(entry.path()).unwrap();
+    let remove = |entry: fs::DirEntry| fs::remove_file(entry.path()).unwrap();
     for entry in fs::read_dir(format!("{}-live", path.display())).unwrap() {
-        life(entry.unwrap());
+        remove(entry.unwrap());
     }
     let busy = queued(&store);
     std::thread::scope(|scope| {
