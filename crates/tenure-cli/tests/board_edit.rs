@@ -117,13 +117,8 @@ fn while_it_is_stopped(deed: impl Fn(&Project, u32)) -> (Project, project::Said,
             std::hint::spin_loop();
         }
         running.signal(Signal::STOP);
-        until("it has stopped", || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap();
-            stat.rsplit_once(')')
-                .unwrap()
-                .1
-                .trim_start()
-                .starts_with(['T', 'Z'])
+        until("it has stopped or ended", || {
+            !project::process::alive(running.pid()) || project::process::is_stopped(running.pid())
         });
         let is_inside = project.path(LOCK).exists() && project.read(&task("1")) == file;
         if is_inside {

@@ -89,8 +89,18 @@ fn a_process_that_left_the_group_keeps_the_key_until_it_is_gone() {
     assert!(process::alive(left), "what left the group is out of reach");
 
     let mut waiter = project.queue("build", "run build --as second --wait 10m -- echo mine");
-    // Longer than its time to live, which nobody renews any more.
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    until(
+        "the time to live is over, which no process renews any more",
+        || {
+            let shown = project.tenure("locks show build --json").exits(0).json();
+            let end: jiff::Timestamp = shown["data"]["expiresAt"]
+                .as_str()
+                .unwrap()
+                .parse()
+                .unwrap();
+            end < jiff::Timestamp::now()
+        },
+    );
     project
         .tenure("run build --no-wait -- true")
         .fails(6, &["locked by first"]);

@@ -16,9 +16,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure::core::Clock;
 use tenure::host::HostClock;
+use tenure_testkit::default_signals;
 
 fn tenure(dir: &Path, args: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure"))
+    let output = default_signals(&mut Command::new(env!("CARGO_BIN_EXE_tenure")))
         .args(args)
         .current_dir(dir)
         .env("HOME", dir)
@@ -144,7 +145,7 @@ fn edit(root: &Path, name: &str, seed: u64, record: &Mutex<Record>, over: &Atomi
 }
 
 fn daemon(root: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_tenure"))
+    default_signals(&mut Command::new(env!("CARGO_BIN_EXE_tenure")))
         .args(["daemon", "run", "--interval", "1s"])
         .current_dir(root)
         .env("HOME", root)

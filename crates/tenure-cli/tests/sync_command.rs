@@ -19,6 +19,7 @@ use project::{Project, TENURE, until};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
+use tenure_testkit::default_signals;
 
 /// A bare repository, a clone of it with a project, and a home.
 struct Hub {
@@ -62,6 +63,7 @@ impl Hub {
     /// A program in a clone, with nothing of the machine's.
     fn program(&self, program: impl AsRef<std::ffi::OsStr>, clone: &str) -> Command {
         let mut command = Command::new(program);
+        default_signals(&mut command);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"TENURE_") {
                 command.env_remove(name);
@@ -606,7 +608,7 @@ fn a_full_disk_is_said_and_all_is_well_once_there_is_space() {
     let root = rustix::process::geteuid().is_root();
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
-        command
+        default_signals(&mut command)
             .arg(if root { "-m" } else { "-rm" })
             .args(["sh", "-c", script]);
         command

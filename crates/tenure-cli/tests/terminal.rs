@@ -355,9 +355,11 @@ fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
     shell.types(CTRL_Z);
     shell.shows("Stopped");
     shell.prompts(2);
+    let pid = project.read("pid").trim().parse().unwrap();
+    for member in process::members(process::group_of(pid).unwrap()) {
+        process::until_stopped(member);
+    }
     let count = project.read("count");
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    assert_eq!(project.read("count"), count, "the command goes on");
     shell.types("fg\n");
     until("the command goes on", || project.read("count") != count);
     project.write("go", "");

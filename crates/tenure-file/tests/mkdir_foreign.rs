@@ -25,6 +25,7 @@ use tenure_host::files::atomic::Put;
 use tenure_host::files::protocol::{FoundLock, Removal};
 use tenure_host::files::sidecar::Sidecar;
 use tenure_testkit::Ask;
+use tenure_testkit::limit::spawn_until_asleep;
 
 const NOBODY: u32 = i32::MAX as u32;
 const TTL: Duration = Duration::from_secs(60);
@@ -343,9 +344,7 @@ fn a_holder_is_told_at_once_when_its_lock_goes() {
         let waited = store.wait(&watched, Duration::from_millis(50)).unwrap();
         assert_eq!(waited, Waited::TimedOut);
         std::thread::scope(|scope| {
-            let wait = scope.spawn(|| store.wait(&watched, TTL));
-            // So that it most likely waits by then; what it sees before, it need not be told.
-            std::thread::sleep(Duration::from_millis(150));
+            let wait = spawn_until_asleep(scope, || store.wait(&watched, TTL));
             if moved {
                 fs::rename(lock(dir.path()), dir.path().join("storage/x")).unwrap();
             } else {
@@ -368,8 +367,7 @@ fn a_waiter_is_woken_when_a_shell_releases_or_dies() {
             panic!("it lives");
         };
         std::thread::scope(|scope| {
-            let wait = scope.spawn(|| store.wait(&busy.watch(&key()), TTL));
-            std::thread::sleep(Duration::from_millis(150));
+            let wait = spawn_until_asleep(scope, || store.wait(&busy.watch(&key()), TTL));
             if dies {
                 shell.end();
             } else {

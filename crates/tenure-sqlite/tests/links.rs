@@ -5,11 +5,10 @@
     reason = "test code fails by panicking"
 )]
 
-use std::time::Duration;
-
 use tenure_core::{Acquired, Key, Store, Waited};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::Ask;
+use tenure_testkit::limit::{LIMIT, spawn_until_asleep};
 
 #[test]
 fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
@@ -25,9 +24,7 @@ fn those_who_come_by_a_link_and_those_who_do_not_wake_one_another() {
         panic!("the second one need not wait");
     };
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| waiter.wait(&busy.watch(&key), Duration::from_secs(5)));
-        // Until it sleeps: before that, it would notice by itself.
-        std::thread::sleep(Duration::from_millis(300));
+        let wait = spawn_until_asleep(scope, || waiter.wait(&busy.watch(&key), LIMIT));
         let _ = by_link.release(&lease.grant()).unwrap();
         assert_eq!(wait.join().unwrap().unwrap(), Waited::Changed);
     });

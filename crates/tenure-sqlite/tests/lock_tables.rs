@@ -14,7 +14,7 @@ use tenure_core::{
     Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
 use tenure_sqlite::{Options, SqliteStore};
-use tenure_testkit::limit::LIMIT;
+use tenure_testkit::limit::{LIMIT, spawn_until_asleep};
 use tenure_testkit::{Ask, history, waiting};
 
 /// A project with one section and two tasks in it, and another program's connection.
@@ -272,9 +272,7 @@ fn whoever_notices_that_a_row_was_deleted_wakes_the_next() {
         panic!("the second one need not wait");
     };
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| waiter.wait(&busy.watch(&task()), Duration::from_secs(5)));
-        // Until it sleeps: before that, it would notice by itself.
-        std::thread::sleep(Duration::from_millis(300));
+        let wait = spawn_until_asleep(scope, || waiter.wait(&busy.watch(&task()), LIMIT));
         project.sql("DELETE FROM task_locks");
         let renewed = project.store.renew(&lease.grant(), lease.ttl).unwrap();
         assert!(matches!(renewed, Renewed::Lost(None)), "{renewed:?}");

@@ -18,7 +18,7 @@ use tenure_core::{
 };
 use tenure_testkit::Ask;
 use tenure_testkit::ask::HOUR;
-use tenure_testkit::limit::{LIMIT, within_limit};
+use tenure_testkit::limit::{LIMIT, spawn_until_asleep, within_limit};
 use tool::{Both, Tool, is_busy, task};
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -236,6 +236,7 @@ fn a_heartbeat_moves_the_end_that_the_tool_sees() {
     let mut both = Both::new();
     let lease = Ask::new(&task(), "runner").ttl(SHORT).granted(&both.store);
     let _ = both.store.renew(&lease.grant(), HOUR).unwrap();
+    // Past the end that it had before the heartbeat: nothing else tells that time has gone by.
     std::thread::sleep(SHORT * 2);
     assert!(!both.tool.acquire("t1", HOUR));
     let later = "SELECT count(*) FROM task_locks WHERE expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+50 minutes')";
@@ -288,9 +289,7 @@ fn a_waiter_is_woken_when_the_tool_lets_go() {
         assert!(both.tool.acquire("t1", HOUR));
         let (key, busy, store) = (task(), queue_up(&both), &both.store);
         std::thread::scope(|scope| {
-            let wait = scope.spawn(|| store.wait(&busy.watch(&key), LIMIT).unwrap());
-            // Until it sleeps: before that, it would notice by itself.
-            std::thread::sleep(Duration::from_millis(150));
+            let wait = spawn_until_asleep(scope, || store.wait(&busy.watch(&key), LIMIT).unwrap());
             assert!(both.tool.heartbeat("t1", HOUR));
             assert!(both.tool.release("t1"));
             assert_eq!(wait.join().unwrap(), Waited::Changed, "{journal}");
@@ -344,12 +343,11 @@ fn a_waiter_sleeps_while_others_write_other_things() {
     assert!(both.tool.acquire("t1", HOUR));
     let (key, busy, store) = (task(), queue_up(&both), &both.store);
     std::thread::scope(|scope| {
-        let wait = scope.spawn(|| {
+        let wait = spawn_until_asleep(scope, || {
             store
                 .wait(&busy.watch(&key), Duration::from_millis(500))
                 .unwrap()
         });
-        std::thread::sleep(Duration::from_millis(100));
         let mut other = Tool::at(&both.path, "other");
         assert!(other.acquire("t2", HOUR));
         assert!(both.tool.heartbeat("t1", HOUR));

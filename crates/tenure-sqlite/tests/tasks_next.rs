@@ -22,7 +22,8 @@ use tenure_core::{
 };
 use tenure_host::HostClock;
 use tenure_sqlite::{Options, Places, SqliteStore};
-use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
+use tenure_testkit::limit::{spawn_until_asleep, until_asleep};
+use tenure_testkit::{Ask, Chance, FakeClock, Process, process};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -582,9 +583,7 @@ impl Seeker {
     /// Does something while it sleeps, and expects it to get this task.
     fn gets_it_by(mut self, what: &str, task: &str, act: impl FnOnce()) {
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| self.gets_or_not());
-            // Until it sleeps: before that, it would notice by itself.
-            std::thread::sleep(Duration::from_millis(150));
+            let sleeper = spawn_until_asleep(scope, || self.gets_or_not());
             act();
             let got = sleeper.join().unwrap();
             assert_eq!(got.as_deref(), Some(task), "woken by {what}");
@@ -615,8 +614,7 @@ fn a_seeker_is_woken_by_a_task_that_is_added_and_by_one_that_is_imported() {
     });
     let mut seeker = Seeker::new(&world, "w2");
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| seeker.gets("an added task"));
-        std::thread::sleep(Duration::from_millis(150));
+        let sleeper = spawn_until_asleep(scope, || seeker.gets("an added task"));
         let added = world.store.add_task(&new_task("Two", None)).unwrap();
         assert_eq!(sleeper.join().unwrap(), added.id);
     });
@@ -743,8 +741,7 @@ fn a_seeker_that_has_the_section_is_woken_though_another_stands_before_it() {
         let _first = Seeker::new(&world, "first");
         let mut seeker = Seeker::new(&world, "holder");
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| seeker.gets_or_not());
-            std::thread::sleep(Duration::from_millis(150));
+            let sleeper = spawn_until_asleep(scope, || seeker.gets_or_not());
             let wanted = match how {
                 "added" => world.store.add_task(&task).unwrap().id,
                 "dependency elsewhere" => {
@@ -781,9 +778,8 @@ fn a_seeker_behind_one_that_takes_a_task_is_woken_for_the_next() {
     std::thread::scope(|scope| {
         let sleepers: Vec<_> = seekers
             .iter_mut()
-            .map(|seeker| scope.spawn(|| seeker.gets("the one before")))
+            .map(|seeker| spawn_until_asleep(scope, || seeker.gets("the one before")))
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
         // One call for all three.
         world
             .store
@@ -813,9 +809,8 @@ fn whoever_takes_a_task_calls_the_next() {
     std::thread::scope(|scope| {
         let sleepers: Vec<_> = seekers
             .iter_mut()
-            .map(|seeker| scope.spawn(|| seeker.gets("the one before")))
+            .map(|seeker| spawn_until_asleep(scope, || seeker.gets("the one before")))
             .collect();
-        std::thread::sleep(Duration::from_millis(200));
         finish(&world.store, &held, "holder");
         let got: BTreeSet<String> = sleepers
             .into_iter()
@@ -845,8 +840,8 @@ fn whoever_waits_for_a_certain_task_is_woken_when_its_section_or_itself_is_free(
         };
         assert_eq!(key.as_str().starts_with("section:"), at_section);
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| store.wait(&busy.watch(&key), CALL).unwrap());
-            std::thread::sleep(Duration::from_millis(150));
+            let sleeper =
+                spawn_until_asleep(scope, || store.wait(&busy.watch(&key), CALL).unwrap());
             let back = Change::GiveBack;
             world.store.change(&held, &name("holder"), &back).unwrap();
             assert_eq!(sleeper.join().unwrap(), Waited::Changed);
@@ -875,8 +870,7 @@ fn whoever_waits_behind_one_that_was_called_and_leaves_is_woken() {
         panic!("the first comes first");
     };
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| second.wait(&busy.watch(&key), CALL).unwrap());
-        std::thread::sleep(Duration::from_millis(150));
+        let sleeper = spawn_until_asleep(scope, || second.wait(&busy.watch(&key), CALL).unwrap());
         first.stop_waiting(Some(&other), &a, Places::Leave).unwrap();
         assert_eq!(sleeper.join().unwrap(), Waited::Changed);
     });
@@ -920,7 +914,9 @@ fn worker() {
         }
     }
     process::report("done");
-    std::thread::sleep(limit::LIMIT);
+    loop {
+        std::thread::park();
+    }
 }
 
 fn process(world: &World, verb: &str, id: &str) -> Process {
@@ -964,15 +960,21 @@ fn a_seeker_is_woken_when_somebody_is_killed_who_was_called_to_the_section() {
         .unwrap()
         .id;
     let mut called = process(&world, "start", &other);
-    let seeker = Seeker::new(&world, "w");
-    seeker.gets_it_by("the death of one that was called", &held, || {
+    let mut seeker = Seeker::new(&world, "w");
+    let (tell, thread) = channel();
+    std::thread::scope(|scope| {
+        let sleeper = spawn_until_asleep(scope, || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            seeker.gets_or_not()
+        });
         world
             .store
             .change(&held, &name("holder"), &Change::GiveBack)
             .unwrap();
-        // The seeker has been called too, and has seen that another comes first.
-        std::thread::sleep(Duration::from_millis(150));
+        // The seeker was woken too, and saw that another comes first.
+        until_asleep(thread.recv().unwrap());
         called.kill_and_leave();
+        assert_eq!(sleeper.join().unwrap(), Some(held));
     });
 }
 
@@ -991,8 +993,7 @@ fn whoever_waits_for_a_task_is_woken_when_it_is_moved_to_a_free_section() {
         panic!("the section is held");
     };
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| store.wait(&busy.watch(&key), CALL).unwrap());
-        std::thread::sleep(Duration::from_millis(150));
+        let sleeper = spawn_until_asleep(scope, || store.wait(&busy.watch(&key), CALL).unwrap());
         let edit = Edit {
             section: Some(free),
             ..Edit::default()
@@ -1022,8 +1023,7 @@ fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
         tell.send(name).unwrap();
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| wait(&shared, "listens first", 900));
-        std::thread::sleep(Duration::from_millis(100));
+        spawn_until_asleep(scope, || wait(&shared, "listens first", 900));
         scope.spawn(|| wait(&shared, "beside it", 1000));
         // By itself, and for much longer.
         scope.spawn(|| wait(&alone, "alone", 1700));

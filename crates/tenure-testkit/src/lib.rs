@@ -20,11 +20,12 @@
 //! | [`history`] | checks a store's own story for contradictions |
 //! | [`run`] | [`Run`]: one check under way: its seed, its place, its summary |
 //! | [`process`] | [`Process`]: a real process, to be killed, stopped and continued |
+//! | [`mod@default_signals`] | signal dispositions that do not depend on how the test was started |
 //! | [`worker`] | what such a process does: its [`worker::Task`] |
 //! | [`puppet`] | [`Puppet`]: a process that does one verb at a time, as it is told |
 //! | [`ask`] | [`Ask`]: a claim in few words |
 //! | [`waiting`] | try, queue, wait: the least loop that a waiting process needs |
-//! | [`limit`] | protection against a test that hangs |
+//! | [`limit`] | waiting for a condition, within a limit |
 //! | [`chance`] | [`Chance`]: random numbers that can be had again |
 //! | [`clock`] | [`FakeClock`]: both clocks and the boot, moved by hand |
 //!
@@ -55,6 +56,7 @@ pub mod ask;
 pub mod chance;
 pub mod checks;
 pub mod clock;
+pub mod default_signals;
 pub mod history;
 pub mod limit;
 pub mod process;
@@ -68,6 +70,7 @@ pub mod worker;
 pub use ask::Ask;
 pub use chance::Chance;
 pub use clock::FakeClock;
+pub use default_signals::default_signals;
 pub use process::Process;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
+use crate::default_signals;
 use crate::limit::{LIMIT, within_limit};
 
 /// The variable that holds the job.
@@ -55,7 +56,7 @@ impl Process {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = command
+        let mut child = default_signals(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
