@@ -13,6 +13,7 @@
 //! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: wall and boot clock apart |
 //! | [`decide`] | from (now, what the store holds, what is asked) to what happens |
 //! | [`cycle`] | a wait that would never end |
+//! | [`graph`] | [`graph::Graph`]: cycles of dependencies |
 //! | [`event`] | [`Event`]: one line of a key's story |
 //! | [`task`] | [`Task`], [`Section`]: what there is to do, and the rules for working on it |
 //! | [`store`] | the [`Store`] trait that every store implements |
@@ -38,6 +39,7 @@ pub mod cycle;
 pub mod decide;
 pub mod error;
 pub mod event;
+pub mod graph;
 pub mod holder;
 pub mod key;
 pub mod lease;

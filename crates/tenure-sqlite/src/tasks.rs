@@ -11,7 +11,7 @@
 //! | `exchange` | import and export, a line each |
 //! | `share` | what is shared with other clones |
 //! | `merge` | what other clones have, taken in |
-//! | `circle` | tasks that wait for themselves |
+//! | `cycle` | tasks that depend on themselves |
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@
 //!    kept beside it (by triggers, so that other programs keep it too), and the ready ones have
 //!    their own index.
 
-mod circle;
+mod cycle;
 mod edit;
 mod exchange;
 mod find;
