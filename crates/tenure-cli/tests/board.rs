@@ -30,7 +30,7 @@ fn the_board_is_found_from_everywhere_below_it() {
     let nowhere = Project::uninitialised();
     nowhere
         .tenure("board list")
-        .fails(3, &["no .bilu/board and no src/board", "--dir"]);
+        .fails(3, &["no .bilu/board or src/board", "--dir"]);
     nowhere.tenure("board list --dir x").fails(3, &["--dir x"]);
     nowhere
         .tenure("board list --store sqlite:x")
@@ -166,7 +166,7 @@ fn an_edit_changes_one_value_and_no_other_byte() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o604);
     assert_eq!(litter(&project), [""; 0]);
     let said = project.tenure("board set-status 1 inprogress").exits(0);
-    assert_eq!(said.out, "1: status is INPROGRESS already\n");
+    assert_eq!(said.out, "1: status is already INPROGRESS\n");
     assert!(!project.path(LOCK).exists());
 }
 

@@ -356,9 +356,10 @@ fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
     shell.shows("Stopped");
     shell.prompts(2);
     let pid = project.read("pid").trim().parse().unwrap();
-    for member in process::members(process::group_of(pid).unwrap()) {
-        process::until_stopped(member);
-    }
+    let group = process::group_of(pid).unwrap();
+    until("all of the command is stopped", || {
+        process::members(group).into_iter().all(process::is_stopped)
+    });
     let count = project.read("count");
     shell.types("fg\n");
     until("the command goes on", || project.read("count") != count);

@@ -22,13 +22,7 @@ pub fn group_of(pid: u32) -> Option<u32> {
     state(pid).map(|(_, group)| group)
 }
 
-/// Waits until a process is stopped, as by SIGSTOP or Ctrl+Z.
-#[track_caller]
-pub fn until_stopped(pid: u32) {
-    until("the process is stopped", || is_stopped(pid));
-}
-
-/// Whether a process is stopped.
+/// Whether a process is stopped, as by SIGSTOP or Ctrl+Z.
 pub fn is_stopped(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| state == "T")
 }
