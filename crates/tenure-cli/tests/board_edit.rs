@@ -19,12 +19,7 @@ use board_project::{
 use project::{Project, until};
 use rustix::process::Signal;
 use serde_json::Value;
-
-/// The number of rounds of a test; `TENURE_TEST_ROUNDS` overrides it.
-fn rounds(usual: usize) -> usize {
-    let wanted = std::env::var("TENURE_TEST_ROUNDS").ok();
-    wanted.map_or(usual, |rounds| rounds.parse().unwrap())
-}
+use tenure_testkit::scaled;
 
 const LINES: usize = 60_000;
 
@@ -80,7 +75,7 @@ fn a_signalled_edit_is_complete_or_not_begun_and_the_lock_is_released() {
     let project = empty();
     let codes = interrupted(
         &project,
-        rounds(45),
+        scaled(45),
         &[Signal::TERM, Signal::INT, Signal::HUP],
     );
     let with = |code: i32| codes.iter().filter(|given| **given == code).count();
@@ -94,7 +89,7 @@ fn a_signalled_edit_is_complete_or_not_begun_and_the_lock_is_released() {
 #[test]
 fn a_killed_edit_leaves_the_old_or_the_new_file_and_the_next_edit_does_not_wait() {
     let project = empty();
-    let codes = interrupted(&project, rounds(30), &[Signal::KILL]);
+    let codes = interrupted(&project, scaled(30), &[Signal::KILL]);
     assert!(codes.contains(&137), "{codes:?}");
     project
         .tenure("board set-status 1 REVIEW --timeout 0")
@@ -314,7 +309,7 @@ fn many_editors_and_a_rebuilder_lose_nothing() {
             &text(&format!("Task {number}"), "TODO", "HIGH"),
         );
     }
-    let edits = rounds(60);
+    let edits = scaled(60);
     let over = AtomicBool::new(false);
     let (statuses, priorities) = (["TODO", "DONE", "REVIEW"], ["HIGH", "LOW", "MEDIUM"]);
     std::thread::scope(|scope| {

@@ -4,6 +4,8 @@ mod project;
 
 use project::{Project, Running, process, until};
 use rustix::process::Signal;
+use tenure::core::Clock;
+use tenure::host::HostClock;
 
 /// Takes a kernel lock that ends with the last process of the command, and says so if somebody has
 /// it: flock(1) is the witness, and shares no code with tenure.
@@ -98,7 +100,7 @@ fn a_process_that_left_the_group_keeps_the_key_until_it_is_gone() {
                 .unwrap()
                 .parse()
                 .unwrap();
-            end < jiff::Timestamp::now()
+            end < HostClock::new().now().wall
         },
     );
     project

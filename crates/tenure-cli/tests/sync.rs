@@ -17,6 +17,7 @@ use serde_json::Value;
 use tenure::core::Clock;
 use tenure::host::HostClock;
 use tenure_testkit::default_signals;
+use tenure_testkit::scale::scale;
 
 fn tenure(dir: &Path, args: &[&str]) -> (bool, String) {
     let output = default_signals(&mut Command::new(env!("CARGO_BIN_EXE_tenure")))
@@ -164,11 +165,8 @@ fn tasks(root: &Path) -> BTreeMap<String, Value> {
     tasks.into_iter().map(by_id).collect()
 }
 
-/// For how long both sides edit.
-fn duration() -> Duration {
-    let seconds = std::env::var("TENURE_TEST_SECONDS").ok();
-    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
-}
+/// How long both sides edit, in seconds: enough for a dozen daemons of each clone to be killed.
+const SECONDS: u64 = 20;
 
 #[test]
 fn two_clones_that_edit_while_their_daemons_are_killed_end_with_the_same_tasks() {
@@ -205,7 +203,8 @@ fn two_clones_that_edit_while_their_daemons_are_killed_end_with_the_same_tasks()
             }
         }));
     }
-    std::thread::sleep(duration());
+    // The time in which edits, syncs and kills race.
+    std::thread::sleep(Duration::from_secs(SECONDS * scale()));
     over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().unwrap();

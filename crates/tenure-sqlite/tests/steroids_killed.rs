@@ -14,7 +14,7 @@ use std::time::Duration;
 use tenure_core::{EventKind, Evidence, Reap, Reason, Released, Store, Verdict};
 use tenure_sqlite::{Options, SqliteStore};
 use tenure_testkit::ask::HOUR;
-use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
+use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process, scaled};
 use tool::{Both, Tool, is_busy, task};
 
 /// Not a test: a process that holds the task in a name until it is killed, or that takes it and
@@ -210,12 +210,12 @@ fn half_done(both: &Both) -> Option<&'static str> {
 
 #[test]
 fn whoever_comes_after_a_kill_gets_the_key_at_once() {
-    const KILLS: usize = 300;
+    let kills = scaled(150);
     let both = Both::new();
     let mut chance = Chance::from_seed(Chance::seed());
     let job = format!("churn {}", both.path.display());
     let mut half = Vec::new();
-    for _ in 0..KILLS {
+    for _ in 0..kills {
         let mut process = Process::start("worker", &job);
         assert_eq!(process.report(), "ready");
         std::thread::sleep(chance.time(Duration::from_millis(4)));
@@ -234,7 +234,7 @@ fn whoever_comes_after_a_kill_gets_the_key_at_once() {
     assert!(!both.events().iter().any(|event| forced(event.kind)));
     let count = |what| half.iter().filter(|half| **half == what).count();
     println!(
-        "{KILLS} kills, {} grants and {} releases half done",
+        "{kills} kills, {} grants and {} releases half done",
         count("grants"),
         count("releases")
     );

@@ -26,6 +26,7 @@
 //! | [`ask`] | [`Ask`]: a claim in few words |
 //! | [`waiting`] | try, queue, wait: the least loop that a waiting process needs |
 //! | [`limit`] | waiting for a condition, within a limit |
+//! | [`scale`] | how long tests with random kills and races go on |
 //! | [`chance`] | [`Chance`]: random numbers that can be had again |
 //! | [`clock`] | [`FakeClock`]: both clocks and the boot, moved by hand |
 //!
@@ -37,7 +38,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `TENURE_BATTERY_SEED` | the seed of every random choice; each check prints the one it used |
-//! | `TENURE_BATTERY_SCALE` | how many times more than usual to do |
+//! | `TENURE_BATTERY_SCALE` | a factor for the number of rounds, also in tests outside the battery |
 //!
 //! # Limitations
 //!
@@ -62,6 +63,7 @@ pub mod limit;
 pub mod process;
 pub mod puppet;
 pub mod run;
+pub mod scale;
 pub mod subject;
 pub mod waiting;
 pub mod witness;
@@ -74,6 +76,7 @@ pub use default_signals::default_signals;
 pub use process::Process;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;
+pub use scale::scaled;
 pub use subject::Subject;
 pub use witness::Witness;
 
