@@ -7,7 +7,7 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench install deny tools
+.PHONY: help demo test soak check bench install deny tools
 # `make check test` must not run two cargos against one target folder.
 .NOTPARALLEL:
 
@@ -21,6 +21,12 @@ demo: tools ## Build the release binary and watch it share a project's tasks amo
 
 test: tools ## Install what the tests need when it is missing, and run all of them
 	$(CARGO) test --workspace --locked
+
+# How many times longer than in `make test` the random kills and races of a soak go on.
+SCALE ?= 10
+
+soak: tools ## Run all tests with many more rounds of kills and races (SCALE=10), for hours
+	TENURE_BATTERY_SCALE=$(SCALE) $(CARGO) test --workspace --locked
 
 check: ## Formatting, lints and documentation, all of them strict
 	$(CARGO) fmt --all -- --check

@@ -1,4 +1,4 @@
-//! Statuses, priorities and kinds, as `config.json` names them: [`Config`].
+//! The statuses, priorities and kinds that `config.json` defines: [`Config`].
 
 use std::fs;
 use std::path::Path;
@@ -8,36 +8,36 @@ use serde_json::{Map, Value};
 
 use crate::{BoardError, unreadable};
 
-/// The status of a task that has none, if there is such a status.
-const FIRST_STATUS: &str = "TODO";
-/// The same for its priority.
-const USUAL_PRIORITY: &str = "MEDIUM";
-/// The same for its kind.
-const USUAL_KIND: &str = "task";
+/// The status of a task without one, if the board defines it.
+const DEFAULT_STATUS: &str = "TODO";
+/// The priority of a task without one, if the board defines it.
+const DEFAULT_PRIORITY: &str = "MEDIUM";
+/// The kind of a task without one, if the board defines it.
+const DEFAULT_KIND: &str = "task";
 
-/// A status or priority.
+/// A status or a priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// Its name, as it is written into files.
+    /// The name, as it is written into files.
     pub name: String,
-    /// Where it stands among the others.
+    /// The weight, which orders the levels.
     pub weight: i64,
 }
 
 impl Level {
-    /// The names of some of them, for people.
+    /// The names, separated by commas.
     pub fn names(levels: &[Self]) -> String {
         let names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
         names.join(", ")
     }
 }
 
-/// What a board knows.
+/// The configuration of a board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// By weight, the lightest first.
+    /// By weight, the lowest first.
     statuses: Vec<Level>,
-    /// By weight, the heaviest first.
+    /// By weight, the highest first.
     priorities: Vec<Level>,
     kinds: Vec<String>,
 }
@@ -53,13 +53,13 @@ struct Raw {
 }
 
 impl Config {
-    /// Reads it. The first thing that is wrong with it is the error.
+    /// Reads the configuration. The error is the first problem in the file.
     pub fn read(path: &Path) -> Result<Self, BoardError> {
         let bytes = fs::read(path).map_err(unreadable(path))?;
         Self::parse(path, &bytes)
     }
 
-    /// The same for bytes that were read already; `path` is for the words.
+    /// Parses the content of the file; `path` is for error messages.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, BoardError> {
         let bad = |line: usize, what: String| BoardError::BadConfig {
             path: path.to_owned(),
@@ -67,7 +67,7 @@ impl Config {
             what,
         };
         let raw: Raw = serde_json::from_slice(bytes).map_err(|error| {
-            let what = format!("it is not the JSON of a config: {error}");
+            let what = format!("not a valid board configuration: {error}");
             bad(error.line().max(1), what)
         })?;
         let mut levels = [Vec::new(), Vec::new()];
@@ -75,14 +75,14 @@ impl Config {
         for ((key, map), levels) in maps.into_iter().zip(&mut levels) {
             let map = map.filter(|map| !map.is_empty()).ok_or_else(|| {
                 let example = format!("add \"{key}\": {{ \"NAME\": 1 }}");
-                bad(1, format!("it names no {key}: {example}"))
+                bad(1, format!("no {key}: {example}"))
             })?;
             for (name, weight) in map {
                 let line = line_of(bytes, &name);
                 let weight = weight.as_i64().ok_or_else(|| {
                     bad(
                         line,
-                        format!("the weight of {name:?} in {key} is no whole number"),
+                        format!("the weight of {name:?} in {key} is not a whole number"),
                     )
                 })?;
                 let taken = levels.iter().find(|level: &&Level| {
@@ -90,7 +90,7 @@ impl Config {
                 });
                 if let Some(level) = taken {
                     let what = format!(
-                        "{name:?} and {:?} in {key} have one weight or one name: each needs its own",
+                        "{name:?} and {:?} in {key} have the same weight or the same name: each needs its own",
                         level.name
                     );
                     return Err(bad(line, what));
@@ -104,7 +104,7 @@ impl Config {
         let kinds = raw.kind.unwrap_or_default().into_iter();
         let kinds: Vec<String> = kinds.map(|(name, _)| name).collect();
         if kinds.is_empty() {
-            let what = "it names no kind: add \"kind\": { \"task\": \"Task\" }";
+            let what = "no kind: add \"kind\": { \"task\": \"Task\" }";
             return Err(bad(1, what.into()));
         }
         Ok(Self {
@@ -114,12 +114,12 @@ impl Config {
         })
     }
 
-    /// The statuses, the lightest first.
+    /// The statuses, the lowest weight first.
     pub fn statuses(&self) -> &[Level] {
         &self.statuses
     }
 
-    /// The priorities, the heaviest first.
+    /// The priorities, the highest weight first.
     pub fn priorities(&self) -> &[Level] {
         &self.priorities
     }
@@ -146,21 +146,21 @@ impl Config {
         kind.map(String::as_str)
     }
 
-    /// What a task without a status that is known counts as.
-    pub fn first_status(&self) -> &str {
-        default(&self.statuses, FIRST_STATUS)
+    /// The status of a task whose status is missing or not defined.
+    pub fn default_status(&self) -> &str {
+        default(&self.statuses, DEFAULT_STATUS)
     }
 
-    /// The same for its priority.
-    pub fn usual_priority(&self) -> &str {
-        default(&self.priorities, USUAL_PRIORITY)
+    /// The priority of a task whose priority is missing or not defined.
+    pub fn default_priority(&self) -> &str {
+        default(&self.priorities, DEFAULT_PRIORITY)
     }
 
-    /// The same for its kind.
-    pub fn usual_kind(&self) -> &str {
-        self.kind(USUAL_KIND)
+    /// The kind of a task whose kind is missing or not defined.
+    pub fn default_kind(&self) -> &str {
+        self.kind(DEFAULT_KIND)
             .or_else(|| self.kinds.first().map(String::as_str))
-            .unwrap_or(USUAL_KIND)
+            .unwrap_or(DEFAULT_KIND)
     }
 }
 
@@ -169,12 +169,13 @@ fn level<'a>(levels: &'a [Level], text: &str) -> Option<&'a Level> {
     levels.iter().find(|level| key_of(&level.name) == wanted)
 }
 
-fn default<'a>(levels: &'a [Level], usual: &'a str) -> &'a str {
-    let found = level(levels, usual).or_else(|| levels.first());
-    found.map_or(usual, |level| level.name.as_str())
+fn default<'a>(levels: &'a [Level], preferred: &'a str) -> &'a str {
+    let found = level(levels, preferred).or_else(|| levels.first());
+    found.map_or(preferred, |level| level.name.as_str())
 }
 
-/// What a name is told apart by: no letter case, no gaps, and both spellings of one word.
+/// The form in which names are compared: without letter case, spaces, `-` and `_`, and with one spelling
+/// of "cancelled".
 fn key_of(name: &str) -> String {
     let letters = name
         .chars()
@@ -187,7 +188,7 @@ fn key_of(name: &str) -> String {
     }
 }
 
-/// The line on which a key is first written.
+/// The line on which a key first occurs.
 fn line_of(bytes: &[u8], name: &str) -> usize {
     let quoted = format!("\"{name}\"");
     let text = String::from_utf8_lossy(bytes);
@@ -209,7 +210,7 @@ mod tests {
         "priorities": {"LOW": 1, "HIGH": 8}, "kind": {"bug": "Bug"}}"#;
 
     #[test]
-    fn a_name_is_known_in_any_spelling_and_written_in_one() {
+    fn a_name_is_recognised_in_any_spelling_and_written_in_one() {
         let config = parse(SMALL).unwrap();
         for text in ["in progress", "INPROGRESS", "In-Progress", " in_progress "] {
             assert_eq!(config.status(text).unwrap().name, "IN PROGRESS", "{text}");
@@ -223,17 +224,17 @@ mod tests {
             .map(|p| p.name.as_str())
             .collect();
         assert_eq!(names, ["HIGH", "LOW"]);
-        assert_eq!(config.first_status(), "IN PROGRESS");
-        assert_eq!(config.usual_kind(), "bug");
+        assert_eq!(config.default_status(), "IN PROGRESS");
+        assert_eq!(config.default_kind(), "bug");
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn every_problem_is_reported_with_its_line() {
         for (text, words) in [
-            ("", "config.json:1: it is not the JSON of a config"),
-            ("{\n\n}x", "config.json:3: it is not"),
-            ("{}", "names no statuses"),
-            ("{\"statuses\":{\"A\":1}}", "names no priorities"),
+            ("", "config.json:1: not a valid board configuration"),
+            ("{\n\n}x", "config.json:3: not a valid"),
+            ("{}", "no statuses"),
+            ("{\"statuses\":{\"A\":1}}", "no priorities"),
             (
                 "{\"statuses\":{\n\"A\":\"x\"}}",
                 "config.json:2: the weight of \"A\"",
@@ -244,7 +245,7 @@ mod tests {
             ),
             (
                 "{\"statuses\":{\"A\":1},\"priorities\":{\"A\":1}}",
-                "names no kind",
+                "no kind",
             ),
         ] {
             let error = parse(text).unwrap_err();

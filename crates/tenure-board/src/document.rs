@@ -1,34 +1,37 @@
 //! The sections of a task file, as ranges of its bytes: [`Document`].
 //!
-//! Line 1 is the title. A section begins with a line that is `#`, a gap and one of the names of
-//! [`Section`], and goes on to the next line that begins with `#` and a gap. Its value is its first line
-//! that is not blank, without the blanks around it; the items of a list are its lines that begin with
-//! `-`. Of two sections of one name the first counts. Everything else is the author's.
+//! 1. Line 1 is the title.
+//! 2. A section begins with a heading: `#`, a space or tab, and one of the names of [`Section`]. It ends
+//!    before the next line that begins with `#` and a space or tab.
+//! 3. The value of a section is its first line that is not blank, trimmed. The items of a list are its
+//!    lines that begin with `-`.
+//! 4. Of two sections with the same name, the first one counts.
+//! 5. Everything else belongs to the author and is never changed.
 //!
-//! It is bytes that are looked at, not characters: what is not UTF-8 is left alone like everything else.
+//! The parser works on bytes, so a file that is not UTF-8 can be edited without damage.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A section that means something.
+/// A section that tenure reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// What it is about.
+    /// What the task is about.
     Description,
-    /// How far it is.
+    /// How far the task is.
     Status,
-    /// How important it is.
+    /// How urgent the task is.
     Priority,
-    /// Of what kind it is.
+    /// What kind of task it is.
     Kind,
-    /// Its labels.
+    /// Labels.
     Tags,
-    /// What has to be done before.
+    /// The tasks that have to be done first.
     DependsOn,
 }
 
 impl Section {
-    /// All of them, in the order in which they are written.
+    /// All sections, in the order in which tenure writes them.
     pub const ALL: [Self; 6] = [
         Self::Description,
         Self::Status,
@@ -38,7 +41,7 @@ impl Section {
         Self::DependsOn,
     ];
 
-    /// Its heading, without the `#`.
+    /// The heading, without the `#`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Description => "Description",
@@ -51,41 +54,41 @@ impl Section {
     }
 }
 
-/// A piece of the file: where it is, and on which line (from 1).
+/// A part of the file: its bytes and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// Its bytes.
+pub struct Span {
+    /// The range of its bytes in the file.
     pub bytes: Range<usize>,
-    /// Its line.
+    /// Its line, from 1.
     pub line: usize,
 }
 
-/// A section that was found.
+/// Where a section is in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Which.
+pub struct ParsedSection {
+    /// Which section.
     pub section: Section,
-    /// Its heading: the whole line with its end.
-    pub heading: Piece,
-    /// Its first line that is not blank, without the blanks around it.
-    pub value: Option<Piece>,
-    /// What its lines that begin with `-` say.
-    pub items: Vec<Piece>,
+    /// The whole heading line, with its line ending.
+    pub heading: Span,
+    /// Its value, trimmed.
+    pub value: Option<Span>,
+    /// The items of its list, without the `-`, trimmed.
+    pub items: Vec<Span>,
 }
 
-/// A task file.
+/// A parsed task file.
 #[derive(Debug, Clone)]
 pub struct Document<'a> {
     bytes: &'a [u8],
     title: Range<usize>,
-    sections: Vec<Found>,
-    /// A heading that is there once more.
+    sections: Vec<ParsedSection>,
+    /// Headings that repeat an earlier one, with their lines.
     repeated: Vec<(Section, usize)>,
     lines: usize,
 }
 
 impl<'a> Document<'a> {
-    /// Looks where everything is.
+    /// Parses a file. Every sequence of bytes is a document.
     ///
     /// ```
     /// use tenure_board::{Document, Section};
@@ -104,7 +107,7 @@ impl<'a> Document<'a> {
             repeated: Vec::new(),
             lines: 0,
         };
-        // The section that we are in, if it is one that counts.
+        // Whether the line belongs to the last section of `sections`.
         let mut open = false;
         let mut start = 0;
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -126,7 +129,7 @@ impl<'a> Document<'a> {
                 if inner.is_empty() {
                     continue;
                 }
-                let piece = |bytes| Piece {
+                let piece = |bytes| Span {
                     bytes,
                     line: number,
                 };
@@ -143,27 +146,27 @@ impl<'a> Document<'a> {
         document
     }
 
-    /// Begins a section; `false` if there is one of that name already.
+    /// Begins a section; `false` if there is already one with that name.
     fn begin(&mut self, section: Section, bytes: Range<usize>, line: usize) -> bool {
         if self.section(section).is_some() {
             self.repeated.push((section, line));
             return false;
         }
-        self.sections.push(Found {
+        self.sections.push(ParsedSection {
             section,
-            heading: Piece { bytes, line },
+            heading: Span { bytes, line },
             value: None,
             items: Vec::new(),
         });
         true
     }
 
-    /// All of its bytes.
+    /// The whole file.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The text of a range; what is not UTF-8 is replaced.
+    /// The text of a range; bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self, range: &Range<usize>) -> Cow<'a, str> {
         String::from_utf8_lossy(self.bytes.get(range.clone()).unwrap_or_default())
     }
@@ -173,8 +176,8 @@ impl<'a> Document<'a> {
         self.text(&self.title)
     }
 
-    /// A section.
-    pub fn section(&self, section: Section) -> Option<&Found> {
+    /// Where a section is, if the file has it.
+    pub fn section(&self, section: Section) -> Option<&ParsedSection> {
         self.sections.iter().find(|found| found.section == section)
     }
 
@@ -194,23 +197,23 @@ impl<'a> Document<'a> {
             .collect()
     }
 
-    /// Sections that are there once more, and do not count, with their lines.
+    /// The sections that repeat an earlier one and so do not count, with their lines.
     pub fn repeated(&self) -> &[(Section, usize)] {
         &self.repeated
     }
 
-    /// How many lines it has.
+    /// The number of lines.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// The line that a byte is on, from 1.
+    /// The line of a byte, from 1.
     pub fn line_of(&self, byte: usize) -> usize {
         let before = self.bytes.get(..byte).unwrap_or(self.bytes);
         before.split(|byte| *byte == b'\n').count()
     }
 
-    /// How lines end here.
+    /// The line ending of the file, which new lines get too.
     pub fn line_end(&self) -> &'static str {
         match self.bytes.iter().position(|byte| *byte == b'\n') {
             Some(at) if at > 0 && self.bytes.get(at - 1) == Some(&b'\r') => "\r\n",
@@ -223,7 +226,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
-/// The part of a line without the blanks around it; the line begins at `start` in the file.
+/// The trimmed part of a line that begins at `start` in the file.
 fn trimmed(line: &[u8], start: usize) -> Range<usize> {
     let Some(first) = line.iter().position(|byte| !is_blank(*byte)) else {
         return start..start;
@@ -232,11 +235,11 @@ fn trimmed(line: &[u8], start: usize) -> Range<usize> {
     start + first..start + last.map_or(first, |last| last + 1)
 }
 
-/// Where the title is in the first line.
+/// The range of the title in the first line, without a byte order mark.
 fn title(line: &[u8]) -> Range<usize> {
-    const MARK: &[u8] = b"\xef\xbb\xbf";
-    let skipped = if line.starts_with(MARK) {
-        MARK.len()
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    let skipped = if line.starts_with(BYTE_ORDER_MARK) {
+        BYTE_ORDER_MARK.len()
     } else {
         0
     };
@@ -253,7 +256,7 @@ fn title(line: &[u8]) -> Range<usize> {
     trimmed(after, skipped + inner.start + hashes)
 }
 
-/// What a heading says: `#` and a gap at the very beginning of the line.
+/// The name in a heading: the `#` has to be the first byte of the line.
 fn heading(line: &[u8]) -> Option<&[u8]> {
     let [b'#', next, ..] = line else { return None };
     if !matches!(next, b' ' | b'\t') {
@@ -276,7 +279,7 @@ mod tests {
         let value = document.section(Section::Status).unwrap().value.clone();
         assert_eq!(
             value,
-            Some(Piece {
+            Some(Span {
                 bytes: 16..20,
                 line: 4
             })
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_are_what_the_other_tool_takes_for_one() {
+    fn headings_are_those_that_the_bilu_tool_accepts() {
         let file =
             b"# Status\n#Status\nA\n## Status\nB\n # Status\nC\n#  Status \t\nD\n# status\nE\n";
         let document = Document::parse(file);
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_counts_and_the_second_is_told() {
+    fn the_first_of_two_sections_counts_and_the_second_is_reported() {
         let file = b"# T\n# Status\n# Status\nDONE\n# Tags\n- a\n# Tags\n- b\n";
         let document = Document::parse(file);
         assert_eq!(document.value(Section::Status), None);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_marks_and_bytes_that_are_no_text_do_no_harm() {
+    fn line_endings_byte_order_marks_and_invalid_utf8_do_no_harm() {
         let file = b"\xef\xbb\xbf# T \xff\r\n# Status\r\nTODO\r\n# depends_on\r\n - x \r\n-\r\n-y";
         let document = Document::parse(file);
         assert_eq!(document.title(), "T \u{fffd}");

@@ -1,17 +1,17 @@
-//! Putting another value into a section, and adding sections: bytes in, bytes out.
+//! Replacing the value of a section, and adding sections: bytes in, bytes out.
 
 use crate::document::{Document, Section};
 
-/// Why a value can't be put there.
+/// Why a value can't be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// There is no such section.
-    #[error("it has no section \"# {}\": add it with its value on the next line, or let tenure board migrate do it", .0.name())]
+    /// The file does not have the section.
+    #[error("no section \"# {}\": add it with its value on the next line, or run tenure board migrate", .0.name())]
     NoSection(Section),
 }
 
-/// The file with another value in a section, and not one other byte changed. A section that has no value
-/// yet gets a line for it.
+/// The file with a new value in a section, and every other byte unchanged. A section without a value gets
+/// a line for it.
 ///
 /// ```
 /// use tenure_board::edit::set;
@@ -43,27 +43,27 @@ pub fn set(document: &Document<'_>, section: Section, value: &str) -> Result<Vec
     Ok(edited)
 }
 
-/// What a section that is missing is to say.
+/// A section to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// Which.
+pub struct NewSection {
+    /// Which section.
     pub section: Section,
-    /// Its lines.
+    /// The lines below its heading.
     pub lines: Vec<String>,
 }
 
-/// The file with sections added at its end, and not one byte of it changed.
-pub fn add(document: &Document<'_>, missing: &[Missing]) -> Vec<u8> {
+/// The file with sections added at its end, and every byte of it unchanged.
+pub fn add(document: &Document<'_>, new_sections: &[NewSection]) -> Vec<u8> {
     let line_end = document.line_end();
     let mut edited = document.bytes().to_vec();
-    for missing in missing {
+    for section in new_sections {
         if !edited.is_empty() && !edited.ends_with(b"\n") {
             edited.extend(line_end.bytes());
         }
-        let heading = format!("# {}", missing.section.name());
+        let heading = format!("# {}", section.section.name());
         for line in ["", heading.as_str()]
             .into_iter()
-            .chain(missing.lines.iter().map(String::as_str))
+            .chain(section.lines.iter().map(String::as_str))
         {
             edited.extend(line.bytes());
             edited.extend(line_end.bytes());
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_without_a_value_gets_one_where_it_belongs() {
+    fn a_section_without_a_value_gets_one_below_its_heading() {
         assert_eq!(
             edited("# T\n# Status\n# Kind\nbug", "X"),
             "# T\n# Status\nX\n# Kind\nbug"
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_the_section_is_not_guessed_at() {
+    fn a_file_without_the_section_is_refused() {
         let error = set(&Document::parse(b"# T\nStatus\n"), Section::Status, "X").unwrap_err();
         assert!(
             error.to_string().contains("no section \"# Status\""),
@@ -103,19 +103,19 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_added_in_the_way_of_the_file() {
-        let missing = [
-            Missing {
+    fn added_sections_use_the_line_endings_of_the_file() {
+        let new_sections = [
+            NewSection {
                 section: Section::Status,
                 lines: vec!["TODO".into()],
             },
-            Missing {
+            NewSection {
                 section: Section::Tags,
                 lines: vec![],
             },
         ];
         let added = |file: &str| {
-            String::from_utf8(add(&Document::parse(file.as_bytes()), &missing)).unwrap()
+            String::from_utf8(add(&Document::parse(file.as_bytes()), &new_sections)).unwrap()
         };
         assert_eq!(added("# T\nx"), "# T\nx\n\n# Status\nTODO\n\n# Tags\n");
         assert_eq!(
@@ -139,8 +139,8 @@ mod tests {
     }
 
     proptest! {
-        /// An edit, looked at as bytes alone: what is before and after the value is what it was, the
-        /// value can be read back, and putting the old one back gives the old file.
+        /// The bytes before and after the value are unchanged, the value can be read back, and
+        /// putting the old value back restores the file.
         #[test]
         fn nothing_but_the_value_changes(lines in prop::collection::vec(line(), 0..14)) {
             let file = lines.concat();

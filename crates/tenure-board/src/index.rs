@@ -1,7 +1,7 @@
-//! `default.json`: made from the tasks, and read.
+//! The index `default.json`: rendered from the tasks, and read.
 //!
-//! Its bytes are those that the other tool writes for the same tasks: two spaces of indent, every item on
-//! a line of its own, an empty list on two. So neither tool changes what the other one wrote.
+//! [`render`] writes the bytes that the bilu tool writes for the same tasks: an indent of two spaces, every
+//! item on its own line, an empty list on two lines. So neither tool changes a file that the other wrote.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::task::Task;
 use crate::{BoardError, unreadable};
 
-/// The bytes of the index.
+/// The text of the index for these tasks.
 pub fn render(tasks: &[Task]) -> String {
     let mut out = String::from("[\n");
     for (number, task) in tasks.iter().enumerate() {
@@ -54,30 +54,30 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// What the index says of a task. What is missing is empty.
+/// What the index says about a task. Missing fields are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Entry {
-    /// Its title.
+pub struct IndexEntry {
+    /// The title.
     pub title: String,
-    /// The first line of its description.
+    /// The first line of the description.
     pub description: String,
-    /// How important it is.
+    /// The name of the priority.
     pub priority: String,
-    /// Of what kind it is.
+    /// The name of the kind.
     pub kind: String,
-    /// How far it is.
+    /// The name of the status.
     pub status: String,
-    /// What has to be done before.
+    /// The ids of the tasks that have to be done first.
     pub depends_on: Vec<String>,
-    /// Its labels.
+    /// Labels.
     pub tags: Vec<String>,
-    /// Its file, from the installation.
+    /// The path of the task file, relative to the folder that holds `board/`.
     pub link: String,
 }
 
-/// Reads the index; `None` if there is none.
-pub fn read(path: &Path) -> Result<Option<Vec<Entry>>, BoardError> {
+/// Reads the index; `None` if the file does not exist.
+pub fn read(path: &Path) -> Result<Option<Vec<IndexEntry>>, BoardError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -88,9 +88,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<Entry>>, BoardError> {
         Err(error) => Err(BoardError::BadIndex {
             path: path.to_owned(),
             line: error.line().max(1),
-            what: format!(
-                "it is not the JSON of an index ({error}): make it anew with tenure board rebuild-index --write"
-            ),
+            what: format!("not a valid index ({error}): run tenure board rebuild-index --write"),
         }),
     }
 }
@@ -102,7 +100,7 @@ mod tests {
     use crate::document::Document;
 
     #[test]
-    fn the_index_has_the_bytes_of_the_other_tool_and_can_be_read_back() {
+    fn the_index_has_the_bytes_of_the_bilu_tool_and_can_be_read_back() {
         let config =
             br#"{"statuses":{"TODO":1,"INPROGRESS":2},"priorities":{"HIGH":8},"kind":{"task":""}}"#;
         let config = Config::parse(Path::new("c"), config).unwrap();

@@ -1,42 +1,43 @@
-//! The board: tasks that are Markdown files in one folder, the index made from them, and edits that
-//! change one value and nothing else.
+//! The board: tasks as Markdown files in one folder, an index derived from them, and edits that change one
+//! value and nothing else.
 //!
 //! # Contents
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`place`] | [`Board`]: where a board is, and its lock |
-//! | [`config`] | [`Config`]: statuses, priorities and kinds, as `config.json` names them |
+//! | [`location`] | [`Board`]: where the files of a board are, and its lock |
+//! | [`config`] | [`Config`]: the statuses, priorities and kinds of `config.json` |
 //! | [`document`] | [`Document`]: the sections of a task file, as ranges of its bytes |
-//! | [`task`] | [`Task`]: what a task file says; its record of ten fields |
-//! | [`load`] | reading all task files, in order |
-//! | [`edit`] | putting another value into a section; adding sections |
-//! | [`mod@save`] | writing a file whole or not at all, with somebody who may say stop |
-//! | [`index`] | `default.json`: made from the tasks, and read |
+//! | [`task`] | [`Task`]: the task that a file describes; its record of ten fields |
+//! | [`load`] | finding and reading task files |
+//! | [`edit`] | replacing the value of a section; adding sections |
+//! | [`mod@save`] | replacing a file atomically, unless the caller stops it |
+//! | [`index`] | `default.json`: rendered and read |
 //! | [`validate`] | every problem, with its file and line |
-//! | `circle` | tasks that wait for one another in a circle |
-//! | [`migrate`] | sections that old task files lack, from the index |
-//! | [`mod@columns`] | tasks by status, for a view |
+//! | [`migrate`] | completing old task files from the index |
+//! | [`mod@columns`] | tasks by status |
 //!
 //! # Invariants
 //!
 //! 1. The task files are the truth; the index is derived from them.
-//! 2. An edit changes the bytes of one value. Every other byte, the line endings and the mode of the
-//!    file stay as they were.
-//! 3. A file is replaced by a rename within its folder: whoever reads, whenever, reads the old one or
-//!    the new one.
-//! 4. Nothing here takes a lock or writes to a terminal: the caller holds [`Board::lock`] from before
-//!    it reads until after it wrote, and is asked before each step of a write whether to go on.
+//! 2. An edit changes the bytes of one value. Every other byte, the line endings and the mode of the file
+//!    are preserved.
+//! 3. A file is replaced by a rename within its folder: a reader sees the old file or the new one, never a
+//!    mixture.
+//!
+//! # What it does not do
+//!
+//! It takes no lock and writes to no terminal. The caller holds [`Board::lock`] from before it reads until
+//! after it has written, and [`save()`] asks it before each step whether to go on.
 
-mod circle;
 pub mod columns;
 pub mod config;
 pub mod document;
 pub mod edit;
 pub mod index;
 pub mod load;
+pub mod location;
 pub mod migrate;
-pub mod place;
 pub mod save;
 pub mod task;
 pub mod validate;
@@ -44,44 +45,44 @@ pub mod validate;
 pub use columns::{Column, columns};
 pub use config::{Config, Level};
 pub use document::{Document, Section};
-pub use load::{Loaded, Tasks};
-pub use place::Board;
-pub use save::{SaveError, Step, save};
-pub use task::Task;
-pub use validate::{Flaw, Problem};
+pub use load::{TaskFile, TaskFiles};
+pub use location::Board;
+pub use save::{SaveError, SaveStep, save};
+pub use task::{FieldValue, Task};
+pub use validate::{Problem, ProblemKind};
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something could not be done with a board.
+/// Why a board can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
     /// A file or folder can't be read.
-    #[error("{path} can't be read ({error}): check that it is there and its permissions")]
+    #[error("{path} can't be read ({error}): check that it exists and its permissions")]
     Unreadable {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// `config.json` is not what it has to be.
+    /// `config.json` is not valid.
     #[error("{path}:{line}: {what}")]
     BadConfig {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         what: String,
     },
-    /// `default.json` is not what it has to be.
+    /// `default.json` is not valid.
     #[error("{path}:{line}: {what}")]
     BadIndex {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         what: String,
     },
 }

@@ -1,33 +1,33 @@
-//! Reading all task files, in order: [`Tasks`].
+//! Finding and reading task files: [`load()`], [`find_task`].
 //!
-//! Task files are the plain files in `tasks/` whose names end with `.md` and do not begin with a dot. Their
-//! order is that of the number their names begin with, and then of the names; those without one come last.
+//! Task files are the regular files in `tasks/` whose names end with `.md` and do not begin with a dot. They
+//! are ordered by the number that the name begins with, then by name; names without a number come last.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::document::Document;
-use crate::place::Board;
+use crate::location::Board;
 use crate::task::Task;
 use crate::{BoardError, unreadable};
 
-/// Where a file without a number stands.
+/// The number of a file whose name has none.
 const NO_NUMBER: u64 = 999_999;
 
-/// A task file and what it says.
+/// A task file and its content.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct TaskFile {
     /// The name of the file, without `.md`.
     pub id: String,
     /// The file.
     pub path: PathBuf,
-    /// All of it.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-impl Loaded {
-    /// Its sections.
+impl TaskFile {
+    /// Parses it.
     pub fn document(&self) -> Document<'_> {
         Document::parse(&self.bytes)
     }
@@ -35,20 +35,20 @@ impl Loaded {
 
 /// All task files of a board.
 #[derive(Debug)]
-pub struct Tasks {
-    /// In order.
-    pub files: Vec<Loaded>,
-    /// Names that are no text, and so can be no id.
-    pub nameless: Vec<PathBuf>,
-    /// Files that are there and can't be read, and why.
+pub struct TaskFiles {
+    /// The files that could be read, in order.
+    pub files: Vec<TaskFile>,
+    /// Files whose name is not UTF-8 and so is no id.
+    pub badly_named: Vec<PathBuf>,
+    /// Files that can't be read, and why.
     pub unreadable: Vec<(PathBuf, std::io::Error)>,
 }
 
-/// The names of all task files, in order, and those that are no text.
+/// The ids of all task files, in order, and the files whose name is not UTF-8.
 pub fn names(board: &Board) -> Result<(Vec<String>, Vec<PathBuf>), BoardError> {
     let folder = board.tasks();
     let mut named: Vec<(u64, String)> = Vec::new();
-    let mut nameless = Vec::new();
+    let mut badly_named = Vec::new();
     for entry in fs::read_dir(&folder).map_err(unreadable(&folder))? {
         let entry = entry.map_err(unreadable(&folder))?;
         let name = entry.file_name();
@@ -59,7 +59,7 @@ pub fn names(board: &Board) -> Result<(Vec<String>, Vec<PathBuf>), BoardError> {
         }
         match name.into_string() {
             Ok(name) => named.push((number(&name), name)),
-            Err(_) => nameless.push(entry.path()),
+            Err(_) => badly_named.push(entry.path()),
         }
     }
     named.sort();
@@ -69,31 +69,31 @@ pub fn names(board: &Board) -> Result<(Vec<String>, Vec<PathBuf>), BoardError> {
             Some(id) => id.to_owned(),
             None => name,
         });
-    Ok((ids.collect(), nameless))
+    Ok((ids.collect(), badly_named))
 }
 
-/// Reads all of them. One that was removed meanwhile is not there.
-pub fn load(board: &Board) -> Result<Tasks, BoardError> {
-    let (ids, nameless) = names(board)?;
+/// Reads all task files. A file that is removed meanwhile is left out.
+pub fn load(board: &Board) -> Result<TaskFiles, BoardError> {
+    let (ids, badly_named) = names(board)?;
     let folder = board.tasks();
     let mut files = Vec::with_capacity(ids.len());
     let mut unreadable = Vec::new();
     for id in ids {
         let path = folder.join(format!("{id}.md"));
         match fs::read(&path) {
-            Ok(bytes) => files.push(Loaded { id, path, bytes }),
+            Ok(bytes) => files.push(TaskFile { id, path, bytes }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => unreadable.push((path, error)),
         }
     }
-    Ok(Tasks {
+    Ok(TaskFiles {
         files,
-        nameless,
+        badly_named,
         unreadable,
     })
 }
 
-/// Reads what all of them say. One that can't be read is an error: nobody should take the rest for all.
+/// Reads all tasks. A file that can't be read is an error, so that no caller takes the rest for all.
 pub fn tasks(board: &Board, config: &Config) -> Result<Vec<Task>, BoardError> {
     let mut loaded = load(board)?;
     match loaded.unreadable.pop() {
@@ -102,10 +102,10 @@ pub fn tasks(board: &Board, config: &Config) -> Result<Vec<Task>, BoardError> {
     }
 }
 
-impl Tasks {
-    /// What all of them say.
+impl TaskFiles {
+    /// The tasks that the files describe.
     pub fn tasks(&self, config: &Config) -> Vec<Task> {
-        let read = |file: &Loaded| Task::read(&file.path, &file.id, &file.document(), config);
+        let read = |file: &TaskFile| Task::read(&file.path, &file.id, &file.document(), config);
         self.files.iter().map(read).collect()
     }
 }
@@ -117,21 +117,21 @@ fn number(name: &str) -> u64 {
         .unwrap_or(NO_NUMBER)
 }
 
-/// What came of looking for a task.
+/// The result of [`find_task`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Sought {
-    /// This one: its id and its file.
+pub enum Lookup {
+    /// One task: its id and its file.
     One(String, PathBuf),
-    /// None.
-    Nothing,
-    /// All of these begin like that.
-    Several(Vec<String>),
+    /// No task matches.
+    NotFound,
+    /// The ids of several tasks begin with the text.
+    Ambiguous(Vec<String>),
 }
 
-/// Looks for the task that somebody means: by its id, its file, or a beginning that only one has. The
-/// folder is listed only if it is not the name of a file.
-pub fn seek(board: &Board, wanted: &str) -> Result<Sought, BoardError> {
+/// Finds a task by its id, its file, or a prefix that only one id has. The folder is listed only if no file
+/// has that very name.
+pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
     let id = crate::task::id_of(wanted);
     let file = |id: &str| board.tasks().join(format!("{id}.md"));
     let is_name = !id.is_empty() && !id.starts_with('.') && Path::new(id).components().count() == 1;
@@ -140,7 +140,7 @@ pub fn seek(board: &Board, wanted: &str) -> Result<Sought, BoardError> {
             .symlink_metadata()
             .is_ok_and(|there| there.is_file())
     {
-        return Ok(Sought::One(id.to_owned(), file(id)));
+        return Ok(Lookup::One(id.to_owned(), file(id)));
     }
     let (ids, _) = names(board)?;
     let mut matching: Vec<String> = ids
@@ -148,15 +148,15 @@ pub fn seek(board: &Board, wanted: &str) -> Result<Sought, BoardError> {
         .filter(|known| known.starts_with(id))
         .collect();
     Ok(match (matching.pop(), matching.is_empty()) {
-        (None, _) => Sought::Nothing,
-        (Some(_), _) if id.is_empty() => Sought::Nothing,
+        (None, _) => Lookup::NotFound,
+        (Some(_), _) if id.is_empty() => Lookup::NotFound,
         (Some(only), true) => {
             let path = file(&only);
-            Sought::One(only, path)
+            Lookup::One(only, path)
         }
         (Some(last), false) => {
             matching.push(last);
-            Sought::Several(matching)
+            Lookup::Ambiguous(matching)
         }
     })
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_in_the_order_of_their_numbers_and_nothing_else_is_a_task() {
+    fn task_files_are_ordered_by_number_and_other_files_are_left_out() {
         let files = [
             "10-b.md",
             "2-a.md",
@@ -188,21 +188,21 @@ mod tests {
         ];
         let (_dir, board) = board(&files);
         fs::create_dir(board.tasks().join("1.md")).unwrap();
-        let (ids, nameless) = names(&board).unwrap();
+        let (ids, badly_named) = names(&board).unwrap();
         assert_eq!(ids, ["02-a", "2-a", "10-b", "x"]);
-        assert!(nameless.is_empty());
+        assert!(badly_named.is_empty());
     }
 
     #[test]
-    fn a_task_is_found_by_id_file_link_and_beginning() {
+    fn a_task_is_found_by_id_file_link_and_prefix() {
         let (_dir, board) = board(&["01-a.md", "01-ab.md", "02-c.md"]);
-        let found = |wanted: &str| match seek(&board, wanted).unwrap() {
-            Sought::One(id, path) => {
+        let found = |wanted: &str| match find_task(&board, wanted).unwrap() {
+            Lookup::One(id, path) => {
                 assert!(path.is_file());
                 id
             }
-            Sought::Nothing => "nothing".into(),
-            Sought::Several(ids) => ids.join(" or "),
+            Lookup::NotFound => "nothing".into(),
+            Lookup::Ambiguous(ids) => ids.join(" or "),
         };
         assert_eq!(found("01-a"), "01-a");
         assert_eq!(found("board/tasks/01-a.md"), "01-a");

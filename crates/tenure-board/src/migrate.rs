@@ -1,43 +1,43 @@
-//! Sections that old task files lack, with what the index says.
+//! Completing old task files: sections that a file lacks are added with the values of the index.
 //!
-//! Only what is missing is added. A section that is there is newer than the index, whatever the index says.
+//! A section that the file has is never changed, whatever the index says: the task files are the truth.
 
 use std::path::PathBuf;
 
 use crate::config::Config;
 use crate::document::{Document, Section};
-use crate::edit::{Missing, add};
-use crate::index::Entry;
+use crate::edit::{NewSection, add};
+use crate::index::IndexEntry;
 
-/// The file that an entry of the index is about, if it is one of `tasks/`.
-pub fn file_of(entry: &Entry) -> Option<&str> {
+/// The id of the task that an entry is about, if its link names a file directly in `tasks/`.
+pub fn file_of(entry: &IndexEntry) -> Option<&str> {
     let name = entry.link.strip_prefix("board/tasks/")?;
     let id = name.strip_suffix(".md")?;
     (!id.is_empty() && !id.contains('/')).then_some(id)
 }
 
-/// A file with what it lacked.
+/// A task file with its missing sections added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigratedFile {
     /// The file.
     pub path: PathBuf,
-    /// The sections that are new.
+    /// The sections that were added.
     pub added: Vec<Section>,
-    /// All of its bytes.
+    /// The new content.
     pub bytes: Vec<u8>,
 }
 
-/// The file with the sections that it lacks; `None` if it lacks none.
+/// Adds the sections that a file lacks; `None` if it lacks none.
 pub fn migrate(
     path: PathBuf,
     document: &Document<'_>,
-    entry: &Entry,
+    entry: &IndexEntry,
     config: &Config,
-) -> Option<Migrated> {
-    let missing: Vec<Missing> = Section::ALL
+) -> Option<MigratedFile> {
+    let missing: Vec<NewSection> = Section::ALL
         .into_iter()
         .filter(|section| document.section(*section).is_none())
-        .map(|section| Missing {
+        .map(|section| NewSection {
             section,
             lines: lines(section, entry, config),
         })
@@ -45,17 +45,17 @@ pub fn migrate(
     if missing.is_empty() {
         return None;
     }
-    Some(Migrated {
+    Some(MigratedFile {
         path,
         added: missing.iter().map(|missing| missing.section).collect(),
         bytes: add(document, &missing),
     })
 }
 
-fn lines(section: Section, entry: &Entry, config: &Config) -> Vec<String> {
-    // A value is one line, whatever the index says.
+fn lines(section: Section, entry: &IndexEntry, config: &Config) -> Vec<String> {
+    // A value is one line, even if the text in the index has several.
     let flat = |text: &str| text.replace(['\r', '\n'], " ").trim().to_owned();
-    let known = |known: Option<&str>, usual: &str| vec![known.unwrap_or(usual).to_owned()];
+    let known = |known: Option<&str>, default: &str| vec![known.unwrap_or(default).to_owned()];
     let list = |items: &[String]| {
         let items = items.iter().map(|item| flat(item));
         let items = items.filter(|item| !item.is_empty());
@@ -67,15 +67,15 @@ fn lines(section: Section, entry: &Entry, config: &Config) -> Vec<String> {
             config
                 .status(&entry.status)
                 .map(|level| level.name.as_str()),
-            config.first_status(),
+            config.default_status(),
         ),
         Section::Priority => known(
             config
                 .priority(&entry.priority)
                 .map(|level| level.name.as_str()),
-            config.usual_priority(),
+            config.default_priority(),
         ),
-        Section::Kind => known(config.kind(&entry.kind), config.usual_kind()),
+        Section::Kind => known(config.kind(&entry.kind), config.default_kind()),
         Section::Tags => list(&entry.tags),
         Section::DependsOn => list(&entry.depends_on),
     }
@@ -87,16 +87,16 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn only_what_is_missing_is_added_and_once() {
+    fn only_missing_sections_are_added_and_only_once() {
         let config =
             br#"{"statuses":{"TODO":1,"DONE":4},"priorities":{"HIGH":8},"kind":{"task":""}}"#;
         let config = Config::parse(Path::new("c"), config).unwrap();
-        let entry = Entry {
+        let entry = IndexEntry {
             status: "done".into(),
             description: "Two\nlines".into(),
             tags: vec!["a".into()],
             link: "board/tasks/1.md".into(),
-            ..Entry::default()
+            ..IndexEntry::default()
         };
         assert_eq!(file_of(&entry), Some("1"));
         let file = b"# T\n# Priority\nodd\nthe author's\n";
@@ -108,9 +108,9 @@ mod tests {
         let again = Document::parse(&migrated.bytes);
         assert_eq!(migrate("1.md".into(), &again, &entry, &config), None);
         for link in ["board/tasks/../x.md", "tasks/1.md", "board/tasks/1.txt", ""] {
-            let entry = Entry {
+            let entry = IndexEntry {
                 link: link.into(),
-                ..Entry::default()
+                ..IndexEntry::default()
             };
             assert_eq!(file_of(&entry), None, "{link}");
         }

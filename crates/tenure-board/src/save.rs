@@ -1,13 +1,14 @@
-//! Writing a file whole or not at all, with somebody who may say stop: [`save`].
+//! Replacing a file atomically, under a caller that can stop it at any point: [`save`].
 //!
-//! 1. The new file is written under a private name in the folder of the old one, with its mode.
-//! 2. It is on disk before it gets its name, by rename.
-//! 3. Before each piece that is written and before the rename the caller is asked. Whoever is told to
-//!    stop, or fails, removes the private file: the old one was never touched.
+//! 1. The content is written to a temporary file in the same folder, with the mode of the old file.
+//! 2. The temporary file is synced before it is renamed.
+//! 3. The caller is asked before each chunk and before the rename. If it stops the save, or a step fails, the
+//!    temporary file is removed and the old file is untouched.
+//! 4. Two writers never share a temporary file, even if the lock between them was lost: neither can rename
+//!    what the other has written half.
 //!
-//! No two writers ever have the same private name, whatever became of the lock between them: nobody can
-//! give its name to what another one has half written. What a killed one left behind begins with a dot,
-//! is taken for a task by nobody, and goes with the next [`sweep`].
+//! A killed writer leaves its temporary file behind. Its name begins with a dot, so no reader takes it for a
+//! task, and the next [`sweep`] removes it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
@@ -15,51 +16,51 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How much is written between two questions.
-const PIECE: usize = 64 * 1024;
+/// How much is written before the caller is asked again.
+const CHUNK: usize = 64 * 1024;
 
-/// How many private names are tried: a pid is used again, and in another container at the same time.
+/// How many temporary names are tried: another container may have a process with our pid.
 const ATTEMPTS: u32 = 1000;
 
-/// What private names end with.
+/// The end of every temporary name.
 pub const SUFFIX: &str = ".tenure-tmp";
 
-/// What is about to be done.
+/// The next step of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Something is written that nobody sees yet.
+pub enum SaveStep {
+    /// Writing to the temporary file.
     Write,
-    /// The new file gets its name.
+    /// Renaming it over the old file.
     Rename,
 }
 
-/// Why a file was not written. The old one is as it was.
+/// Why a file was not replaced. The old file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError<E> {
-    /// The caller said stop.
+    /// The caller stopped it.
     #[error("stopped")]
     Stopped(E),
-    /// The system refused.
-    #[error("{path} can't be written ({error}): it is as it was")]
+    /// A system call failed.
+    #[error("{path} can't be written ({error}); the file is unchanged")]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
-/// Replaces a file, or makes it. `go_on` is asked before every step.
+/// Replaces a file, or creates it. `go_on` is called before every step, and its error stops the save.
 pub fn save<E>(
     path: &Path,
     bytes: &[u8],
-    mut go_on: impl FnMut(Step) -> Result<(), E>,
+    mut go_on: impl FnMut(SaveStep) -> Result<(), E>,
 ) -> Result<(), SaveError<E>> {
     let failed = |error| SaveError::Io {
         path: path.to_owned(),
         error,
     };
-    go_on(Step::Write).map_err(SaveError::Stopped)?;
+    go_on(SaveStep::Write).map_err(SaveError::Stopped)?;
     let (temp, file, old) = begin(path).map_err(failed)?;
     let done = write(file, old.as_ref(), bytes, &mut go_on)
         .map_err(failed)
@@ -67,20 +68,20 @@ pub fn save<E>(
             Some(stop) => Err(SaveError::Stopped(stop)),
             None => Ok(()),
         })
-        .and_then(|()| go_on(Step::Rename).map_err(SaveError::Stopped))
+        .and_then(|()| go_on(SaveStep::Rename).map_err(SaveError::Stopped))
         .and_then(|()| fs::rename(&temp, path).map_err(failed));
     if done.is_err() {
         let _ = fs::remove_file(&temp);
         return done;
     }
-    // It has its name: that a power cut may still undo that is no reason to call it failed.
+    // The rename has happened, so an error here must not report a failure. At worst a power cut undoes it.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
     Ok(())
 }
 
-/// Makes a private file that nobody else has; and what is known of the file that it will replace.
+/// Creates the temporary file; also returns the metadata of the file that it will replace.
 fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
     let old = match path.metadata() {
         Ok(old) => Some(old),
@@ -89,7 +90,7 @@ fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
     };
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     for number in 0..ATTEMPTS {
-        let temp = private(path, number);
+        let temp = temp_name(path, number);
         let made = File::options()
             .write(true)
             .create_new(true)
@@ -104,43 +105,43 @@ fn begin(path: &Path) -> io::Result<(PathBuf, File, Option<Metadata>)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Writes the private file; what the caller said if it was stop.
+/// Writes the temporary file; `Some` if the caller stopped it.
 fn write<E>(
     mut file: File,
     old: Option<&Metadata>,
     bytes: &[u8],
-    go_on: &mut impl FnMut(Step) -> Result<(), E>,
+    go_on: &mut impl FnMut(SaveStep) -> Result<(), E>,
 ) -> io::Result<Option<E>> {
     if let Some(old) = old {
         let made = file.metadata()?;
         if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
-            // Only root can; for the others it becomes theirs, as with every editor.
+            // Only root can. For other users the file becomes theirs, as with every editor.
             let owner = rustix::fs::Uid::from_raw(old.uid());
             let group = rustix::fs::Gid::from_raw(old.gid());
             let _ = rustix::fs::fchown(&file, Some(owner), Some(group));
         }
-        // After the owner, for changing that takes some bits away.
+        // After the owner: chown clears the set-user-id and set-group-id bits.
         file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
     }
-    for piece in bytes.chunks(PIECE) {
-        if let Err(stop) = go_on(Step::Write) {
+    for chunk in bytes.chunks(CHUNK) {
+        if let Err(stop) = go_on(SaveStep::Write) {
             return Ok(Some(stop));
         }
-        file.write_all(piece)?;
+        file.write_all(chunk)?;
     }
     file.sync_all()?;
     Ok(None)
 }
 
-/// A private name for a file.
-fn private(path: &Path, number: u32) -> PathBuf {
+/// A temporary name for a file.
+fn temp_name(path: &Path, number: u32) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}-{number}{SUFFIX}", std::process::id()));
     path.with_file_name(name)
 }
 
-/// Removes what killed writers left behind in a folder. Only whoever holds the lock may.
+/// Removes the temporary files of killed writers from a folder. The caller must hold the lock.
 pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -167,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_stop_at_any_step_finds_everything_as_it_was() {
+    fn a_save_that_is_stopped_at_any_step_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("task.md");
         fs::write(&path, "old").unwrap();
-        let new = vec![b'x'; 3 * PIECE];
+        let new = vec![b'x'; 3 * CHUNK];
         for stop_at in 1.. {
             let mut asked = 0;
             let saved = save(&path, &new, |_| {
@@ -180,7 +181,7 @@ mod tests {
             });
             assert_eq!(names(dir.path()), ["task.md"], "stopped at {stop_at}");
             if saved.is_ok() {
-                assert_eq!(stop_at, 6, "one before, three pieces, one rename");
+                assert_eq!(stop_at, 6, "one before, three chunks, one rename");
                 assert_eq!(fs::read(&path).unwrap(), new);
                 break;
             }
@@ -190,22 +191,22 @@ mod tests {
     }
 
     #[test]
-    fn mode_and_owner_stay_and_what_a_killed_one_left_goes() {
+    fn mode_and_owner_are_preserved_and_leftovers_are_swept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("task.md");
-        let go = |_: Step| Ok::<(), ()>(());
+        let go = |_: SaveStep| Ok::<(), ()>(());
         fs::write(&path, "old").unwrap();
         for mode in [0o640, 0o444, 0o755] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            fs::write(private(&path, 0), "half of").unwrap();
+            fs::write(temp_name(&path, 0), "half of").unwrap();
             let owner = path.metadata().unwrap().uid();
             save(&path, b"new", go).unwrap();
             let now = path.metadata().unwrap();
             assert_eq!((now.mode() & 0o7777, now.uid()), (mode, owner));
             assert_eq!(
-                fs::read(private(&path, 0)).unwrap(),
+                fs::read(temp_name(&path, 0)).unwrap(),
                 b"half of",
-                "another one's"
+                "the other writer's file is left alone"
             );
         }
         fs::write(dir.path().join(".other.md.tenure-tmp"), "left").unwrap();
@@ -215,10 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_may_not_be_written_fails_and_leaves_the_file() {
+    fn a_save_into_a_missing_folder_fails() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nowhere/task.md");
         let error = save(&path, b"new", |_| Ok::<(), ()>(())).unwrap_err();
-        assert!(error.to_string().contains("it is as it was"), "{error}");
+        assert!(
+            error.to_string().contains("the file is unchanged"),
+            "{error}"
+        );
     }
 }

@@ -1,69 +1,69 @@
-//! What a task file says: [`Task`].
+//! The task that a file describes: [`Task`].
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::document::{Document, Section};
-use crate::place::Board;
+use crate::location::Board;
 
-/// A task, with names as the board's settings write them.
+/// A task. Status, priority and kind are spelled as in `config.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// The name of its file without `.md`.
+    /// The name of its file, without `.md`.
     pub id: String,
-    /// Its first line.
+    /// The first line of the file, without the `#`.
     pub title: String,
-    /// The first line of its description.
+    /// The first line of the description.
     pub description: String,
-    /// How far it is.
-    pub status: Value,
-    /// How important it is.
-    pub priority: Value,
-    /// The weight of that; 0 if it is not known.
+    /// The status.
+    pub status: FieldValue,
+    /// The priority.
+    pub priority: FieldValue,
+    /// The weight of the priority that counts.
     pub weight: i64,
-    /// Of what kind it is.
-    pub kind: Value,
-    /// Its labels.
+    /// The kind.
+    pub kind: FieldValue,
+    /// Labels.
     pub tags: Vec<String>,
-    /// The ids of what has to be done before.
+    /// The tasks that have to be done first, as the file names them.
     pub depends_on: Vec<String>,
-    /// Its file.
+    /// The file.
     pub path: PathBuf,
 }
 
-/// A value that the settings may or may not know.
+/// A status, priority or kind, which `config.json` may or may not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// It is known, and this is how it is written.
+pub enum FieldValue {
+    /// Defined, in the spelling of `config.json`.
     Known(String),
-    /// It is not known; what counts instead.
+    /// Not defined: the default counts.
     Unknown {
-        /// What the file says.
-        said: String,
-        /// What counts.
-        instead: String,
+        /// The text in the file.
+        text: String,
+        /// The value that counts.
+        default: String,
     },
-    /// The file says nothing; what counts instead.
+    /// The file has no value: this default counts.
     Missing(String),
 }
 
-impl Value {
-    fn of(said: Option<Cow<'_, str>>, known: Option<String>, instead: &str) -> Self {
-        match (said, known) {
+impl FieldValue {
+    fn new(text: Option<Cow<'_, str>>, known: Option<String>, default: &str) -> Self {
+        match (text, known) {
             (_, Some(known)) => Self::Known(known),
-            (Some(said), None) => Self::Unknown {
-                said: said.into_owned(),
-                instead: instead.to_owned(),
+            (Some(text), None) => Self::Unknown {
+                text: text.into_owned(),
+                default: default.to_owned(),
             },
-            (None, None) => Self::Missing(instead.to_owned()),
+            (None, None) => Self::Missing(default.to_owned()),
         }
     }
 
-    /// What counts.
+    /// The value that counts.
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Known(value) | Self::Unknown { instead: value, .. } | Self::Missing(value) => {
+            Self::Known(value) | Self::Unknown { default: value, .. } | Self::Missing(value) => {
                 value
             }
         }
@@ -71,40 +71,40 @@ impl Value {
 }
 
 impl Task {
-    /// What the file of this name says.
+    /// The task that a parsed file describes.
     pub fn read(path: &Path, id: &str, document: &Document<'_>, config: &Config) -> Self {
-        let said = |section| document.value(section);
-        let status = said(Section::Status);
-        let known_status = status.as_deref().and_then(|said| config.status(said));
-        let priority = said(Section::Priority);
-        let known_priority = priority.as_deref().and_then(|said| config.priority(said));
-        let kind = said(Section::Kind);
-        let known_kind = kind.as_deref().and_then(|said| config.kind(said));
+        let value = |section| document.value(section);
+        let status = value(Section::Status);
+        let known_status = status.as_deref().and_then(|text| config.status(text));
+        let priority = value(Section::Priority);
+        let known_priority = priority.as_deref().and_then(|text| config.priority(text));
+        let kind = value(Section::Kind);
+        let known_kind = kind.as_deref().and_then(|text| config.kind(text));
         let owned = |items: Vec<Cow<'_, str>>| items.into_iter().map(Cow::into_owned).collect();
         let weight = known_priority
-            .or_else(|| config.priority(config.usual_priority()))
+            .or_else(|| config.priority(config.default_priority()))
             .map_or(0, |level| level.weight);
         Self {
             id: id.to_owned(),
             title: document.title().into_owned(),
-            description: said(Section::Description)
+            description: value(Section::Description)
                 .map(Cow::into_owned)
                 .unwrap_or_default(),
             weight,
-            status: Value::of(
+            status: FieldValue::new(
                 status.clone(),
                 known_status.map(|level| level.name.clone()),
-                config.first_status(),
+                config.default_status(),
             ),
-            priority: Value::of(
+            priority: FieldValue::new(
                 priority.clone(),
                 known_priority.map(|level| level.name.clone()),
-                config.usual_priority(),
+                config.default_priority(),
             ),
-            kind: Value::of(
+            kind: FieldValue::new(
                 kind.clone(),
                 known_kind.map(str::to_owned),
-                config.usual_kind(),
+                config.default_kind(),
             ),
             tags: owned(document.items(Section::Tags)),
             depends_on: owned(document.items(Section::DependsOn)),
@@ -112,12 +112,12 @@ impl Task {
         }
     }
 
-    /// Its link, as the index has it.
+    /// The link to its file, as it is written in the index.
     pub fn link(&self) -> String {
         Board::link(&format!("{}.md", self.id))
     }
 
-    /// The internal record: ten fields with tabs between them, and nothing that would break them.
+    /// The protocol's record: ten fields separated by tabs. Tabs and line breaks in a field become spaces.
     pub fn record(&self) -> String {
         let flat = |text: &str| text.replace(['\t', '\r', '\n'], " ");
         let fields = [
@@ -136,7 +136,7 @@ impl Task {
     }
 }
 
-/// The id that a dependency names: by itself, with `.md`, or as a link.
+/// The id that a dependency names, which may be written as an id, a file name or a link.
 pub fn id_of(dependency: &str) -> &str {
     let name = dependency.rsplit('/').next().unwrap_or(dependency);
     name.strip_suffix(".md").unwrap_or(name)
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_ten_fields_whatever_is_in_them() {
+    fn a_record_always_has_ten_fields() {
         let config = br#"{"statuses":{"TODO":1},"priorities":{"HIGH":8},"kind":{"bug":""}}"#;
         let config = Config::parse(Path::new("c"), config).unwrap();
         let file =
@@ -157,12 +157,12 @@ mod tests {
             task.record(),
             "1\tTODO\t8\tHIGH\tbug\tA title\t/t/1.md\ta,b\tx\tboard/tasks/1.md"
         );
-        let odd = Value::Unknown {
-            said: "odd".into(),
-            instead: "TODO".into(),
+        let odd = FieldValue::Unknown {
+            text: "odd".into(),
+            default: "TODO".into(),
         };
         assert_eq!(task.status, odd);
-        assert_eq!(task.kind, Value::Missing("bug".into()));
+        assert_eq!(task.kind, FieldValue::Missing("bug".into()));
     }
 
     #[test]

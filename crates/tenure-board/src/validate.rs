@@ -1,62 +1,63 @@
-//! Every problem of a board, with its file and line: [`validate`].
+//! Checking a board: [`validate`] finds every problem, with its file and line.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tenure_core::graph::Graph;
+
 use crate::BoardError;
-use crate::circle::circles;
 use crate::config::{Config, Level};
-use crate::document::{Document, Found, Section};
+use crate::document::{Document, Section};
 use crate::index;
-use crate::load::{self, Loaded};
-use crate::place::Board;
+use crate::load::{self, TaskFile};
+use crate::location::Board;
 use crate::task::id_of;
 
-/// Sections that every task has.
-const NEEDED: [Section; 4] = [
+/// The sections that every task must have.
+const REQUIRED: [Section; 4] = [
     Section::Description,
     Section::Status,
     Section::Priority,
     Section::Kind,
 ];
 
-/// What kind of problem it is, for programs.
+/// The kind of a problem, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flaw {
-    /// The settings can't be used.
+pub enum ProblemKind {
+    /// The configuration can't be used.
     BadConfig,
-    /// The index can't be read.
+    /// The index can't be used.
     BadIndex,
-    /// A file that can't be read.
+    /// A task file can't be read.
     Unreadable,
-    /// Bytes that are no UTF-8 text.
+    /// A file or its name is not UTF-8.
     BadEncoding,
-    /// The first line is no title.
+    /// The first line is not a title.
     NoTitle,
-    /// A section is not there.
+    /// A required section is missing.
     MissingSection,
-    /// A section says nothing.
+    /// A required section has no value.
     EmptySection,
-    /// A section is there twice.
+    /// A section occurs twice.
     RepeatedSection,
-    /// A status that the settings do not have.
+    /// The status is not defined in the configuration.
     UnknownStatus,
-    /// A priority that the settings do not have.
+    /// The priority is not defined in the configuration.
     UnknownPriority,
-    /// A kind that the settings do not have.
+    /// The kind is not defined in the configuration.
     UnknownKind,
-    /// A dependency that is no task.
+    /// A dependency names no task.
     DeadDependency,
-    /// A task that waits for itself.
+    /// A task depends on itself, directly or through others.
     Cycle,
-    /// Two tasks that can't be told apart.
+    /// Two tasks, or two entries of the index, have the same id.
     DuplicateId,
 }
 
-impl Flaw {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+impl ProblemKind {
+    /// Its code in `--json`.
+    pub fn code(self) -> &'static str {
         match self {
             Self::BadConfig => "bad_config",
             Self::BadIndex => "bad_index",
@@ -76,273 +77,242 @@ impl Flaw {
     }
 }
 
-/// A problem: what, and where.
+/// A problem and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// The line in it, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What kind of problem it is.
-    pub flaw: Flaw,
-    /// What is wrong, and what would be right.
-    pub what: String,
+    /// The kind of problem.
+    pub kind: ProblemKind,
+    /// What is wrong, and how to fix it.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(
+        path: impl Into<PathBuf>,
+        line: usize,
+        kind: ProblemKind,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            line,
+            kind,
+            message: message.into(),
+        }
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path.display(), self.line, self.what)
+        write!(f, "{}:{}: {}", self.path.display(), self.line, self.message)
     }
 }
 
-/// What was found.
+/// The result of [`validate`].
 #[derive(Debug)]
-pub struct Report {
-    /// How many task files there are.
+pub struct Validation {
+    /// The number of task files that could be read.
     pub tasks: usize,
-    /// What is wrong, in the order of the files and lines.
+    /// The problems, by file and line.
     pub problems: Vec<Problem>,
 }
 
-/// Looks for every problem. It is an error only if the tasks can't be read at all.
-pub fn validate(board: &Board) -> Result<Report, BoardError> {
+/// Finds every problem of a board. It is an error only if the folder of the tasks can't be read.
+pub fn validate(board: &Board) -> Result<Validation, BoardError> {
     let mut problems = Vec::new();
-    let config = match Config::read(&board.config()) {
-        Ok(config) => Some(config),
-        Err(BoardError::BadConfig { path, line, what }) => {
-            problems.push(Problem {
-                path,
-                line,
-                flaw: Flaw::BadConfig,
-                what,
-            });
-            None
-        }
-        Err(other) => {
-            let (path, line) = (board.config(), 1);
-            let what = other.to_string();
-            problems.push(Problem {
-                path,
-                line,
-                flaw: Flaw::BadConfig,
-                what,
-            });
-            None
-        }
-    };
+    let config = Config::read(&board.config())
+        .map_err(|error| problems.push(unusable(&board.config(), ProblemKind::BadConfig, error)))
+        .ok();
     let loaded = load::load(board)?;
-    for path in loaded.nameless {
-        let what = "its name is no text: give it another one".into();
-        problems.push(Problem {
-            path,
-            line: 1,
-            flaw: Flaw::BadEncoding,
-            what,
-        });
+    for path in loaded.badly_named {
+        let message = "the file name is not UTF-8: rename the file";
+        problems.push(Problem::new(path, 1, ProblemKind::BadEncoding, message));
     }
     for (path, error) in loaded.unreadable {
-        let what = format!("it can't be read ({error}): check its permissions");
-        problems.push(Problem {
-            path,
-            line: 1,
-            flaw: Flaw::Unreadable,
-            what,
-        });
+        let message = format!("can't be read ({error}): check its permissions");
+        problems.push(Problem::new(path, 1, ProblemKind::Unreadable, message));
     }
-    let documents: Vec<(&Loaded, Document<'_>)> = loaded
+    let documents: Vec<(&TaskFile, Document<'_>)> = loaded
         .files
         .iter()
         .map(|file| (file, file.document()))
         .collect();
-    same_ids(&documents, &mut problems);
+    check_ids(&documents, &mut problems);
     for (file, document) in &documents {
-        let mut tell = |line: usize, flaw: Flaw, what: String| {
-            let path = file.path.clone();
-            problems.push(Problem {
-                path,
-                line,
-                flaw,
-                what,
-            });
+        let mut report = |line: usize, kind: ProblemKind, message: String| {
+            problems.push(Problem::new(&file.path, line, kind, message));
         };
-        contents(document, &mut tell);
+        check_contents(document, &mut report);
         if let Some(config) = &config {
-            values(document, config, &mut tell);
+            check_values(document, config, &mut report);
         }
     }
-    dependencies(&documents, &mut problems);
-    links(&board.index(), &mut problems);
-    problems.sort_by(|a, b| (&a.path, a.line, a.flaw).cmp(&(&b.path, b.line, b.flaw)));
-    Ok(Report {
+    check_dependencies(&documents, &mut problems);
+    check_index(&board.index(), &mut problems);
+    problems.sort_by(|a, b| (&a.path, a.line, a.kind).cmp(&(&b.path, b.line, b.kind)));
+    Ok(Validation {
         tasks: documents.len(),
         problems,
     })
 }
 
-/// What is wrong with one file by itself.
-fn contents(document: &Document<'_>, tell: &mut impl FnMut(usize, Flaw, String)) {
+/// The problem of a configuration or an index that can't be used.
+fn unusable(path: &Path, kind: ProblemKind, error: BoardError) -> Problem {
+    match error {
+        BoardError::BadConfig { path, line, what } | BoardError::BadIndex { path, line, what } => {
+            Problem::new(path, line, kind, what)
+        }
+        BoardError::Unreadable { .. } => Problem::new(path, 1, kind, error.to_string()),
+    }
+}
+
+/// Checks one file by itself.
+fn check_contents(document: &Document<'_>, report: &mut impl FnMut(usize, ProblemKind, String)) {
     if let Err(error) = std::str::from_utf8(document.bytes()) {
         let line = document.line_of(error.valid_up_to());
-        let what = "these bytes are no UTF-8 text: save the file as UTF-8".into();
-        tell(line, Flaw::BadEncoding, what);
+        let message = "this line is not UTF-8: save the file as UTF-8";
+        report(line, ProblemKind::BadEncoding, message.into());
     }
     if document.title().is_empty() || document.bytes().first() == Some(&b'\n') {
-        let what = "the first line is no title: write \"# Title\" there".into();
-        tell(1, Flaw::NoTitle, what);
+        let message = "the first line is not a title: write \"# Title\" there";
+        report(1, ProblemKind::NoTitle, message.into());
     }
-    let lines = document.lines().max(1);
-    for section in NEEDED {
+    let last_line = document.lines().max(1);
+    for section in REQUIRED {
         let name = section.name();
         match document.section(section) {
             None => {
-                let what = format!(
-                    "there is no section \"# {name}\": add it, or run tenure board migrate"
-                );
-                tell(lines, Flaw::MissingSection, what);
+                let message =
+                    format!("no section \"# {name}\": add it, or run tenure board migrate");
+                report(last_line, ProblemKind::MissingSection, message);
             }
-            Some(found) if found.value.is_none() => {
-                let what = format!("\"# {name}\" says nothing: write its value on the next line");
-                tell(found.heading.line, Flaw::EmptySection, what);
+            Some(parsed) if parsed.value.is_none() => {
+                let message = format!("\"# {name}\" is empty: write its value on the next line");
+                report(parsed.heading.line, ProblemKind::EmptySection, message);
             }
             Some(_) => {}
         }
     }
     for (section, line) in document.repeated() {
-        let what = format!(
-            "\"# {}\" is there already, and only the first counts",
+        let message = format!(
+            "a second \"# {}\": only the first one counts, remove one of them",
             section.name()
         );
-        tell(*line, Flaw::RepeatedSection, what);
+        report(*line, ProblemKind::RepeatedSection, message);
     }
 }
 
-/// Values that the settings do not have.
-fn values(document: &Document<'_>, config: &Config, tell: &mut impl FnMut(usize, Flaw, String)) {
-    let mut check = |section: Section, flaw: Flaw, known: &dyn Fn(&str) -> bool, all: String| {
-        let value = document
-            .section(section)
-            .and_then(|found| found.value.as_ref());
-        let Some(value) = value else { return };
-        let said = document.text(&value.bytes);
-        if !known(&said) {
-            let name = section.name().to_lowercase();
-            tell(
-                value.line,
-                flaw,
-                format!("unknown {name} {said:?}: it can be {all}"),
-            );
-        }
-    };
+/// Checks that the configuration defines the values of a file.
+fn check_values(
+    document: &Document<'_>,
+    config: &Config,
+    report: &mut impl FnMut(usize, ProblemKind, String),
+) {
+    let mut check =
+        |section: Section, kind: ProblemKind, is_known: &dyn Fn(&str) -> bool, defined: String| {
+            let value = document
+                .section(section)
+                .and_then(|parsed| parsed.value.as_ref());
+            let Some(value) = value else { return };
+            let text = document.text(&value.bytes);
+            if !is_known(&text) {
+                let name = section.name().to_lowercase();
+                let message = format!("unknown {name} {text:?}: config.json defines {defined}");
+                report(value.line, kind, message);
+            }
+        };
     check(
         Section::Status,
-        Flaw::UnknownStatus,
-        &|said| config.status(said).is_some(),
+        ProblemKind::UnknownStatus,
+        &|text| config.status(text).is_some(),
         Level::names(config.statuses()),
     );
     check(
         Section::Priority,
-        Flaw::UnknownPriority,
-        &|said| config.priority(said).is_some(),
+        ProblemKind::UnknownPriority,
+        &|text| config.priority(text).is_some(),
         Level::names(config.priorities()),
     );
     check(
         Section::Kind,
-        Flaw::UnknownKind,
-        &|said| config.kind(said).is_some(),
+        ProblemKind::UnknownKind,
+        &|text| config.kind(text).is_some(),
         config.kinds().join(", "),
     );
 }
 
-/// Ids that differ in nothing but letter case: one file to half of the world.
-fn same_ids(documents: &[(&Loaded, Document<'_>)], problems: &mut Vec<Problem>) {
+/// Checks for ids that differ in letter case only: some file systems can't hold both files.
+fn check_ids(documents: &[(&TaskFile, Document<'_>)], problems: &mut Vec<Problem>) {
     let mut seen: HashMap<String, &str> = HashMap::new();
     for (file, _) in documents {
         if let Some(other) = seen.insert(file.id.to_lowercase(), &file.id) {
-            problems.push(Problem {
-                path: file.path.clone(),
-                line: 1,
-                flaw: Flaw::DuplicateId,
-                what: format!(
-                    "its id is that of {other}.md but for letter case: rename one of them"
-                ),
-            });
+            let message =
+                format!("the name differs from {other}.md in letter case only: rename one of them");
+            problems.push(Problem::new(
+                &file.path,
+                1,
+                ProblemKind::DuplicateId,
+                message,
+            ));
         }
     }
 }
 
-/// Dependencies that are no tasks, and circles.
-fn dependencies(documents: &[(&Loaded, Document<'_>)], problems: &mut Vec<Problem>) {
+/// Checks that dependencies name tasks, and that no task depends on itself.
+fn check_dependencies(documents: &[(&TaskFile, Document<'_>)], problems: &mut Vec<Problem>) {
     let numbers: HashMap<&str, usize> = documents
         .iter()
         .enumerate()
         .map(|(number, (file, _))| (file.id.as_str(), number))
         .collect();
-    // For each task: on which it waits, and the line that says so.
-    let mut waits: Vec<Vec<(usize, usize)>> = Vec::with_capacity(documents.len());
-    for (file, document) in documents {
+    // From one task to another, and the line that says so.
+    let mut lines: HashMap<(usize, usize), usize> = HashMap::new();
+    for (number, (file, document)) in documents.iter().enumerate() {
         let items = document
             .section(Section::DependsOn)
-            .map(|found: &Found| found.items.iter());
-        let mut edges = Vec::new();
+            .map(|parsed| parsed.items.iter());
         for item in items.into_iter().flatten() {
-            let said = document.text(&item.bytes);
-            match numbers.get(id_of(&said)) {
-                Some(number) => edges.push((*number, item.line)),
-                None => problems.push(Problem {
-                    path: file.path.clone(),
-                    line: item.line,
-                    flaw: Flaw::DeadDependency,
-                    what: format!("it depends on {said:?}, and there is no such task"),
-                }),
+            let text = document.text(&item.bytes);
+            if let Some(on) = numbers.get(id_of(&text)) {
+                lines.entry((number, *on)).or_insert(item.line);
+            } else {
+                let message = format!("depends on {text:?}, and there is no such task");
+                problems.push(Problem::new(
+                    &file.path,
+                    item.line,
+                    ProblemKind::DeadDependency,
+                    message,
+                ));
             }
         }
-        waits.push(edges);
     }
-    for circle in circles(&waits) {
-        let Some(((first, line), id)) = circle.first().and_then(|step| {
-            let (file, _) = documents.get(step.0)?;
-            Some((*step, &file.id))
-        }) else {
+    for cycle in Graph::new(lines.keys().copied()).cycles() {
+        let path: Vec<usize> = cycle.iter().chain(cycle.first()).copied().collect();
+        let files = path.iter().filter_map(|number| documents.get(*number));
+        let ids: Vec<&str> = files.map(|(file, _)| file.id.as_str()).collect();
+        let [first, second, ..] = path.as_slice() else {
             continue;
         };
-        let ids = circle
-            .iter()
-            .filter_map(|(number, _)| documents.get(*number));
-        let mut ids: Vec<&str> = ids.map(|(file, _)| file.id.as_str()).collect();
-        ids.push(id);
-        if let Some((file, _)) = documents.get(first) {
-            problems.push(Problem {
-                path: file.path.clone(),
-                line,
-                flaw: Flaw::Cycle,
-                what: format!("it waits for itself: {}", ids.join(" -> ")),
-            });
+        if let (Some((file, _)), Some(line)) =
+            (documents.get(*first), lines.get(&(*first, *second)))
+        {
+            let message = format!("depends on itself: {}", ids.join(" -> "));
+            problems.push(Problem::new(&file.path, *line, ProblemKind::Cycle, message));
         }
     }
 }
 
-/// What is wrong with the index, as far as the tasks do not tell it better.
-fn links(path: &Path, problems: &mut Vec<Problem>) {
+/// Checks the index for what the task files do not tell: whether it can be read, and repeated entries.
+fn check_index(path: &Path, problems: &mut Vec<Problem>) {
     let entries = match index::read(path) {
         Ok(Some(entries)) => entries,
         Ok(None) => return,
-        Err(BoardError::BadIndex { path, line, what }) => {
-            problems.push(Problem {
-                path,
-                line,
-                flaw: Flaw::BadIndex,
-                what,
-            });
-            return;
-        }
-        Err(other) => {
-            let (path, what) = (path.to_owned(), other.to_string());
-            problems.push(Problem {
-                path,
-                line: 1,
-                flaw: Flaw::BadIndex,
-                what,
-            });
+        Err(error) => {
+            problems.push(unusable(path, ProblemKind::BadIndex, error));
             return;
         }
     };
@@ -353,15 +323,11 @@ fn links(path: &Path, problems: &mut Vec<Problem>) {
             let quoted = format!("{:?}", entry.link);
             let second = text.match_indices(&quoted).nth(1).map_or(0, |(at, _)| at);
             let line = text.get(..second).unwrap_or_default().matches('\n').count() + 1;
-            problems.push(Problem {
-                path: path.to_owned(),
-                line,
-                flaw: Flaw::DuplicateId,
-                what: format!(
-                    "{} is in the index twice: make it anew with tenure board rebuild-index --write",
-                    entry.link
-                ),
-            });
+            let message = format!(
+                "{} is in the index twice: run tenure board rebuild-index --write",
+                entry.link
+            );
+            problems.push(Problem::new(path, line, ProblemKind::DuplicateId, message));
         }
     }
 }
@@ -375,7 +341,7 @@ mod tests {
         r#"{"statuses":{"TODO":1,"DONE":4},"priorities":{"HIGH":8},"kind":{"task":""}}"#;
     const GOOD: &str = "# T\n# Description\nx\n# Status\nTODO\n# Priority\nHIGH\n# Kind\ntask\n";
 
-    /// The problems of a board with these files: `file:line word`.
+    /// The problems of a board with these files: `file:line code`.
     fn problems(files: &[(&str, &[u8])]) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("tasks")).unwrap();
@@ -385,11 +351,11 @@ mod tests {
         }
         let board = Board::at(dir.path()).unwrap();
         let report = validate(&board).unwrap();
-        let told = |problem: &Problem| {
+        let line = |problem: &Problem| {
             let file = problem.path.file_name().unwrap().to_string_lossy();
-            format!("{file}:{} {}", problem.line, problem.flaw.word())
+            format!("{file}:{} {}", problem.line, problem.kind.code())
         };
-        report.problems.iter().map(told).collect()
+        report.problems.iter().map(line).collect()
     }
 
     fn with(old: &str, new: &str) -> Vec<u8> {
@@ -398,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_with_its_file_and_line() {
+    fn every_problem_is_reported_with_its_file_and_line() {
         let good = GOOD.as_bytes();
         assert!(problems(&[("tasks/1.md", good)]).is_empty());
-        for (file, told) in [
+        for (file, expected) in [
             (with("TODO", "SOON"), "1.md:5 unknown_status"),
             (with("HIGH", "UTMOST"), "1.md:7 unknown_priority"),
             (with("task\n", "epic\n"), "1.md:9 unknown_kind"),
@@ -419,29 +385,29 @@ mod tests {
                 "1.md:12 dead_dependency",
             ),
         ] {
-            assert_eq!(problems(&[("tasks/1.md", &file)]), [told]);
+            assert_eq!(problems(&[("tasks/1.md", &file)]), [expected]);
         }
     }
 
     #[test]
-    fn a_file_that_can_not_be_read_is_a_problem_and_not_the_end() {
+    fn an_unreadable_file_is_a_problem_and_the_others_are_checked() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::create_dir(dir.path().join("tasks")).unwrap();
         fs::write(dir.path().join("config.json"), CONFIG).unwrap();
         fs::write(dir.path().join("tasks/1.md"), GOOD).unwrap();
-        // Root may read everything, but not what is larger than any address space.
+        // Root can read every file, but not one that is larger than any address space.
         let huge = fs::File::create(dir.path().join("tasks/2.md")).unwrap();
         huge.set_len(1 << 60).unwrap();
         let board = Board::at(dir.path()).unwrap();
         let report = validate(&board).unwrap();
         assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
-        assert_eq!(report.problems[0].flaw, Flaw::Unreadable);
+        assert_eq!(report.problems[0].kind, ProblemKind::Unreadable);
         let config = Config::read(&board.config()).unwrap();
         assert!(load::tasks(&board, &config).is_err());
     }
 
     #[test]
-    fn circles_and_ids_are_looked_at_across_files() {
+    fn cycles_and_duplicate_ids_are_found_across_files() {
         let one = [GOOD.as_bytes(), b"# depends_on\n- b.md\n"].concat();
         let two = [GOOD.as_bytes(), b"# depends_on\n- board/tasks/a.md\n"].concat();
         let files: [(&str, &[u8]); 2] = [("tasks/a.md", &one), ("tasks/b.md", &two)];
@@ -453,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_index_are_looked_at_too() {
+    fn the_configuration_and_the_index_are_checked_too() {
         let good = GOOD.as_bytes();
         let config: (&str, &[u8]) = ("config.json", b"{\n\"statuses\": 1}");
         assert_eq!(

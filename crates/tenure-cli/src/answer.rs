@@ -102,12 +102,6 @@ impl Failure {
         self.text(text)
     }
 
-    /// Adds to the message, for people and programs.
-    pub(crate) fn also(mut self, more: &str) -> Self {
-        self.message = format!("{}; {more}", self.message);
-        self
-    }
-
     /// Adds a line for people, below the message.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());

@@ -1,4 +1,4 @@
-//! `tenure board`: what each command says and does.
+//! `tenure board`: the output and the effect of each command.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,7 +30,7 @@ fn the_board_is_found_from_everywhere_below_it() {
     let nowhere = Project::uninitialised();
     nowhere
         .tenure("board list")
-        .fails(3, &["no .bilu/board and no src/board", "--dir"]);
+        .fails(3, &["no .bilu/board or src/board", "--dir"]);
     nowhere.tenure("board list --dir x").fails(3, &["--dir x"]);
     nowhere
         .tenure("board list --store sqlite:x")
@@ -77,7 +77,7 @@ fn the_lock_is_the_same_wherever_the_command_is_started_and_in_both_layouts() {
 }
 
 #[test]
-fn the_other_tools_spellings_work() {
+fn the_spellings_of_the_bilu_tool_work() {
     let project = sample();
     for (theirs, ours) in [
         ("--list", "list"),
@@ -108,7 +108,7 @@ fn the_other_tools_spellings_work() {
 }
 
 #[test]
-fn tasks_are_filtered_by_what_they_say() {
+fn tasks_are_filtered_by_field() {
     let project = sample();
     project.write(&task("03-x"), &text("Third", "in progress", "low"));
     let ids = |filter: &str| -> Vec<String> {
@@ -166,12 +166,12 @@ fn an_edit_changes_one_value_and_no_other_byte() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o604);
     assert_eq!(litter(&project), [""; 0]);
     let said = project.tenure("board set-status 1 inprogress").exits(0);
-    assert_eq!(said.out, "1: status is INPROGRESS already\n");
+    assert_eq!(said.out, "1: status is already INPROGRESS\n");
     assert!(!project.path(LOCK).exists());
 }
 
 #[test]
-fn bytes_that_are_no_text_are_left_as_they_are() {
+fn invalid_utf8_is_preserved() {
     let project = empty();
     let file = [
         b"# \xff\xfe\n# Status\nTODO\n\x00\xc3\x28\n".as_slice(),
@@ -187,17 +187,17 @@ fn bytes_that_are_no_text_are_left_as_they_are() {
 }
 
 #[test]
-fn what_was_typed_wrong_is_told_before_anybody_waits() {
+fn typing_errors_are_reported_before_the_command_waits() {
     let project = sample();
     fs::create_dir_all(project.path(LOCK)).unwrap();
     for (words, code, told) in [
         ("set-status 09 DONE", 4, "no task \"09\""),
-        ("set-status 0 DONE", 2, "several tasks begin with \"0\""),
-        ("set-status 01 SOON", 2, "config.json knows BACKLOG, TODO"),
+        ("set-status 0 DONE", 2, "several task ids begin with \"0\""),
+        ("set-status 01 SOON", 2, "config.json defines BACKLOG, TODO"),
         (
             "set-priority 01 DONE",
             2,
-            "config.json knows CRITICAL, HIGH",
+            "config.json defines CRITICAL, HIGH",
         ),
         ("set-status 01", 2, "STATUS"),
         ("set-status 01 DONE --timeout soon", 2, "timeout"),
@@ -220,7 +220,7 @@ fn what_was_typed_wrong_is_told_before_anybody_waits() {
 }
 
 #[test]
-fn busy_says_who_what_since_when_and_what_to_do() {
+fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
     let project = sample();
     let us = std::process::id();
     hold_as_shell(&project, us);
@@ -248,7 +248,7 @@ fn busy_says_who_what_since_when_and_what_to_do() {
     assert_eq!(details["pid"], us);
     assert_eq!(details["verdict"], "alive");
     assert_eq!(details["path"], path.to_str().unwrap());
-    // One that names nobody.
+    // A lock that names no process.
     fs::remove_file(project.path(&format!("{LOCK}/pid"))).unwrap();
     let said = project
         .tenure("board set-status 01 DONE --timeout 0")
@@ -266,7 +266,7 @@ fn busy_says_who_what_since_when_and_what_to_do() {
         project.read(&task("01-hold-one-lock")),
         sample().read(&task("01-hold-one-lock"))
     );
-    // The way out that it names is one.
+    // The command that the message names works.
     project
         .shell(&format!("$TENURE locks{force}"))
         .end()
@@ -277,7 +277,7 @@ fn busy_says_who_what_since_when_and_what_to_do() {
 }
 
 #[test]
-fn the_index_is_made_from_the_tasks_and_written_only_if_it_differs() {
+fn the_index_is_derived_from_the_tasks_and_written_only_if_it_differs() {
     let project = sample();
     let index = ".bilu/board/default.json";
     project.tenure("board rebuild-index --dry-run").exits(0);
@@ -302,7 +302,7 @@ fn the_index_is_made_from_the_tasks_and_written_only_if_it_differs() {
         project.path(index).metadata().unwrap().modified().unwrap(),
         written
     );
-    // What the file does not say, or says wrong, is told.
+    // Missing and unknown values are reported.
     project.write(&task("03"), "# Third\n# Status\nsoon\n");
     let said = project.tenure("board rebuild-index --write").exits(0);
     for words in [
@@ -315,11 +315,11 @@ fn the_index_is_made_from_the_tasks_and_written_only_if_it_differs() {
     project.write(&task("04"), "\n# Status\nTODO\n");
     project
         .tenure("board rebuild-index --write")
-        .fails(1, &["04.md:1:", "no title", "as it was"]);
+        .fails(1, &["04.md:1:", "not a title", "unchanged"]);
     assert_eq!(project.read(index), before);
 }
 
-/// Trap (e): what is edited while somebody waits to rebuild is in the index.
+/// Trap (e): an edit that is made while a rebuild waits for the lock is in the index.
 #[test]
 fn the_index_is_computed_under_the_lock() {
     let project = sample();
@@ -340,10 +340,10 @@ fn the_index_is_computed_under_the_lock() {
 }
 
 #[test]
-fn validate_tells_every_problem_with_file_and_line() {
+fn validate_reports_every_problem_with_file_and_line() {
     let project = sample();
     let said = project.tenure("board validate").exits(0);
-    assert_eq!(said.out, "The board is fine: 2 tasks.\n");
+    assert_eq!(said.out, "No problems in 2 tasks.\n");
     project.write(
         &task("03"),
         &text("Third", "SOON", "HIGH").replace("# depends_on\n", "# depends_on\n- nobody\n- 04\n"),
@@ -352,9 +352,9 @@ fn validate_tells_every_problem_with_file_and_line() {
     let said = project.tenure("board validate").exits(1);
     for line in [
         ".bilu/board/tasks/03.md:8: unknown status \"SOON\"",
-        ".bilu/board/tasks/03.md:16: it depends on \"nobody\"",
-        ".bilu/board/tasks/03.md:17: it waits for itself: 03 -> 04 -> 03",
-        ".bilu/board/tasks/04.md:3: there is no section \"# Status\"",
+        ".bilu/board/tasks/03.md:16: depends on \"nobody\"",
+        ".bilu/board/tasks/03.md:17: depends on itself: 03 -> 04 -> 03",
+        ".bilu/board/tasks/04.md:3: no section \"# Status\"",
         "tenure board: error: 7 problems in 4 tasks",
     ] {
         assert!(said.err.contains(line), "no {line} in {said:?}");
@@ -372,7 +372,7 @@ fn validate_tells_every_problem_with_file_and_line() {
 }
 
 #[test]
-fn migrate_adds_what_is_missing_and_changes_nothing_else() {
+fn migrate_adds_missing_sections_and_changes_nothing_else() {
     let project = sample();
     project
         .tenure("board migrate")
@@ -394,21 +394,22 @@ fn migrate_adds_what_is_missing_and_changes_nothing_else() {
     assert!(new.contains("\r\n# Priority\r\nHIGH\r\n"), "{new}");
     assert_eq!(
         project.tenure("board migrate").exits(0).out,
-        "No task file lacks anything.\n"
+        "No task file lacks a section.\n"
     );
     project.tenure("board validate").exits(0);
 }
 
 #[test]
-fn help_says_who_takes_the_lock_where_it_is_and_what_busy_means() {
+fn help_says_which_commands_take_the_lock_where_it_is_and_what_busy_means() {
     let project = Project::uninitialised();
     let said = project.tenure("board --help").exits(0).out;
     for words in [
-        "set-status, set-priority, rebuild-index --write and migrate take it",
+        "set-status, set-priority, rebuild-index --write and migrate hold it",
         ".bilu/storage/lock (or src/board/storage/lock)",
         "\"lock busy\" (exit 1) means",
         "locks release board --force",
         "--timeout S",
+        "SIGHUP under nohup",
     ] {
         assert!(said.contains(words), "no {words:?} in {said}");
     }

@@ -1,4 +1,4 @@
-//! Edits of a board under attack: signals, kills, thieves, full disks, and many at once.
+//! Edits of a board under attack: signals, kills, stolen locks, full disks, and many writers at once.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,16 +19,11 @@ use board_project::{
 use project::{Project, until};
 use rustix::process::Signal;
 use serde_json::Value;
-
-/// How many times something is tried; `TENURE_TEST_ROUNDS` says more.
-fn rounds(usual: usize) -> usize {
-    let wanted = std::env::var("TENURE_TEST_ROUNDS").ok();
-    wanted.map_or(usual, |rounds| rounds.parse().unwrap())
-}
+use tenure_testkit::scaled;
 
 const LINES: usize = 60_000;
 
-/// The file with its other status, and the words that make it so.
+/// The file with the other of two statuses, and that status.
 fn other(file: &str) -> (String, &'static str) {
     if file.contains("# Status\nTODO\n") {
         (file.replace("# Status\nTODO\n", "# Status\nDONE\n"), "DONE")
@@ -37,7 +32,7 @@ fn other(file: &str) -> (String, &'static str) {
     }
 }
 
-/// Starts an edit of a long file and does something to it after each of many times; the codes it ended with.
+/// Starts edits of a long file and sends each one a signal, each time a little later; the exit codes.
 fn interrupted(project: &Project, many: usize, signals: &[Signal]) -> Vec<i32> {
     let mut file = long(LINES);
     project.write(&task("1"), &file);
@@ -45,7 +40,7 @@ fn interrupted(project: &Project, many: usize, signals: &[Signal]) -> Vec<i32> {
     for round in 0..many {
         let (new, status) = other(&file);
         let running = project.start(&format!("board set-status 1 {status}"));
-        // All over the time that an edit takes here, from before it begins to after it ends.
+        // Spread over the time that an edit takes, from before it begins until after it ends.
         let share = u64::try_from(round * 7919 % many).unwrap();
         std::thread::sleep(Duration::from_micros(
             share * 24_000 / u64::try_from(many).unwrap(),
@@ -56,11 +51,11 @@ fn interrupted(project: &Project, many: usize, signals: &[Signal]) -> Vec<i32> {
         let now = project.read(&task("1"));
         assert!(
             now == file || now == new,
-            "round {round}: neither the old nor the new one, but {} bytes",
+            "round {round}: neither the old nor the new file, but {} bytes",
             now.len()
         );
         if code == 0 {
-            assert!(now == new, "round {round}: done, they say");
+            assert!(now == new, "round {round}: exit 0, but not the new file");
         }
         codes.push(code);
         file = now;
@@ -76,11 +71,11 @@ fn interrupted(project: &Project, many: usize, signals: &[Signal]) -> Vec<i32> {
 }
 
 #[test]
-fn an_edit_that_is_told_to_stop_is_done_or_not_begun_and_the_lock_is_gone() {
+fn a_signalled_edit_is_complete_or_not_begun_and_the_lock_is_released() {
     let project = empty();
     let codes = interrupted(
         &project,
-        rounds(45),
+        scaled(45),
         &[Signal::TERM, Signal::INT, Signal::HUP],
     );
     let with = |code: i32| codes.iter().filter(|given| **given == code).count();
@@ -92,9 +87,9 @@ fn an_edit_that_is_told_to_stop_is_done_or_not_begun_and_the_lock_is_gone() {
 }
 
 #[test]
-fn an_edit_that_is_killed_leaves_the_old_or_the_new_file_and_the_next_one_goes_on_at_once() {
+fn a_killed_edit_leaves_the_old_or_the_new_file_and_the_next_edit_does_not_wait() {
     let project = empty();
-    let codes = interrupted(&project, rounds(30), &[Signal::KILL]);
+    let codes = interrupted(&project, scaled(30), &[Signal::KILL]);
     assert!(codes.contains(&137), "{codes:?}");
     project
         .tenure("board set-status 1 REVIEW --timeout 0")
@@ -102,12 +97,16 @@ fn an_edit_that_is_killed_leaves_the_old_or_the_new_file_and_the_next_one_goes_o
     project
         .tenure("board rebuild-index --write --timeout 0")
         .exits(0);
-    assert_eq!(litter(&project), [""; 0], "what the dead left is swept");
+    assert_eq!(
+        litter(&project),
+        [""; 0],
+        "the temporary files of killed edits are swept"
+    );
     project.tenure("board validate").exits(0);
 }
 
-/// An edit is stopped while it holds the lock; then something is done, and it goes on.
-fn while_it_is_stopped(deed: impl Fn(&Project, u32)) -> (Project, project::Said, String) {
+/// Stops an edit while it holds the lock, calls `act`, and continues the edit.
+fn while_it_is_stopped(act: impl Fn(&Project, u32)) -> (Project, project::Said, String) {
     for _ in 0..20 {
         let project = empty();
         let file = long(20 * LINES);
@@ -117,17 +116,12 @@ fn while_it_is_stopped(deed: impl Fn(&Project, u32)) -> (Project, project::Said,
             std::hint::spin_loop();
         }
         running.signal(Signal::STOP);
-        until("it has stopped", || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap();
-            stat.rsplit_once(')')
-                .unwrap()
-                .1
-                .trim_start()
-                .starts_with(['T', 'Z'])
+        until("it has stopped or ended", || {
+            !project::process::alive(running.pid()) || project::process::is_stopped(running.pid())
         });
         let is_inside = project.path(LOCK).exists() && project.read(&task("1")) == file;
         if is_inside {
-            deed(&project, running.pid());
+            act(&project, running.pid());
         }
         running.signal(Signal::CONT);
         let said = running.ended();
@@ -135,11 +129,11 @@ fn while_it_is_stopped(deed: impl Fn(&Project, u32)) -> (Project, project::Said,
             return (project, said, file);
         }
     }
-    panic!("it was never caught in the middle");
+    panic!("no edit was stopped while it held the lock");
 }
 
 #[test]
-fn an_edit_that_is_told_to_stop_in_the_middle_writes_no_further() {
+fn an_edit_that_gets_a_signal_under_the_lock_writes_no_further() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let tell = |project: &Project, pid: u32| {
             assert!(project.path(LOCK).exists());
@@ -154,14 +148,17 @@ fn an_edit_that_is_told_to_stop_in_the_middle_writes_no_further() {
 }
 
 #[test]
-fn an_edit_whose_lock_was_taken_is_not_put_in_place() {
+fn an_edit_whose_lock_was_stolen_is_not_renamed_into_place() {
     let (project, said, file) = while_it_is_stopped(|project, _| {
         fs::remove_dir_all(project.path(LOCK)).unwrap();
         hold_as_shell(project, std::process::id());
     });
     said.fails(
         7,
-        &["was taken away while it was held", "nothing was changed"],
+        &[
+            "was taken away while this command held it",
+            "nothing was changed",
+        ],
     );
     assert!(project.read(&task("1")) == file);
     assert_eq!(litter(&project), [""; 0]);
@@ -169,7 +166,7 @@ fn an_edit_whose_lock_was_taken_is_not_put_in_place() {
     assert_eq!(
         pid,
         format!("{}\n", std::process::id()),
-        "the thief's is left alone"
+        "the lock of the new holder is left alone"
     );
     let store = format!("--store mkdir:{}", project.path(LOCK).display());
     assert_eq!(
@@ -179,11 +176,11 @@ fn an_edit_whose_lock_was_taken_is_not_put_in_place() {
 }
 
 #[test]
-fn an_edit_whose_lock_vanished_is_not_put_in_place() {
+fn an_edit_whose_lock_was_removed_is_not_renamed_into_place() {
     let (project, said, file) = while_it_is_stopped(|project, _| {
         fs::remove_dir_all(project.path(LOCK)).unwrap();
     });
-    said.fails(7, &["was taken away while it was held"]);
+    said.fails(7, &["was taken away while this command held it"]);
     assert!(project.read(&task("1")) == file);
     project
         .tenure("board set-status 1 DONE --timeout 0")
@@ -191,21 +188,21 @@ fn an_edit_whose_lock_vanished_is_not_put_in_place() {
 }
 
 #[test]
-fn a_full_disk_leaves_everything_as_it_was() {
+fn a_full_disk_changes_nothing() {
     let project = empty();
     let file = long(LINES);
     project.write(&task("1"), &file);
-    // No file may grow beyond a megabyte; to be told so is to get an error, not a signal.
+    // No file may grow beyond a megabyte; with SIGXFSZ ignored, a write that would fails with an error.
     let said = project
         .shell("ulimit -f 2048; trap '' XFSZ; exec $TENURE board set-status 1 DONE")
         .end();
-    said.fails(1, &["1.md can't be written", "it is as it was"]);
+    said.fails(1, &["1.md can't be written", "the file is unchanged"]);
     assert!(project.read(&task("1")) == file);
     assert_eq!(litter(&project), [""; 0]);
     assert!(!project.path(LOCK).exists());
 }
 
-/// The three concurrency tests of the seed, with a real shell.
+/// The three concurrency tests of the protocol, with a real shell.
 #[test]
 fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
     let project = sample();
@@ -231,7 +228,7 @@ fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
     }
     assert_eq!(project.read(&task("01-hold-one-lock")), before);
     assert!(!project.path(".bilu/board/default.json").exists());
-    // The one that waits gets it when the shell is done.
+    // A waiter gets the lock when the shell releases it.
     let waits = project.start("board set-status 01 DONE --timeout 60");
     until("it waits", || waits.err().contains("waiting for board"));
     shell.let_go();
@@ -248,7 +245,7 @@ fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
 }
 
 #[test]
-fn whoever_is_told_to_stop_while_it_waits_leaves_no_trace() {
+fn a_waiter_that_gets_a_signal_leaves_no_trace() {
     let project = sample();
     hold_as_shell(&project, std::process::id());
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
@@ -270,9 +267,9 @@ fn whoever_is_told_to_stop_while_it_waits_leaves_no_trace() {
 
 const TASKS: usize = 50;
 
-/// Edits one section of every second task, again and again. Nobody else edits that section of these: what was
-/// put there must be there the next time.
-fn edit_again_and_again(
+/// Edits one section of every second task many times. No other thread edits that section of these tasks, so
+/// each edit must find the value of the one before.
+fn edit_many_times(
     project: &Project,
     section: &str,
     values: [&str; 3],
@@ -287,7 +284,7 @@ fn edit_again_and_again(
         let said = project.tenure(&words).exits(0).json();
         assert_eq!(
             said["data"]["from"], last[number],
-            "edit {edit} of task {number}: one was lost"
+            "edit {edit} of task {number}: an edit was lost"
         );
         last[number] = value;
         let heading = if section == "status" {
@@ -312,7 +309,7 @@ fn many_editors_and_a_rebuilder_lose_nothing() {
             &text(&format!("Task {number}"), "TODO", "HIGH"),
         );
     }
-    let edits = rounds(60);
+    let edits = scaled(60);
     let over = AtomicBool::new(false);
     let (statuses, priorities) = (["TODO", "DONE", "REVIEW"], ["HIGH", "LOW", "MEDIUM"]);
     std::thread::scope(|scope| {
@@ -325,7 +322,7 @@ fn many_editors_and_a_rebuilder_lose_nothing() {
         ]
         .into_iter()
         .map(|(section, values, first)| {
-            scope.spawn(move || edit_again_and_again(project, section, values, first, edits))
+            scope.spawn(move || edit_many_times(project, section, values, first, edits))
         })
         .collect();
         let rebuilder = scope.spawn(|| {
@@ -360,7 +357,7 @@ fn many_editors_and_a_rebuilder_lose_nothing() {
             editor.unwrap();
         }
     });
-    // A fresh one, elsewhere.
+    // The index is the one that a rebuild of the same files elsewhere gives.
     let fresh = empty();
     let mut said = Vec::new();
     for number in 0..TASKS {
@@ -381,7 +378,7 @@ fn many_editors_and_a_rebuilder_lose_nothing() {
     fresh.tenure("board rebuild-index --write").exits(0);
     let index = project.read(".bilu/board/default.json");
     assert_eq!(index, fresh.read(".bilu/board/default.json"));
-    // And by nothing but the files.
+    // And it agrees with the files, read by the test itself.
     let index: Value = serde_json::from_str(&index).unwrap();
     for (entry, (status, priority)) in index.as_array().unwrap().iter().zip(said) {
         assert_eq!(

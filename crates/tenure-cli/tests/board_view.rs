@@ -1,4 +1,4 @@
-//! What a board looks like: `tenure board list` in every width.
+//! The layout of `tenure board list` at every terminal width.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,7 @@ fn kanban(project: &Project, columns: usize) -> String {
     call.env("COLUMNS", columns.to_string()).end().exits(0).out
 }
 
-/// How many columns of a terminal a text takes, counted by a table of our own: what these tests use.
+/// The width of a text on a terminal, by a table of its own for the characters in these tests.
 fn width(text: &str) -> usize {
     text.chars()
         .map(|c| match c {
@@ -34,7 +34,7 @@ fn width(text: &str) -> usize {
 }
 
 #[test]
-fn columns_stand_side_by_side_by_status() {
+fn statuses_are_columns_side_by_side() {
     let project = sample();
     let shown = kanban(&project, 60);
     assert_eq!(
@@ -100,7 +100,7 @@ fn wide_characters_and_emoji_line_up_and_nothing_is_wider_than_the_terminal() {
             assert_eq!(line.trim_end(), line, "{columns}: blanks at the end");
         }
     }
-    // Every column begins where its rule begins: what is left of that is full up to it.
+    // Every column begins where its rule begins, so the text to the left ends before that.
     let shown = kanban(&project, 80);
     let lines: Vec<&str> = shown.lines().collect();
     let each = lines[1].split("  ").next().unwrap().chars().count();
@@ -119,7 +119,7 @@ fn wide_characters_and_emoji_line_up_and_nothing_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn the_most_important_come_first_in_a_column() {
+fn a_column_begins_with_the_highest_priority() {
     let project = empty();
     for (id, priority) in [
         ("1", "LOW"),
@@ -138,7 +138,7 @@ fn the_most_important_come_first_in_a_column() {
 }
 
 #[test]
-fn colour_is_for_terminals_that_want_it() {
+fn colours_are_written_only_to_terminals_that_want_them() {
     let project = sample();
     let plain = kanban(&project, 80);
     assert!(!plain.contains('\u{1b}'));
@@ -151,7 +151,7 @@ fn colour_is_for_terminals_that_want_it() {
         coloured.contains("\u{1b}[1m\u{1b}[31mCRITICAL") || coloured.contains("\u{1b}[1;31m"),
         "{coloured:?}"
     );
-    // Without the colours it is the same.
+    // Without the colours, the text is the same.
     let mut bare = String::new();
     let mut rest = coloured.as_str();
     while let Some((before, after)) = rest.split_once('\u{1b}') {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use project::daemon::{lock_text, put};
 use project::{Project, TENURE, until};
+use tenure_testkit::default_signals;
 
 /// Makes the daemon say so many lines of its own: each lock that appears is a line.
 fn talk(project: &Project, lines: std::ops::Range<usize>) {
@@ -156,6 +157,7 @@ grep -vE '^[0-9TZ:.-]+ .+$' .tenure/daemon.log && { echo 'a torn line'; exit 6; 
 tail -n 1 .tenure/daemon.log
 "#;
     let mut command = Command::new("unshare");
+    default_signals(&mut command);
     let root = rustix::process::geteuid().is_root();
     command.arg(if root { "-m" } else { "-rm" });
     command.args(["sh", "-c", script, "sh"]);

@@ -4,6 +4,8 @@ mod project;
 
 use project::{Project, Running, process, until};
 use rustix::process::Signal;
+use tenure::core::Clock;
+use tenure::host::HostClock;
 
 /// Takes a kernel lock that ends with the last process of the command, and says so if somebody has
 /// it: flock(1) is the witness, and shares no code with tenure.
@@ -89,8 +91,18 @@ fn a_process_that_left_the_group_keeps_the_key_until_it_is_gone() {
     assert!(process::alive(left), "what left the group is out of reach");
 
     let mut waiter = project.queue("build", "run build --as second --wait 10m -- echo mine");
-    // Longer than its time to live, which nobody renews any more.
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    until(
+        "the time to live is over, which no process renews any more",
+        || {
+            let shown = project.tenure("locks show build --json").exits(0).json();
+            let end: jiff::Timestamp = shown["data"]["expiresAt"]
+                .as_str()
+                .unwrap()
+                .parse()
+                .unwrap();
+            end < HostClock::new().now().wall
+        },
+    );
     project
         .tenure("run build --no-wait -- true")
         .fails(6, &["locked by first"]);

@@ -198,6 +198,7 @@ fn a_writer_that_holds_the_database_for_a_moment_costs_nobody_the_lease() {
     let db = rusqlite::Connection::open(project.database()).unwrap();
     for _ in 0..3 {
         db.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        // The moment that is tested: longer than the pause between two renewals.
         std::thread::sleep(Duration::from_millis(400));
         db.execute_batch("COMMIT").unwrap();
     }
@@ -214,8 +215,7 @@ fn a_writer_that_holds_the_database_for_a_moment_costs_nobody_the_lease() {
 fn a_key_that_can_not_be_given_back_is_complained_of() {
     let project = Project::new();
     let mut run = project.hold("run build --ttl 1h");
-    // As long as it takes to set up everything that only longer commands need.
-    std::thread::sleep(Duration::from_millis(200));
+    process::until_idle(run.pid());
     std::fs::remove_dir_all(project.path(".tenure")).unwrap();
     run.let_go();
     let said = run.ended().exits(0);
@@ -232,7 +232,7 @@ fn force_is_noticed_even_if_nobody_can_be_rung() {
         .sh("echo $$; exec sleep 300")
         .start();
     until("the command runs", || !run.out().is_empty());
-    std::thread::sleep(Duration::from_millis(200));
+    process::until_idle(run.pid());
     std::fs::remove_dir_all(project.path(".tenure/tenure.db-live")).unwrap();
     project.tenure("locks release build --force").exits(0);
     run.ended().fails(7, &["lost"]);

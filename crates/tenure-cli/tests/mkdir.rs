@@ -13,17 +13,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 
 use project::{Project, TENURE, until};
+use tenure_testkit::scaled;
 
 const STORE: &str = "--store mkdir:storage/lock";
 
 /// A pid that no process has.
 const NOBODY: i32 = i32::MAX;
-
-/// How many rounds a contest has; `TENURE_TEST_ROUNDS` says more.
-fn rounds(usual: usize) -> usize {
-    let wanted = std::env::var("TENURE_TEST_ROUNDS").ok();
-    wanted.map_or(usual, |rounds| rounds.parse().unwrap())
-}
 
 #[test]
 fn a_command_runs_under_the_lock_and_the_lock_tells_of_it() {
@@ -44,7 +39,7 @@ fn a_command_runs_under_the_lock_and_the_lock_tells_of_it() {
 }
 
 #[test]
-fn whoever_holds_it_is_named_and_a_lock_without_a_pid_is_left_alone() {
+fn the_holder_is_named_and_a_lock_without_a_pid_is_left_alone() {
     let project = Project::uninitialised();
     fs::create_dir_all(project.path("storage/lock")).unwrap();
     let run = format!("run {STORE} board --no-wait -- touch ran");
@@ -107,7 +102,7 @@ fn a_command_under_the_lock_does_not_wait_for_itself() {
     said.fails(6, &["would never end"]);
 }
 
-/// What every shell of a contest does with the lock; `$1` is what it does when somebody has it.
+/// What every shell of a contest does with the lock; `$1` is what it does when the lock is held.
 const WAITER: &str = r#"
 until mkdir storage/lock 2>/dev/null; do
   eval "$1"
@@ -123,10 +118,10 @@ rmdir storage/lock 2>/dev/null
 exit 0
 "#;
 
-/// The seed's minimum: wait.
+/// The protocol's minimum: wait.
 const WAIT: &str = "sleep 0.01";
 
-/// The seed's optional step: break a lock whose pid is dead.
+/// The protocol's optional step: break a lock whose pid is dead.
 const BREAK: &str = r#"
 pid=$(cat storage/lock/pid 2>/dev/null)
 if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then
@@ -149,7 +144,7 @@ rm "in/$who.$$"
 echo "$who" >> log
 "#;
 
-/// A contest of shells and tenures for a lock that somebody dead left behind.
+/// A contest of shells and tenures for a lock that a dead process left behind.
 struct Contest {
     project: Project,
     /// What to run everything through.
@@ -263,7 +258,7 @@ fn ended(child: &mut Child, what: &str) -> i32 {
 #[test]
 fn shells_that_never_break_a_lock_and_tenures_are_never_inside_together() {
     let contest = Contest::new(false);
-    let rounds = rounds(12);
+    let rounds = scaled(12);
     for round in 0..rounds {
         let codes = contest.round(round, WAIT);
         assert_eq!(codes, [0; 8], "round {round}");
@@ -279,13 +274,13 @@ fn shells_that_never_break_a_lock_and_tenures_are_never_inside_together() {
 }
 
 /// Shells that break locks break one another's: one sees a dead pid, another one is quicker, and the first
-/// removes what that has made since. Whoever was robbed so is inside without a lock, and nobody can know, a
-/// tenure that finds the place free no more than the others. What tenure owes to everybody: its own lock is
-/// never broken, and it takes none whose process lives.
+/// removes the lock that the second has made since. The second is then inside without a lock, and no other
+/// program can know: not the shells, and not a tenure that finds the path free. What tenure guarantees: its own
+/// lock is never broken, and it never takes over one whose process is alive.
 #[test]
 fn shells_that_break_locks_never_break_that_of_a_tenure_nor_does_it_break_a_live_one() {
     let contest = Contest::new(true);
-    let rounds = rounds(12);
+    let rounds = scaled(12);
     // When the holder was dead from the start, and when it died while all waited.
     let mut beside = [0, 0];
     for round in 0..rounds {
@@ -297,7 +292,7 @@ fn shells_that_break_locks_never_break_that_of_a_tenure_nor_does_it_break_a_live
         assert_eq!(codes, [0; 8], "round {round}");
         let [overlaps, robbed] = ["overlaps", "robbed"].map(|file| contest.project.read(file));
         if contest.project.read("broke").is_empty() {
-            assert_eq!(overlaps, "", "round {round}: nobody broke anything");
+            assert_eq!(overlaps, "", "round {round}: no lock was broken");
         }
         let story = contest
             .project

@@ -16,9 +16,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tenure::core::Clock;
 use tenure::host::HostClock;
+use tenure_testkit::default_signals;
+use tenure_testkit::scale::scale;
 
 fn tenure(dir: &Path, args: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure"))
+    let output = default_signals(&mut Command::new(env!("CARGO_BIN_EXE_tenure")))
         .args(args)
         .current_dir(dir)
         .env("HOME", dir)
@@ -144,7 +146,7 @@ fn edit(root: &Path, name: &str, seed: u64, record: &Mutex<Record>, over: &Atomi
 }
 
 fn daemon(root: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_tenure"))
+    default_signals(&mut Command::new(env!("CARGO_BIN_EXE_tenure")))
         .args(["daemon", "run", "--interval", "1s"])
         .current_dir(root)
         .env("HOME", root)
@@ -163,11 +165,8 @@ fn tasks(root: &Path) -> BTreeMap<String, Value> {
     tasks.into_iter().map(by_id).collect()
 }
 
-/// For how long both sides edit.
-fn duration() -> Duration {
-    let seconds = std::env::var("TENURE_TEST_SECONDS").ok();
-    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
-}
+/// How long both sides edit, in seconds: enough for a dozen daemons of each clone to be killed.
+const SECONDS: u64 = 20;
 
 #[test]
 fn two_clones_that_edit_while_their_daemons_are_killed_end_with_the_same_tasks() {
@@ -204,7 +203,8 @@ fn two_clones_that_edit_while_their_daemons_are_killed_end_with_the_same_tasks()
             }
         }));
     }
-    std::thread::sleep(duration());
+    // The time in which edits, syncs and kills race.
+    std::thread::sleep(Duration::from_secs(SECONDS * scale()));
     over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().unwrap();

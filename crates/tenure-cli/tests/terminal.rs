@@ -355,9 +355,12 @@ fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
     shell.types(CTRL_Z);
     shell.shows("Stopped");
     shell.prompts(2);
+    let pid = project.read("pid").trim().parse().unwrap();
+    let group = process::group_of(pid).unwrap();
+    until("all of the command is stopped", || {
+        process::members(group).into_iter().all(process::is_stopped)
+    });
     let count = project.read("count");
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    assert_eq!(project.read("count"), count, "the command goes on");
     shell.types("fg\n");
     until("the command goes on", || project.read("count") != count);
     project.write("go", "");

@@ -14,6 +14,7 @@
 //! | [`decide`] | from (now, what the store holds, what is asked) to what happens |
 //! | [`engine`] | every verb of a store, once, over one atomic step of it |
 //! | [`cycle`] | a wait that would never end |
+//! | [`graph`] | [`graph::Graph`]: cycles of dependencies |
 //! | [`event`] | [`Event`]: one line of a key's story |
 //! | [`task`] | [`Task`], [`Section`]: what there is to do, and the rules for working on it |
 //! | [`store`] | the [`Store`] trait that every store implements |
@@ -40,6 +41,7 @@ pub mod decide;
 pub mod engine;
 pub mod error;
 pub mod event;
+pub mod graph;
 pub mod holder;
 pub mod key;
 pub mod lease;

@@ -11,7 +11,7 @@
 //! | `exchange` | import and export, one line for each task |
 //! | `share` | what clones share, and the history of a task |
 //! | `merge` | merging another clone's tasks |
-//! | `circle` | tasks that depend on themselves |
+//! | `cycle` | tasks that depend on themselves |
 //!
 //! # Invariants
 //!
@@ -20,7 +20,7 @@
 //! 2. No verb reads all tasks to find one. Triggers count the unfinished dependencies of each task,
 //!    also when another program writes, and the ready tasks have an index of their own.
 
-mod circle;
+mod cycle;
 mod edit;
 mod exchange;
 mod find;

@@ -20,11 +20,13 @@
 //! | [`history`] | checks a store's own story for contradictions |
 //! | [`run`] | [`Run`]: one check under way: its seed, its place, its summary |
 //! | [`process`] | [`Process`]: a real process, to be killed, stopped and continued |
+//! | [`mod@default_signals`] | signal dispositions that do not depend on how the test was started |
 //! | [`worker`] | what such a process does: its [`worker::Task`] |
 //! | [`puppet`] | [`Puppet`]: a process that does one verb at a time, as it is told |
 //! | [`ask`] | [`Ask`]: a claim in few words |
 //! | [`waiting`] | try, queue, wait: the least loop that a waiting process needs |
-//! | [`limit`] | protection against a test that hangs |
+//! | [`limit`] | waiting for a condition, within a limit |
+//! | [`scale`] | how long tests with random kills and races go on |
 //! | [`chance`] | [`Chance`]: random numbers that can be had again |
 //! | [`clock`] | [`FakeClock`]: both clocks and the boot, moved by hand |
 //!
@@ -36,7 +38,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `TENURE_BATTERY_SEED` | the seed of every random choice; each check prints the one it used |
-//! | `TENURE_BATTERY_SCALE` | how many times more than usual to do |
+//! | `TENURE_BATTERY_SCALE` | a factor for the number of rounds, also in tests outside the battery |
 //!
 //! # Limitations
 //!
@@ -55,11 +57,13 @@ pub mod ask;
 pub mod chance;
 pub mod checks;
 pub mod clock;
+pub mod default_signals;
 pub mod history;
 pub mod limit;
 pub mod process;
 pub mod puppet;
 pub mod run;
+pub mod scale;
 pub mod subject;
 pub mod task_battery;
 pub mod waiting;
@@ -69,10 +73,12 @@ pub mod worker;
 pub use ask::Ask;
 pub use chance::Chance;
 pub use clock::FakeClock;
+pub use default_signals::default_signals;
 pub use limit::soon;
 pub use process::Process;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;
+pub use scale::scaled;
 pub use subject::Subject;
 pub use task_battery::TaskSubject;
 pub use witness::Witness;

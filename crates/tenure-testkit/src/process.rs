@@ -1,11 +1,12 @@
-//! A real process, to be killed, stopped and continued: [`Process`].
+//! A real process that a test can kill, stop and continue: [`Process`].
 //!
-//! It is this very test binary, started again for one test of it. What it is to do comes in an
-//! environment variable, what it has to say goes out in marked lines among those that the test
-//! harness prints.
+//! It is the same test binary, started again for one of its tests. Its job comes in an environment
+//! variable; its reports are marked lines among those that the test harness prints.
 //!
-//! What is said here of a pid is read from `/proc` by this file alone: the witness must not stand
-//! on the code that it is to judge.
+//! 1. It starts with default signals, however the test itself was started.
+//! 2. It does not outlive the test process, even if that is killed.
+//! 3. The state of a pid is read from `/proc` by this file alone: a witness must not depend on the code
+//!    that it judges.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,18 +14,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
+use crate::default_signals;
 use crate::limit::{LIMIT, within_limit};
 
 /// The variable that holds the job.
 const JOB: &str = "TENURE_BATTERY_JOB";
 
-/// The variable that holds the pid of whoever gave it.
-const EMPLOYER: &str = "TENURE_BATTERY_EMPLOYER";
+/// The variable that holds the pid of the test process.
+const PARENT: &str = "TENURE_BATTERY_PARENT";
 
-/// What a line that is a report begins with; the harness may have begun the line itself.
+/// What precedes a report on its line; the harness may have written something before it.
 const MARK: &str = "#report ";
 
-/// A process that was started here. It is killed when this is dropped.
+/// A process that this test started. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -33,19 +35,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this test binary again, for the test of this name, with this job. Call it from a
-    /// thread that lives as long as the process should.
+    /// Starts this test binary again for the named test, with a job. The calling thread must live as
+    /// long as the process should: the parent-death signal comes when that thread ends.
     pub fn start(test: &str, job: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(JOB, job)
-            .env(EMPLOYER, std::process::id().to_string());
+            .env(PARENT, std::process::id().to_string());
         Self::spawn(&mut command)
     }
 
-    /// Starts this test binary again by way of another command, which gets all that the binary
-    /// needs as its last arguments: `unshare`, `setpriv` and their like.
+    /// The same through a command that runs its last arguments, such as `unshare` or `setpriv`.
     pub fn start_through(through: &mut Command, test: &str, job: &str) -> Self {
         through
             .arg(std::env::current_exe().unwrap())
@@ -55,7 +56,7 @@ impl Process {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = command
+        let mut child = default_signals(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -78,23 +79,23 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it a line.
+    /// Writes a line to its input.
     pub fn tell(&mut self, line: &str) {
-        let orders = self.orders.as_mut().expect("it was told the last before");
-        writeln!(orders, "{line}").expect("the process takes no more orders");
+        let orders = self.orders.as_mut().expect("the input is closed");
+        writeln!(orders, "{line}").expect("the process does not read its input");
     }
 
-    /// Tells it that there is nothing more to be told.
+    /// Closes its input.
     pub fn tell_no_more(&mut self) {
         self.orders = None;
     }
 
-    /// What it reports next. Fails if it ends first, or takes for ever.
+    /// Waits for its next report. Fails if the process ends first, or after [`LIMIT`].
     pub fn report(&self) -> String {
         match self.reports.recv_timeout(LIMIT) {
             Ok(report) => report,
@@ -105,23 +106,23 @@ impl Process {
         }
     }
 
-    /// What it has reported by now, if anything.
+    /// The next report, if there is one already.
     pub fn try_report(&self) -> Option<String> {
         self.reports.try_recv().ok()
     }
 
-    /// Sends SIGKILL and waits until it is gone.
+    /// Sends SIGKILL and reaps the process.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Sends SIGKILL and leaves the rest of it, a zombie, where it is.
+    /// Sends SIGKILL and leaves a zombie.
     pub fn kill_and_leave(&mut self) {
         self.child.kill().unwrap();
     }
 
-    /// Stops it (SIGSTOP), and returns once it stands still.
+    /// Sends SIGSTOP and waits until the process is stopped.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         within_limit("the process to stop", || {
@@ -129,7 +130,7 @@ impl Process {
         });
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Sends SIGCONT.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -139,7 +140,7 @@ impl Process {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Whether it has ended. Fails if it ended badly.
+    /// Whether it has ended. Fails if it did not end with success.
     pub fn has_ended(&mut self) -> bool {
         match self.child.try_wait().unwrap() {
             None => false,
@@ -148,7 +149,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended well.
+    /// Waits until it has ended with success.
     pub fn wait_for_end(&mut self) {
         within_limit("the process to end", || self.has_ended());
     }
@@ -161,44 +162,40 @@ impl Drop for Process {
     }
 }
 
-/// In a process that was started here: its job. It ends with whoever started it.
+/// In a process that a test started: its job. From here on it ends when the test process ends.
 pub fn job() -> Option<String> {
     let job = std::env::var(JOB).ok()?;
-    if let Ok(employer) = std::env::var(EMPLOYER) {
+    if let Ok(test) = std::env::var(PARENT) {
         set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
-        assert_eq!(
-            parent,
-            Some(employer),
-            "whoever gave the job is gone already"
-        );
+        assert_eq!(parent, Some(test), "the test process has ended already");
     }
     Some(job)
 }
 
-/// In a process that was started here: reports a line.
+/// In a process that a test started: reports a line.
 pub fn report(line: &str) {
     println!("{MARK}{line}");
 }
 
-/// What can be seen of a process.
+/// The state of a process that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It may run at any moment.
+    /// It runs, or can run at any moment.
     Running,
-    /// It stands still until it is continued.
+    /// It is stopped until SIGCONT.
     Stopped,
 }
 
-/// Bit of the flags in `/proc/PID/stat`: the process is past its last own instruction.
+/// A bit of the flags in `/proc/PID/stat`: the process has executed its last instruction.
 const EXITING: u64 = 0x4;
 
-/// The state of a process that can still do something; `None` once it never will again.
+/// The state of a process; `None` once it will never run again.
 pub fn state(pid: u32) -> Option<State> {
     look(pid).map(|(state, _)| state)
 }
 
-/// When the process started, in ticks since boot; `None` once it never will do anything again.
+/// When the process started, in ticks since boot; `None` once it will never run again.
 pub fn started(pid: u32) -> Option<u64> {
     look(pid).map(|(_, started)| started)
 }
@@ -209,8 +206,8 @@ fn look(pid: u32) -> Option<(State, u64)> {
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // The first field after the name is the third of all.
     let field = |number: usize| fields[number - 3];
-    // A killed process gives its locks up before it becomes a zombie. It runs no code of its own
-    // any more then, so it is nobody's fellow holder.
+    // A killed process releases its locks before it becomes a zombie. It executes no more code then,
+    // so it does not count as a second holder.
     let exiting = field(9).parse::<u64>().unwrap() & EXITING != 0;
     if exiting || matches!(field(3), "Z" | "X" | "x") {
         return None;

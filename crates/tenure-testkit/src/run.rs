@@ -10,11 +10,9 @@ use crate::history;
 use crate::limit::{self, soon};
 use crate::process::Process;
 use crate::puppet::Puppet;
+use crate::scale::scale;
 use crate::subject::Subject;
 use crate::worker::{Job, Task};
-
-/// The variable that holds the scale.
-pub const SCALE: &str = "TENURE_BATTERY_SCALE";
 
 /// One check under way: its seed, its place, its summary.
 #[derive(Debug)]
@@ -33,10 +31,6 @@ impl<'a> Run<'a> {
     /// Begins a check of this name, in an empty place.
     pub fn begin(subject: &'a Subject, name: &'static str) -> Self {
         let seed = Chance::seed();
-        let scale = std::env::var(SCALE).map_or(1, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{SCALE} is {text:?}: it must be a whole number"))
-        });
         // At the start, too: a check that hangs is killed before it can tell.
         println!("{name}: seed {seed}");
         let run = Self {
@@ -44,7 +38,7 @@ impl<'a> Run<'a> {
             chance: Chance::apart(seed, name),
             name,
             seed,
-            scale,
+            scale: scale(),
             place: tempfile::tempdir().unwrap(),
         };
         std::fs::create_dir(run.store_place()).unwrap();

@@ -1,14 +1,15 @@
-//! What can be typed about the board.
+//! The arguments of `tenure board`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
-/// How long to wait for the lock, in seconds.
+/// How long to wait for the lock by default, in seconds.
 const TIMEOUT: u64 = 10;
 
-/// What everybody has to know about the lock.
+/// The end of the help text. The protocol requires it to say which commands take the lock, where the lock
+/// is, and what to do when it is busy.
 pub(crate) const HELP: &str = "Examples:
   tenure board list --view kanban
   tenure board list --filter status --filter-value todo
@@ -17,27 +18,31 @@ pub(crate) const HELP: &str = "Examples:
 
 The board is .bilu/board or src/board, here or in the nearest folder above.
 
-The lock: set-status, set-priority, rebuild-index --write and migrate take it, from before they
-read until after they wrote. list, validate and every --dry-run do not. It is the folder
+The lock: set-status, set-priority, rebuild-index --write and migrate hold it from before they read
+until after they have written. list, validate and every --dry-run do not take it. It is the folder
 .bilu/storage/lock (or src/board/storage/lock), which shell scripts take with mkdir: see
 tenure shell-lib.
 
-\"lock busy\" (exit 1) means that somebody else is writing: the message says who, since when, and
-whether it still lives. Wait longer with --timeout S (0 does not wait). A lock whose process is
-proven dead is taken over by itself. One that names no process is left alone: if you are sure that
-nobody is at work, take it away with
+\"lock busy\" (exit 1) means that another program is writing. The message names the holder, since when
+it has held the lock, and whether it is alive. Wait longer with --timeout S (0 does not wait). A lock
+whose process is proven dead is taken over automatically. A lock that names no process is never taken
+over: if you are sure that no program is using it, remove it with
   tenure locks release board --force --store mkdir:PATH
+
+Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT stop an edit before its next step, release the lock and
+exit with 128 plus the signal number. A signal that was ignored when tenure started stays ignored:
+SIGHUP under nohup, SIGINT and SIGQUIT in the background of a script.
 
 The spellings --list, --validate, --rebuild-index and --migrate work too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Board {
-    /// The tasks, as a table or by status
+    /// List the tasks, as a table or by status
     List {
-        /// How to show them
+        /// How to show the tasks
         #[arg(long, value_enum, default_value_t = View::Table)]
         view: View,
-        /// Only those whose field has the value of --filter-value
+        /// Only tasks in which this field has the value of --filter-value
         #[arg(
             short,
             long,
@@ -46,49 +51,49 @@ pub(crate) enum Board {
             requires = "filter_value"
         )]
         filter: Option<Field>,
-        /// The value, in any letter case
+        /// The value to filter by, in any letter case
         #[arg(long, value_name = "VALUE", requires = "filter")]
         filter_value: Option<String>,
         #[command(flatten)]
-        place: Place,
+        dir: BoardDir,
     },
-    /// Look for every problem: exit 0 if there is none, 1 otherwise
+    /// Find every problem; exit 0 if there is none, otherwise 1
     Validate {
         #[command(flatten)]
-        place: Place,
+        dir: BoardDir,
     },
     /// Change the status of a task, and nothing else in its file
     SetStatus {
-        /// Its id, its file, or a beginning that only one has
+        /// The task: its id, its file, or a prefix that only one id has
         task: String,
-        /// One of those in config.json, in any letter case
+        /// A status from config.json, in any letter case
         status: String,
         #[command(flatten)]
-        lock: Lock,
+        lock: LockOptions,
     },
     /// Change the priority of a task, and nothing else in its file
     SetPriority {
-        /// Its id, its file, or a beginning that only one has
+        /// The task: its id, its file, or a prefix that only one id has
         task: String,
-        /// One of those in config.json, in any letter case
+        /// A priority from config.json, in any letter case
         priority: String,
         #[command(flatten)]
-        lock: Lock,
+        lock: LockOptions,
     },
-    /// Make the index default.json from the tasks
+    /// Rebuild the index default.json from the tasks
     RebuildIndex {
         #[command(flatten)]
-        how: How,
+        mode: WriteMode,
         #[command(flatten)]
-        lock: Lock,
+        lock: LockOptions,
     },
-    /// Add the sections that old task files lack, with what the index says
+    /// Add the sections that old task files lack, with the values of the index
     Migrate {
-        /// Only say what would be added
+        /// Only print what would be added
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        lock: Lock,
+        lock: LockOptions,
     },
 }
 
@@ -105,18 +110,18 @@ impl Board {
     }
 }
 
-/// How to show tasks.
+/// How `list` shows the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {
-    /// One line for each
+    /// One line for each task
     Table,
     /// One column for each status
     Kanban,
-    /// Ten fields with tabs between them, for scripts
+    /// Ten fields separated by tabs, for scripts
     Tsv,
 }
 
-/// By what to choose tasks.
+/// A field that `list` can filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Field {
     Status,
@@ -125,41 +130,41 @@ pub(crate) enum Field {
     Tag,
 }
 
-/// Whether to write.
+/// Whether to write the index.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct How {
-    /// Do it
+pub(crate) struct WriteMode {
+    /// Write the index
     #[arg(long)]
     pub(crate) write: bool,
-    /// Only say whether it would change
+    /// Only print whether the index would change
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Where the board is.
+/// The option that names the board.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct BoardDir {
     /// The folder of the board [default: .bilu/board or src/board, here or above]
     #[arg(long = "dir", value_name = "DIR", id = "folder")]
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// How to get the lock.
+/// The options of every command that takes the lock.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Lock {
-    /// Wait for the lock at most so many seconds; 0 does not wait
+pub(crate) struct LockOptions {
+    /// How many seconds to wait for the lock; 0 does not wait
     #[arg(long, value_name = "S", default_value_t = TIMEOUT)]
     pub(crate) timeout: u64,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) dir: BoardDir,
 }
 
-/// Options of the whole command that are followed by a value.
+/// Global options that are followed by a value.
 const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
 
-/// The other tool's spellings of what is to be done.
-const ACTIONS: [(&str, &str); 6] = [
+/// The spellings of the bilu tool, and ours.
+const SPELLINGS: [(&str, &str); 6] = [
     ("--list", "list"),
     ("-l", "list"),
     ("--validate", "validate"),
@@ -168,7 +173,7 @@ const ACTIONS: [(&str, &str); 6] = [
     ("-fv", "--filter-value"),
 ];
 
-/// What was typed, with the spellings of the other tool turned into ours: `board --list` is `board list`.
+/// Translates the spellings of the bilu tool in a command line: `board --list` becomes `board list`.
 pub(crate) fn spelled(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut typed: Vec<OsString> = typed.collect();
     let mut at = 1;
@@ -184,18 +189,18 @@ pub(crate) fn spelled(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
         .get(command + 1)
         .is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut action = None;
-    let mut kept = Vec::new();
+    let mut others = Vec::new();
     for word in typed.split_off(command + 1) {
-        let ours = ACTIONS.iter().find(|(theirs, _)| word == **theirs);
+        let ours = SPELLINGS.iter().find(|(theirs, _)| word == **theirs);
         match ours {
-            Some((_, ours)) if ours.starts_with('-') => kept.push(OsString::from(ours)),
-            // A second one is left for the parser to refuse.
+            Some((_, ours)) if ours.starts_with('-') => others.push(OsString::from(ours)),
+            // The parser refuses a second one.
             Some((_, ours)) if !is_named && action.is_none() => action = Some(OsString::from(ours)),
-            _ => kept.push(word),
+            _ => others.push(word),
         }
     }
     typed.extend(action);
-    typed.extend(kept);
+    typed.extend(others);
     typed
 }
 
@@ -203,7 +208,7 @@ pub(crate) fn spelled(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    fn said(words: &str) -> String {
+    fn translated(words: &str) -> String {
         let typed = words.split(' ').map(OsString::from);
         let words = spelled(typed)
             .into_iter()
@@ -212,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn the_other_tools_spellings_become_ours_and_nothing_else_does() {
-        for (typed, meant) in [
+    fn only_spellings_of_the_bilu_tool_are_translated() {
+        for (typed, expected) in [
             ("t board --list", "t board list"),
             (
                 "t -C x board --json --list -f status -fv todo",
@@ -233,7 +238,7 @@ mod tests {
             ("t run k -- board --list", "t run k -- board --list"),
             ("t", "t"),
         ] {
-            assert_eq!(said(typed), meant);
+            assert_eq!(translated(typed), expected);
         }
     }
 }

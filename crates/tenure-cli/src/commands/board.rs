@@ -1,13 +1,13 @@
-//! `tenure board`: tasks that are Markdown files.
+//! `tenure board`: tasks as Markdown files.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `board/list.rs` | the tasks, as a table or by status |
-//! | `board/kanban.rs` | what the latter looks like |
-//! | `board/lock.rs` | holding the lock, and being told to stop under it |
-//! | `board/set.rs` | one value of one task |
-//! | `board/index.rs` | the index, made anew |
-//! | `board/migrate.rs` | sections that old files lack |
+//! | `board/list.rs` | `list`: the tasks, as a table or by status |
+//! | `board/kanban.rs` | the layout of `list --view kanban` |
+//! | `board/lock.rs` | holding the lock, and stopping on a signal |
+//! | `board/set.rs` | `set-status`, `set-priority`: one value of one task |
+//! | `board/index.rs` | `rebuild-index` |
+//! | `board/migrate.rs` | `migrate`: sections that old files lack |
 
 mod index;
 mod kanban;
@@ -19,68 +19,67 @@ mod set;
 use serde_json::{Value, json};
 use tenure::plural::count;
 use tenure::wire::ErrorCode;
-use tenure_board::validate::{Report, validate};
-use tenure_board::{Board as Place, BoardError, Problem, SaveError, Section};
+use tenure_board::validate::{Validation, validate};
+use tenure_board::{Board, BoardError, Problem, Section};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::board::{Board, Place as Named};
+use crate::args::board::{Board as Command, BoardDir};
 use crate::context;
 
-pub(crate) fn board(global: &Global, board: Board) -> Result<Answer, Failure> {
+pub(crate) fn board(global: &Global, command: Command) -> Result<Answer, Failure> {
     if global.store.is_some() {
-        let message =
-            "tenure board has its own store, the board's lock: name its folder with --dir";
+        let message = "tenure board uses the board's own lock and takes no --store: name the board's folder with --dir";
         return Err(Failure::new(ErrorCode::Usage, message));
     }
-    match board {
-        Board::List {
+    match command {
+        Command::List {
             view,
             filter,
             filter_value,
-            place,
-        } => list::list(global, &find(&place)?, view, filter.zip(filter_value)),
-        Board::Validate { place } => look_for_problems(&find(&place)?),
-        Board::SetStatus { task, status, lock } => {
-            let board = find(&lock.place)?;
+            dir,
+        } => list::list(global, &find(&dir)?, view, filter.zip(filter_value)),
+        Command::Validate { dir } => report_problems(&find(&dir)?),
+        Command::SetStatus { task, status, lock } => {
+            let board = find(&lock.dir)?;
             set::set(global, &board, &lock, &task, Section::Status, &status)
         }
-        Board::SetPriority {
+        Command::SetPriority {
             task,
             priority,
             lock,
         } => {
-            let board = find(&lock.place)?;
+            let board = find(&lock.dir)?;
             set::set(global, &board, &lock, &task, Section::Priority, &priority)
         }
-        Board::RebuildIndex { how, lock } => {
-            index::rebuild(global, &find(&lock.place)?, &lock, how.dry_run)
+        Command::RebuildIndex { mode, lock } => {
+            index::rebuild(global, &find(&lock.dir)?, &lock, mode.dry_run)
         }
-        Board::Migrate { dry_run, lock } => {
-            migrate::migrate(global, &find(&lock.place)?, &lock, dry_run)
+        Command::Migrate { dry_run, lock } => {
+            migrate::migrate(global, &find(&lock.dir)?, &lock, dry_run)
         }
     }
 }
 
-/// The board that is meant.
-fn find(named: &Named) -> Result<Place, Failure> {
+/// The board that the command is about.
+fn find(named: &BoardDir) -> Result<Board, Failure> {
     let start = context::start()?;
     if let Some(folder) = &named.folder {
-        return Place::at(&start.join(folder)).map_err(|error| {
+        return Board::at(&start.join(folder)).map_err(|error| {
             let message = format!("--dir {}: {error}", folder.display());
             Failure::new(ErrorCode::NoBoard, message)
         });
     }
-    Place::find(&start).ok_or_else(|| {
+    Board::find(&start).ok_or_else(|| {
         let message = format!(
-            "no .bilu/board and no src/board in {} or any folder above it: go to the project, or name the board's folder with --dir",
+            "no .bilu/board or src/board in {} or any folder above it: change to the project, or name the board's folder with --dir",
             start.display()
         );
         Failure::new(ErrorCode::NoBoard, message)
     })
 }
 
-/// A board that can't be worked with.
+/// The failure for a board that can't be used.
 fn unusable(error: &BoardError) -> Failure {
     let code = match error {
         BoardError::Unreadable { .. } => ErrorCode::Io,
@@ -90,36 +89,28 @@ fn unusable(error: &BoardError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// A file that was not written.
-fn unsaved(error: SaveError<Failure>) -> Failure {
-    match error {
-        SaveError::Stopped(failure) => failure,
-        SaveError::Io { .. } => Failure::new(ErrorCode::Io, error.to_string()),
-    }
-}
-
-fn look_for_problems(board: &Place) -> Result<Answer, Failure> {
-    let Report { tasks, problems } = validate(board).map_err(|error| unusable(&error))?;
+fn report_problems(board: &Board) -> Result<Answer, Failure> {
+    let Validation { tasks, problems } = validate(board).map_err(|error| unusable(&error))?;
     if problems.is_empty() {
         let data = json!({ "board": board.folder(), "tasks": tasks, "problems": [] });
         return Ok(Answer::new(
             data,
-            format!("The board is fine: {}.", count(tasks, "task")),
+            format!("No problems in {}.", count(tasks, "task")),
         ));
     }
     let start = context::start()?;
     let line = |problem: &Problem| {
-        // As it has to be typed here.
+        // Relative to the current folder, as the user would type it.
         let path = problem.path.strip_prefix(&start).unwrap_or(&problem.path);
-        format!("{}:{}: {}", path.display(), problem.line, problem.what)
+        format!("{}:{}: {}", path.display(), problem.line, problem.message)
     };
     let lines: Vec<String> = problems.iter().map(line).collect();
-    let told: Vec<Value> = problems
+    let listed: Vec<Value> = problems
         .iter()
         .map(|problem| {
             json!({
                 "file": problem.path, "line": problem.line,
-                "problem": problem.flaw.word(), "message": problem.what,
+                "problem": problem.kind.code(), "message": problem.message,
             })
         })
         .collect();
@@ -131,5 +122,5 @@ fn look_for_problems(board: &Place) -> Result<Answer, Failure> {
     let text = format!("{}\ntenure board: error: {found}", lines.join("\n"));
     Err(Failure::new(ErrorCode::BoardInvalid, found)
         .verbatim(text)
-        .details(json!({ "board": board.folder(), "tasks": tasks, "problems": told })))
+        .details(json!({ "board": board.folder(), "tasks": tasks, "problems": listed })))
 }

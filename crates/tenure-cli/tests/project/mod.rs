@@ -1,7 +1,7 @@
 //! A project in a folder of its own, and the `tenure` command run in it as a person would.
 //!
 //! 1. Nothing of the machine leaks in: `HOME` is a folder of the test, no `TENURE_` variable is
-//!    inherited.
+//!    inherited, and no signal is ignored or blocked because the test was started that way.
 //! 2. Nothing is left behind: a command that still runs at the end of its test is killed, and all
 //!    that the tests let it start ends with it or by itself.
 //! 3. No output ever shows a panic; every answer is looked at for one.
@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tenure_testkit::default_signals;
 
 pub use call::{Call, Running, Said};
 
@@ -113,9 +114,10 @@ impl Project {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Any program, in the project's folder and with a clean environment.
+    /// Any program, in the project's folder, with a clean environment and default signals.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        default_signals(&mut command);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"TENURE_") {
                 command.env_remove(name);

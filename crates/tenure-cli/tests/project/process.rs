@@ -1,16 +1,18 @@
-//! What the kernel says of processes, asked without any code of tenure's.
+//! What the kernel says of processes, read without any code of tenure's.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Sends a signal to a process that a test started. That it is gone is no error.
+use super::until;
+
+/// Sends a signal to a process that a test started. It is no error if the process has ended.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _ = kill_process(pid, signal);
 }
 
-/// Whether a process runs. One that has ended and was not waited for does not.
+/// Whether a process runs. A zombie does not.
 pub fn alive(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| !matches!(state.as_str(), "Z" | "X"))
 }
@@ -18,6 +20,45 @@ pub fn alive(pid: u32) -> bool {
 /// The process group of a process.
 pub fn group_of(pid: u32) -> Option<u32> {
     state(pid).map(|(_, group)| group)
+}
+
+/// Whether a process is stopped, as by SIGSTOP or Ctrl+Z.
+pub fn is_stopped(pid: u32) -> bool {
+    state(pid).is_some_and(|(state, _)| state == "T")
+}
+
+/// Waits until all threads of a process, more than one, are asleep and stay so: all that it sets up
+/// by itself is set up.
+#[track_caller]
+pub fn until_idle(pid: u32) {
+    let (mut before, mut same) = (Vec::new(), 0);
+    until("the process is idle", || {
+        let now = threads(pid);
+        let idle = now.len() > 1 && now == before && now.iter().all(|(state, _)| state == "S");
+        same = if idle { same + 1 } else { 0 };
+        before = now;
+        same == 8
+    });
+}
+
+/// The state of each thread of a process, and how often it went to sleep.
+fn threads(pid: u32) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let status = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("status")).ok();
+    entries
+        .filter_map(|entry| status(entry.ok()?))
+        .map(|status| {
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name));
+                line.and_then(|line| line.split_whitespace().next())
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            (field("State:"), field("voluntary_ctxt_switches:"))
+        })
+        .collect()
 }
 
 /// Every process of a group that runs.

@@ -16,11 +16,12 @@
 //! "Later" is by the clocks of the machines. A change of something that was seen is later than
 //! that by rule (whoever stamps a change sees to it); of two changes made apart, the clock decides.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Status;
+use crate::graph::Graph;
 
 /// A value, and when it was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,23 +251,21 @@ impl Replica {
         }
     }
 
-    /// Drops dependencies on what is not there, and others until no task has to be done before
-    /// itself: of those that close a circle, the ones that were added last. Tells which those are.
+    /// Drops dependencies on tasks that do not exist, and others until no task has to be done before
+    /// itself: of those on a cycle, the ones that were added last. Returns the latter.
     pub fn untangle(&mut self) -> Vec<(String, String)> {
         let ids: HashSet<String> = self.tasks.keys().cloned().collect();
         for task in self.tasks.values_mut() {
             task.depends_on.retain(|on, _| ids.contains(on));
         }
-        let knot = self.knot();
-        if knot.is_empty() {
-            return Vec::new();
-        }
-        // In the order in which they were added: whatever closes a circle with those before it goes.
         let mut edges: Vec<(Timestamp, &String, &String)> = Vec::new();
-        for (id, task) in self.tasks.iter().filter(|(id, _)| knot.contains(*id)) {
+        for (id, task) in &self.tasks {
             let present = task.depends_on.iter().filter(|(_, edge)| edge.value);
             edges.extend(present.map(|(on, edge)| (edge.at, id, on)));
         }
+        let on_cycles = Graph::new(edges.iter().map(|(_, id, on)| (*id, *on))).nodes_on_cycles();
+        edges.retain(|(_, id, _)| on_cycles.binary_search(id).is_ok());
+        // In the order in which they were added: one that closes a cycle with those before it goes.
         edges.sort();
         let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
         let mut dropped = Vec::new();
@@ -288,41 +287,9 @@ impl Replica {
         }
         dropped
     }
-
-    /// The tasks that are in a circle, or wait for one.
-    fn knot(&self) -> BTreeSet<String> {
-        let mut open: HashMap<&str, usize> = HashMap::new();
-        let mut waiting: HashMap<&str, Vec<&str>> = HashMap::new();
-        for (id, task) in &self.tasks {
-            let edges = task.depends_on.iter().filter(|(_, edge)| edge.value);
-            for (on, _) in edges {
-                *open.entry(id).or_default() += 1;
-                waiting.entry(on).or_default().push(id);
-            }
-        }
-        let waits_for_nothing = |id: &&String| !open.contains_key(id.as_str());
-        let mut free: Vec<&str> = self
-            .tasks
-            .keys()
-            .filter(waits_for_nothing)
-            .map(String::as_str)
-            .collect();
-        while let Some(id) = free.pop() {
-            for task in waiting.remove(id).into_iter().flatten() {
-                if let Some(count) = open.get_mut(task) {
-                    *count -= 1;
-                    if *count == 0 {
-                        open.remove(task);
-                        free.push(task);
-                    }
-                }
-            }
-        }
-        open.into_keys().map(str::to_owned).collect()
-    }
 }
 
-/// Whether one task waits for another, through whatever.
+/// Whether one task depends on another, directly or through others.
 fn reaches(waits: &HashMap<&str, Vec<&str>>, from: &str, to: &str) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![from];

@@ -13,7 +13,7 @@ use tenure_core::task::{self, BadLine, ImportSummary};
 use tenure_core::{Priority, Section, Status, Task, TaskError};
 use uuid::Uuid;
 
-use super::circle::circle;
+use super::cycle::first_on_cycle;
 use super::rows::{self, by_id, select_task, superseded};
 use super::{bad_id, find};
 use crate::rows::time;
@@ -407,7 +407,7 @@ impl WriteTransaction<'_> {
                 }
             }
         }
-        if let Some((number, id)) = circle(db, &changed)? {
+        if let Some((number, id)) = first_on_cycle(db, &changed)? {
             let task = self.task(&id)?;
             import.is_bad(
                 number,

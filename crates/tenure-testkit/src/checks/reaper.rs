@@ -155,6 +155,7 @@ pub fn a_renewed_lease_is_left_alone_by_a_reaper(subject: &Subject) {
     let ask = Ask::new(subject.key(), "holder").ttl(Duration::from_secs(1));
     let mut holder = Renewer::new(&*store, ask);
     for _ in 0..run.times(30) {
+        // The pace of the renewals: ten in a time to live.
         std::thread::sleep(Duration::from_millis(100));
         holder.renew(&run);
     }

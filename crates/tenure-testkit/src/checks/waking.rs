@@ -124,6 +124,7 @@ pub fn a_waiter_behind_a_dead_one_sleeps(subject: &Subject) {
     let middle = waiter(&run, &Ask::new(key, "middle").unnamed());
     let last = waiter(&run, &Ask::new(key, "last"));
     middle.kill();
+    // The second in which it must not poll.
     std::thread::sleep(Duration::from_secs(1));
     give_back(&*store, key);
     let _ = first.served();

@@ -1,65 +1,63 @@
-//! `tenure board rebuild-index`: the index, made anew from the tasks.
+//! `tenure board rebuild-index`: the index, derived from the tasks.
 
 use std::fs;
 
 use serde_json::json;
+use tenure::wire::ErrorCode;
 use tenure_board::save::sweep;
-use tenure_board::task::Value;
-use tenure_board::{Board, Config, Task, index, load, save};
+use tenure_board::{Board, Config, FieldValue, Task, index, load};
 
-use super::lock::Locked;
-use super::{count, unsaved, unusable};
+use super::lock::BoardLock;
+use super::{count, unusable};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::args::board::Lock;
-use tenure::wire::ErrorCode;
+use crate::args::board::LockOptions;
 
 pub(super) fn rebuild(
     global: &Global,
     board: &Board,
-    lock: &Lock,
+    lock: &LockOptions,
     dry_run: bool,
 ) -> Result<Answer, Failure> {
     if dry_run {
-        let made = Made::of(board)?;
-        return Ok(made.answer(global, board, "would change"));
+        let rebuilt = RebuiltIndex::of(board)?;
+        return Ok(rebuilt.answer(global, board, "would change"));
     }
-    let doing = "tenure board rebuild-index --write";
-    let mut locked = Locked::take(global, board, lock, doing)?;
+    let command = "tenure board rebuild-index --write";
+    let mut locked = BoardLock::take(global, board, lock, command)?;
     let outcome = write(global, board, &mut locked);
     locked.finish(outcome)
 }
 
-/// Reads and writes, all under the lock: an edit made in between would be missing from the index.
-fn write(global: &Global, board: &Board, locked: &mut Locked) -> Result<Answer, Failure> {
+/// Reads and writes under the lock: an edit in between would be missing from the index.
+fn write(global: &Global, board: &Board, locked: &mut BoardLock) -> Result<Answer, Failure> {
     for folder in [board.tasks(), board.folder().to_owned()] {
-        // What is left there does no harm.
+        // Leftovers do no harm, so a failure is no reason to stop.
         let _ = sweep(&folder);
     }
-    let made = Made::of(board)?;
-    if made.changed {
-        let path = board.index();
-        save(&path, made.text.as_bytes(), |step| locked.go_on(step)).map_err(unsaved)?;
+    let rebuilt = RebuiltIndex::of(board)?;
+    if rebuilt.changed {
+        locked.save(&board.index(), rebuilt.text.as_bytes())?;
     }
-    Ok(made.answer(global, board, "was written"))
+    Ok(rebuilt.answer(global, board, "was written"))
 }
 
-/// The index as it should be.
-struct Made {
+/// The index as the tasks define it.
+struct RebuiltIndex {
     text: String,
     tasks: usize,
     changed: bool,
     warnings: Vec<String>,
 }
 
-impl Made {
+impl RebuiltIndex {
     fn of(board: &Board) -> Result<Self, Failure> {
         let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
         let tasks = load::tasks(board, &config).map_err(|error| unusable(&error))?;
-        if let Some(nameless) = tasks.iter().find(|task| task.title.is_empty()) {
+        if let Some(untitled) = tasks.iter().find(|task| task.title.is_empty()) {
             let message = format!(
-                "{}:1: the first line is no title: write \"# Title\" there; the index is as it was",
-                nameless.path.display()
+                "{}:1: the first line is not a title: write \"# Title\" there; the index is unchanged",
+                untitled.path.display()
             );
             return Err(Failure::new(ErrorCode::BoardInvalid, message));
         }
@@ -94,7 +92,7 @@ impl Made {
     }
 }
 
-/// What the index says other than the file.
+/// Where the index differs from the file: values that are missing or not defined.
 fn warnings(task: &Task) -> Vec<String> {
     let fields = [
         ("status", &task.status),
@@ -105,11 +103,13 @@ fn warnings(task: &Task) -> Vec<String> {
     fields
         .into_iter()
         .filter_map(|(name, value)| match value {
-            Value::Known(_) => None,
-            Value::Unknown { said, instead } => Some(format!(
-                "{link}: unknown {name} {said:?}: the index says {instead}"
+            FieldValue::Known(_) => None,
+            FieldValue::Unknown { text, default } => Some(format!(
+                "{link}: unknown {name} {text:?}: the index says {default}"
             )),
-            Value::Missing(instead) => Some(format!("{link}: no {name}: the index says {instead}")),
+            FieldValue::Missing(default) => {
+                Some(format!("{link}: no {name}: the index says {default}"))
+            }
         })
         .collect()
 }

@@ -1,23 +1,23 @@
-//! One column for each status, as wide as the terminal allows; a list where it is too narrow.
+//! The kanban view: one column for each status, or a list where the terminal is too narrow.
 
 use anstyle::{AnsiColor, Style};
 use tenure_board::{Column, Config, Task, columns};
 
 use crate::fit::{cut, filled, flat, width, wrapped};
 
-/// The narrowest column in which something can be read.
+/// The width below which a column is hard to read.
 const NARROWEST: usize = 18;
-/// The widest that still looks like a column.
+/// The width above which a column is no longer widened.
 const WIDEST: usize = 40;
-/// Between two columns.
+/// The space between two columns.
 const GAP: usize = 2;
-/// How many lines a title may take.
+/// How many lines a title may have.
 const TITLE_LINES: usize = 3;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// A piece of text in one style; its width is that of the text.
+/// A line of a column in one style.
 struct Line(String, Style);
 
 pub(super) fn kanban(config: &Config, tasks: &[Task], terminal: usize) -> String {
@@ -40,7 +40,7 @@ pub(super) fn kanban(config: &Config, tasks: &[Task], terminal: usize) -> String
         for column in &filled_columns {
             match column.get(row).filter(|line| !line.0.is_empty()) {
                 Some(Line(words, style)) => {
-                    // Only before something: no line ends with blanks.
+                    // Blanks are written only before text, so that no line ends with them.
                     line.push_str(&" ".repeat(blanks));
                     line.push_str(&styled(words, *style));
                     blanks = each - width(words) + GAP;
@@ -63,7 +63,7 @@ fn heading(column: &Column<'_>) -> String {
     format!("{} ({})", flat(column.status), column.tasks.len())
 }
 
-/// A column, line by line.
+/// The lines of a column.
 fn lines(config: &Config, column: &Column<'_>, each: usize) -> Vec<Line> {
     let mut lines = vec![
         Line(cut(&heading(column), each), BOLD),
@@ -82,7 +82,7 @@ fn lines(config: &Config, column: &Column<'_>, each: usize) -> Vec<Line> {
     lines
 }
 
-/// The same one below the other.
+/// The columns one below the other.
 fn narrow(config: &Config, columns: &[Column<'_>], terminal: usize) -> String {
     let mut lines = Vec::new();
     for column in columns {
@@ -96,7 +96,7 @@ fn narrow(config: &Config, columns: &[Column<'_>], terminal: usize) -> String {
         for task in &column.tasks {
             let priority = filled(&flat(task.priority.as_str()), widest);
             let line = cut(&format!("  {priority}  {}", flat(&task.title)), terminal);
-            // The priority alone is coloured, as far as it is there.
+            // Only the priority is coloured, as far as it was not cut off.
             let at = line.len().min(2 + priority.len());
             let (first, rest) = line.split_at_checked(at).unwrap_or((&line, ""));
             lines.push(format!("{}{rest}", styled(first, colour(config, task))));
@@ -110,7 +110,7 @@ fn narrow(config: &Config, columns: &[Column<'_>], terminal: usize) -> String {
     lines.join("\n")
 }
 
-/// The heaviest priority is red, the next one yellow, the lightest dim.
+/// The highest priority is red, the next one yellow, the lowest dim, the others cyan.
 fn colour(config: &Config, task: &Task) -> Style {
     let priorities = config.priorities();
     let is = |level: Option<&tenure_board::Level>| {

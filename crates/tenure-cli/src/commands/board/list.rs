@@ -1,6 +1,7 @@
 //! `tenure board list`: the tasks, as a table or by status.
 
 use serde_json::{Value, json};
+use tenure::wire::ErrorCode;
 use tenure_board::{Board, Config, Level, Task, load};
 
 use super::{kanban, unusable};
@@ -9,7 +10,6 @@ use crate::args::Global;
 use crate::args::board::{Field, View};
 use crate::fit;
 use crate::table::Table;
-use tenure::wire::ErrorCode;
 
 pub(super) fn list(
     global: &Global,
@@ -20,7 +20,7 @@ pub(super) fn list(
     let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
     let mut tasks = load::tasks(board, &config).map_err(|error| unusable(&error))?;
     if let Some((field, value)) = filter {
-        let wanted = meant(&config, field, &value)?;
+        let wanted = resolve(&config, field, &value)?;
         tasks.retain(|task| has(task, field, &wanted));
     }
     if global.json {
@@ -37,8 +37,8 @@ pub(super) fn list(
     Ok(Answer::new(Value::Null, text))
 }
 
-/// The value that somebody filters by, as the settings write it.
-fn meant(config: &Config, field: Field, value: &str) -> Result<String, Failure> {
+/// The value to filter by, as `config.json` spells it.
+fn resolve(config: &Config, field: Field, value: &str) -> Result<String, Failure> {
     let (known, all) = match field {
         Field::Status => (
             config.status(value).map(|level| level.name.clone()),
@@ -55,7 +55,7 @@ fn meant(config: &Config, field: Field, value: &str) -> Result<String, Failure> 
         Field::Tag => return Ok(value.to_owned()),
     };
     known.ok_or_else(|| {
-        let message = format!("--filter-value {value}: config.json knows {all}");
+        let message = format!("--filter-value {value}: config.json defines {all}");
         Failure::new(ErrorCode::UnknownValue, message)
     })
 }

@@ -1,9 +1,12 @@
-//! Holding the board's lock over a whole read, change and write: [`Locked`].
+//! Holding the board's lock over a whole read, edit and write: [`BoardLock`].
 //!
-//! Signals do not end this process while it holds the lock. They are looked at before each step of a write:
-//! whoever is told to stop writes no further, removes what it had begun, gives the lock back and ends as
-//! the signal says (128 and its number).
+//! 1. A signal never ends this process while it holds the lock. It is noticed before the next step of a
+//!    write: the command writes no further, removes its temporary file, releases the lock and exits with 128
+//!    plus the signal number.
+//! 2. A signal that was ignored when tenure started stays ignored, as under nohup.
+//! 3. A file is renamed into place only after the store has confirmed that the lock is still ours.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,11 +14,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::core::{Busy, Doubt, Released, Verdict};
 use tenure::wire::ErrorCode;
 use tenure::{Held, Outcome, Project, StoreUrl, Tenure};
-use tenure_board::{Board, Step};
+use tenure_board::{Board, SaveError, SaveStep, save};
 
 use crate::answer::{Answer, Failure, complain};
 use crate::args::Global;
-use crate::args::board::Lock;
+use crate::args::board::LockOptions;
 use crate::context;
 use crate::exit::Exit;
 use crate::program::broken;
@@ -23,28 +26,31 @@ use crate::signals::{Signals, stop_here};
 use crate::waiting::{self, KeyStory, Show};
 use crate::words;
 
-/// The one key.
+/// The only key of the lock.
 const KEY: &str = "board";
 
-/// A lock that is not released by anybody who knows of waiters is looked at this often.
+/// How often a waiter polls at least: a shell script that releases the lock wakes no waiter.
 const POLL: Duration = Duration::from_secs(1);
 
-/// The lock, while it is held.
+/// The board's lock, held.
 #[must_use]
-pub(super) struct Locked {
+pub(super) struct BoardLock {
     held: Held,
     signals: Signals,
     path: String,
-    told: Option<i32>,
+    /// The first signal that came.
+    signal: Option<i32>,
+    /// How many files were written.
+    saved: usize,
 }
 
-impl Locked {
-    /// Takes the lock. `doing` is what those who have to wait are told.
+impl BoardLock {
+    /// Takes the lock. `command` is what waiters are shown.
     pub(super) fn take(
         global: &Global,
         board: &Board,
-        lock: &Lock,
-        doing: &str,
+        lock: &LockOptions,
+        command: &str,
     ) -> Result<Self, Failure> {
         let place = board.lock();
         let start = context::start()?;
@@ -56,7 +62,7 @@ impl Locked {
         let mut ask = tenure
             .ask(KEY)?
             .within(context::within(&tenure))
-            .command(doing);
+            .command(command);
         if let Some(named) = &global.holder {
             ask = ask.named(named)?;
         }
@@ -76,7 +82,8 @@ impl Locked {
                 signals,
                 path,
                 // It may have come together with the lock.
-                told: signal,
+                signal,
+                saved: 0,
             }),
             Outcome::Busy(busy) => Err(lock_busy(&tenure, &path, &busy)),
             Outcome::Deadlock(_) => Err(under_itself(&path)),
@@ -84,51 +91,76 @@ impl Locked {
         }
     }
 
-    /// Whether to go on: nobody said stop, and before something gets its name, the lock is still ours.
-    pub(super) fn go_on(&mut self, step: Step) -> Result<(), Failure> {
-        self.listen();
-        if let Some(signal) = self.told {
-            return Err(stopped(signal, "nothing was changed"));
+    /// Replaces a file, unless a signal comes or the lock is lost.
+    pub(super) fn save(&mut self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+        match save(path, bytes, |step| self.go_on(step)) {
+            Ok(()) => {
+                self.saved += 1;
+                Ok(())
+            }
+            Err(SaveError::Stopped(failure)) => Err(failure),
+            Err(error @ SaveError::Io { .. }) => {
+                let message = match self.saved {
+                    0 => error.to_string(),
+                    _ => format!("{error}; {}", self.progress()),
+                };
+                Err(Failure::new(ErrorCode::Io, message))
+            }
         }
-        if step == Step::Rename && !self.held.check()? {
-            return Err(self.lost("nothing was changed"));
+    }
+
+    /// What was written so far.
+    fn progress(&self) -> String {
+        match self.saved {
+            0 => "nothing was changed".to_owned(),
+            1 => "1 file was already changed".to_owned(),
+            more => format!("{more} files were already changed"),
+        }
+    }
+
+    /// Whether a save may go on: no signal came, and before the rename, the lock is still ours.
+    fn go_on(&mut self, step: SaveStep) -> Result<(), Failure> {
+        self.note_signals();
+        if let Some(signal) = self.signal {
+            return Err(stopped(signal, &self.progress()));
+        }
+        if step == SaveStep::Rename && !self.held.check()? {
+            return Err(self.lost(&self.progress()));
         }
         Ok(())
     }
 
-    /// Takes in what signals came.
-    fn listen(&mut self) {
+    /// Notes the signals that came, and stops this process on Ctrl+Z.
+    fn note_signals(&mut self) {
         for signal in self.signals.pending() {
             match signal {
                 SIGTSTP => stop_here(),
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => {
-                    self.told.get_or_insert(signal);
+                    self.signal.get_or_insert(signal);
                 }
                 _ => {}
             }
         }
     }
 
-    /// Gives the lock back, and says how it all ends.
+    /// Releases the lock, and returns the outcome of the whole command.
     pub(super) fn finish(mut self, outcome: Result<Answer, Failure>) -> Result<Answer, Failure> {
-        let lost = self.lost("look whether what was written is what you want");
+        let lost = self.lost("check what was written");
         let released = self.held.release();
         for signal in self.signals.pending() {
             if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
-                self.told.get_or_insert(signal);
+                self.signal.get_or_insert(signal);
             }
         }
         let answer = outcome?;
         match released {
             Ok(Released::Freed(_)) => {}
             Ok(Released::AlreadyGone(_)) => return Err(lost),
-            // It ends with this process all the same, which others can prove.
-            Err(error) => complain(&format!(
-                "the lock could not be given back in order: {error}"
-            )),
+            // The lock names this process, so it can be taken over once the process has ended.
+            Err(error) => complain(&format!("the lock could not be released: {error}")),
         }
-        match self.told {
-            Some(signal) => Err(stopped(signal, "it had been done already")),
+        match self.signal {
+            Some(signal) => Err(stopped(signal, "the change was already complete")),
             None => Ok(answer),
         }
     }
@@ -136,7 +168,7 @@ impl Locked {
     fn lost(&self, then: &str) -> Failure {
         let url = words::quoted(&format!("mkdir:{}", self.path));
         let message = format!(
-            "the lock {} was taken away while it was held; {then}\n  tenure locks history --store {url} tells what happened",
+            "the lock {} was taken away while this command held it; {then}\n  tenure locks history --store {url} shows what happened",
             self.path
         );
         Failure::new(ErrorCode::LeaseLost, message)
@@ -144,7 +176,7 @@ impl Locked {
     }
 }
 
-/// What a signal ended.
+/// The failure for a command that a signal stopped.
 fn stopped(signal: i32, then: &str) -> Failure {
     let name = match signal {
         SIGINT => "Ctrl+C",
@@ -156,18 +188,19 @@ fn stopped(signal: i32, then: &str) -> Failure {
     Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal))
 }
 
-/// The command that holds the lock called us.
+/// The failure for a lock that is held by the command that started this one.
 fn under_itself(path: &str) -> Failure {
     let message = format!(
-        "the lock {path} is held by the very command that this one runs under: it would wait for itself\n  \
-         let tenure board take the lock by itself, outside of tenure run"
+        "the lock {path} is held by the command that started this one, which would wait for itself\n  \
+         tenure board takes the lock itself: run it outside of tenure run"
     );
     Failure::new(ErrorCode::Deadlock, message)
         .exit(Exit::Runtime)
         .details(json!({ "path": path }))
 }
 
-/// Somebody else has it, in the words of the seed; then who, and what to do.
+/// The failure for a lock that another program holds. The protocol prescribes the first line; then the holder
+/// and what to do.
 fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
     let (_, mut details) = words::busy(&now, KEY, busy);
@@ -184,19 +217,19 @@ fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
             }
             match verdict {
                 Verdict::Malformed => {
-                    "it is not what a lock is: look what is there, and move it away by hand"
+                    "it is not a lock folder: look at what is there, and move it away by hand"
                         .to_owned()
                 }
                 Verdict::Unknown(Doubt::NoProcess) => format!(
-                    "if you are sure that no other program is at work there, take it away with: {force}"
+                    "if you are sure that no other program is using it, remove it with: {force}"
                 ),
                 _ => format!(
-                    "try again when it is done, or wait longer: --timeout 60\n  if it hangs and you are sure: {force}"
+                    "try again later, or wait longer: --timeout 60\n  if you are sure that it hangs: {force}"
                 ),
             }
         }
         _ => {
-            lines.push("it is about to go to whoever waits for it".to_owned());
+            lines.push("a waiter is about to get it".to_owned());
             "try again, or wait longer: --timeout 60".to_owned()
         }
     };

@@ -2,47 +2,47 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tenure_board::load::{Sought, seek};
-use tenure_board::{Board, Config, Document, Level, Section, edit, save};
+use tenure::wire::ErrorCode;
+use tenure_board::load::{Lookup, find_task};
+use tenure_board::{Board, Config, Document, Level, Section, edit};
 
-use super::lock::Locked;
-use super::{unsaved, unusable};
+use super::lock::BoardLock;
+use super::unusable;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::board::Lock;
+use crate::args::board::LockOptions;
 use crate::words;
-use tenure::wire::ErrorCode;
 
 pub(super) fn set(
     global: &Global,
     board: &Board,
-    lock: &Lock,
+    lock: &LockOptions,
     task: &str,
     section: Section,
     value: &str,
 ) -> Result<Answer, Failure> {
-    // What was typed wrong is told before anybody waits.
+    // Typing errors are reported before the command waits for the lock.
     let config = Config::read(&board.config()).map_err(|error| unusable(&error))?;
-    let value = meant(&config, section, value)?;
-    let (id, path) = sought(board, task)?;
+    let value = resolve_value(&config, section, value)?;
+    let (id, path) = resolve_task(board, task)?;
     let verb = format!("set-{}", section.name().to_lowercase());
-    let doing = format!("tenure board {verb} {} {value}", words::quoted(&id));
-    let mut locked = Locked::take(global, board, lock, &doing)?;
+    let command = format!("tenure board {verb} {} {value}", words::quoted(&id));
+    let mut locked = BoardLock::take(global, board, lock, &command)?;
     let outcome = change(global, &mut locked, section, &value, &id, &path);
     locked.finish(outcome)
 }
 
-/// Reads, changes and writes, all under the lock.
+/// Reads, edits and writes under the lock.
 fn change(
     global: &Global,
-    locked: &mut Locked,
+    locked: &mut BoardLock,
     section: Section,
     value: &str,
     id: &str,
-    path: &PathBuf,
+    path: &Path,
 ) -> Result<Answer, Failure> {
     let bytes = fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => not_found(id),
@@ -59,7 +59,7 @@ fn change(
     let before = document.value(section);
     let changed = edited != bytes;
     if changed {
-        save(path, &edited, |step| locked.go_on(step)).map_err(unsaved)?;
+        locked.save(path, &edited)?;
     }
     let name = section.name().to_lowercase();
     let data = json!({
@@ -67,14 +67,14 @@ fn change(
     });
     let text = match (&before, changed) {
         _ if global.quiet => String::new(),
-        (_, false) => format!("{id}: {name} is {value} already"),
+        (_, false) => format!("{id}: {name} is already {value}"),
         (Some(before), true) => format!("{id}: {name} {before} -> {value}"),
         (None, true) => format!("{id}: {name} {value}"),
     };
     Ok(Answer::new(data, text))
 }
 
-fn meant(config: &Config, section: Section, value: &str) -> Result<String, Failure> {
+fn resolve_value(config: &Config, section: Section, value: &str) -> Result<String, Failure> {
     let (level, all) = if section == Section::Status {
         (config.status(value), config.statuses())
     } else {
@@ -83,20 +83,20 @@ fn meant(config: &Config, section: Section, value: &str) -> Result<String, Failu
     level.map(|level| level.name.clone()).ok_or_else(|| {
         let name = section.name().to_lowercase();
         let message = format!(
-            "there is no {name} {value:?}: config.json knows {}",
+            "unknown {name} {value:?}: config.json defines {}",
             Level::names(all)
         );
         Failure::new(ErrorCode::UnknownValue, message)
     })
 }
 
-fn sought(board: &Board, task: &str) -> Result<(String, PathBuf), Failure> {
-    match seek(board, task).map_err(|error| unusable(&error))? {
-        Sought::One(id, path) => Ok((id, path)),
-        Sought::Nothing => Err(not_found(task)),
-        Sought::Several(ids) => {
+fn resolve_task(board: &Board, task: &str) -> Result<(String, PathBuf), Failure> {
+    match find_task(board, task).map_err(|error| unusable(&error))? {
+        Lookup::One(id, path) => Ok((id, path)),
+        Lookup::NotFound => Err(not_found(task)),
+        Lookup::Ambiguous(ids) => {
             let message = format!(
-                "several tasks begin with {task:?}: give the id of one of them\n  {}",
+                "several task ids begin with {task:?}: name one of them\n  {}",
                 ids.join("\n  ")
             );
             Err(Failure::new(ErrorCode::Ambiguous, message)
@@ -106,6 +106,6 @@ fn sought(board: &Board, task: &str) -> Result<(String, PathBuf), Failure> {
 }
 
 fn not_found(task: &str) -> Failure {
-    let message = format!("there is no task {task:?}: see tenure board list");
+    let message = format!("no task {task:?}: tenure board list shows all of them");
     Failure::new(ErrorCode::TaskNotFound, message).details(json!({ "task": task }))
 }

@@ -1,29 +1,29 @@
-//! Where a board is: [`Board`].
+//! Where the files of a board are: [`Board`].
 //!
 //! | layout | board | lock |
 //! |---|---|---|
 //! | installed | `.bilu/board` | `.bilu/storage/lock` |
 //! | repository | `src/board` | `src/board/storage/lock` |
-//! | named by hand | `DIR` | as above: `../storage/lock` if it is the `board` of a `.bilu`, else `DIR/storage/lock` |
+//! | `--dir DIR` | `DIR` | `DIR/../storage/lock` if `DIR` is `.bilu/board`, otherwise `DIR/storage/lock` |
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A board.
+/// A board, by its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Board(PathBuf);
 
 impl Board {
-    /// The board of the folder `from`, or of the nearest folder above it that has one.
+    /// Finds the board of `from` or of the nearest folder above it.
     pub fn find(from: &Path) -> Option<Self> {
-        let places = |root: &Path| [root.join(".bilu/board"), root.join("src/board")];
+        let candidates = |root: &Path| [root.join(".bilu/board"), root.join("src/board")];
         from.ancestors()
-            .flat_map(places)
+            .flat_map(candidates)
             .find(|board| board.is_dir())
             .and_then(|board| Self::at(&board).ok())
     }
 
-    /// The board in this very folder. Whoever comes by a link finds the same one.
+    /// The board in this folder. Symbolic links are resolved, so that every path leads to the same lock.
     pub fn at(folder: &Path) -> io::Result<Self> {
         let real = folder.canonicalize()?;
         if real.is_dir() {
@@ -33,28 +33,28 @@ impl Board {
         }
     }
 
-    /// The folder itself.
+    /// The folder of the board.
     pub fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// Where the task files are.
+    /// The folder of the task files.
     pub fn tasks(&self) -> PathBuf {
         self.0.join("tasks")
     }
 
-    /// Its settings.
+    /// The configuration file.
     pub fn config(&self) -> PathBuf {
         self.0.join("config.json")
     }
 
-    /// The index that is made from the tasks.
+    /// The index, which is derived from the task files.
     pub fn index(&self) -> PathBuf {
         self.0.join("default.json")
     }
 
-    /// The lock that whoever writes anything here holds. It belongs to the installation, wherever the
-    /// command is started; this is the only place that knows it.
+    /// The lock that every writer holds. It belongs to the installation, not to the current folder. No
+    /// other code computes this path, so all commands agree on it.
     pub fn lock(&self) -> PathBuf {
         let installation = self.0.parent().filter(|parent| {
             parent.file_name().is_some_and(|name| name == ".bilu")
@@ -63,7 +63,7 @@ impl Board {
         installation.unwrap_or(&self.0).join("storage/lock")
     }
 
-    /// The link of a task file, as the index has it.
+    /// The link to a task file, as it is written in the index.
     pub fn link(file: &str) -> String {
         format!("board/tasks/{file}")
     }
@@ -75,7 +75,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_nearest_board_upwards_counts_and_the_installed_one_first() {
+    fn the_nearest_board_is_found_and_the_installed_one_comes_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         assert_eq!(Board::find(&root.join("src")), None);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_the_same_however_one_comes_there() {
+    fn the_lock_is_the_same_through_a_symbolic_link() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join(".bilu/board")).unwrap();
