@@ -59,7 +59,7 @@ pub use ask::{Ask, Outcome, Tie};
 pub use config::{Config, ConfigError};
 pub use held::{Held, Loss};
 pub use open::{BadUrl, StoreUrl, Tenure};
-pub use project::Project;
+pub use project::{Project, ProjectStore, StoreRole};
 pub use tasks::{AnyTask, TaskGuard, TaskOutcome};
 pub use tenure_core as core;
 pub use tenure_file as file;
