@@ -1,10 +1,11 @@
-//! The places of the exclusive locks, watched: [`Places`].
+//! Where exclusive locks may appear, watched with inotify: [`LockLocations`].
 //!
-//! 1. A place is watched before it is looked at, so that nothing happens unseen in between.
-//! 2. A folder that is not there yet is awaited by watching its parent; one that was replaced is watched
-//!    anew with the next cycle.
+//! 1. A location is watched before it is looked at, so that no change goes unnoticed in between.
+//! 2. For a folder that does not exist yet, its parent is watched. A folder that was replaced is watched
+//!    from the next cycle on.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,109 +15,112 @@ use tenure::Project;
 use tenure::file::exclusive::FILE;
 use tenure::host::files::lock_watch::{Listen, LockWatch};
 
-/// The folder of another tool whose lock is obeyed, too.
-const BEADS: &str = ".beads";
-
-/// Where exclusive locks may stand.
+/// The folders of a project in which an exclusive lock may appear.
 #[derive(Debug)]
-pub(crate) struct Places {
-    places: [Place; 2],
-    /// Why one of them can't be watched, if so.
-    deaf: Option<String>,
+pub(crate) struct LockLocations {
+    locations: Vec<LockLocation>,
+    watch_error: Option<String>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct LockLocation {
     folder: PathBuf,
     watch: Option<Watch>,
 }
 
 #[derive(Debug)]
 struct Watch {
-    /// What is watched: the name, and which folder it is in.
-    name: PathBuf,
+    /// The path that is watched, and the identity of the folder that it is in.
+    path: PathBuf,
     folder: (u64, u64),
-    news: LockWatch,
+    changes: LockWatch,
 }
 
-impl Places {
+impl LockLocations {
+    /// The locations of a project. None is watched yet.
     pub(crate) fn of(project: &Project) -> Self {
-        let place = |folder| Place {
+        let folders = project.exclusive_lock_folders().into_iter();
+        let location = |folder| LockLocation {
             folder,
             watch: None,
         };
         Self {
-            places: [place(project.folder()), place(project.root().join(BEADS))],
-            deaf: None,
+            locations: folders.map(location).collect(),
+            watch_error: None,
         }
     }
 
-    /// The folders that are there.
+    /// The folders that exist, in the order in which their locks are checked.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let there = self.places.iter().map(|place| &place.folder);
-        there.filter(|folder| folder.is_dir()).cloned().collect()
+        let folders = self.locations.iter().map(|location| &location.folder);
+        folders.filter(|folder| folder.is_dir()).cloned().collect()
     }
 
-    /// Watches what is there now, and forgets what happened until now.
-    pub(crate) fn renew(&mut self) {
-        self.deaf = None;
-        for place in &mut self.places {
-            if let Err(error) = place.renew() {
-                let what = place.folder.join(FILE);
-                self.deaf = Some(format!("{} can't be watched: {error}", what.display()));
+    /// Watches what exists now, and drops all changes seen so far.
+    pub(crate) fn refresh(&mut self) {
+        self.watch_error = None;
+        for location in &mut self.locations {
+            if let Err(error) = location.refresh() {
+                let path = location.folder.join(FILE);
+                self.watch_error = Some(format!("Can't watch {}: {error}", path.display()));
             }
         }
-        self.take();
+        self.take_changes();
     }
 
-    /// Why one of them can't be watched, if so.
-    pub(crate) fn deaf(&self) -> Option<&str> {
-        self.deaf.as_deref()
+    /// Why a location can't be watched, if one can't.
+    pub(crate) fn watch_error(&self) -> Option<&str> {
+        self.watch_error.as_deref()
     }
 
-    /// Whether anything happened to a lock since the last call.
-    pub(crate) fn take(&mut self) -> bool {
-        let mut news = false;
-        for place in &mut self.places {
-            let Some(watch) = &place.watch else { continue };
-            match watch.news.take() {
-                Ok(changes) => news |= !changes.is_empty(),
-                // What can't tell any more is watched anew with the next cycle.
-                Err(_) => place.watch = None,
+    /// Whether a lock appeared, changed or went since the last call.
+    pub(crate) fn take_changes(&mut self) -> bool {
+        let mut changed = false;
+        for location in &mut self.locations {
+            let Some(watch) = &location.watch else {
+                continue;
+            };
+            match watch.changes.take() {
+                Ok(changes) => changed |= !changes.is_empty(),
+                // The next refresh watches it again.
+                Err(_) => location.watch = None,
             }
         }
-        news
+        changed
     }
 
-    /// What to poll.
+    /// The descriptors to poll.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let watches = self.places.iter().filter_map(|place| place.watch.as_ref());
-        watches.map(|watch| watch.news.as_fd())
+        let watches = self.locations.iter().filter_map(|it| it.watch.as_ref());
+        watches.map(|watch| watch.changes.as_fd())
     }
 }
 
-impl Place {
-    fn renew(&mut self) -> std::io::Result<()> {
+impl LockLocation {
+    fn refresh(&mut self) -> io::Result<()> {
         let id = |folder: &Path| fs::metadata(folder).map(|it| (it.dev(), it.ino())).ok();
-        let lock = self.folder.join(FILE);
-        let parent = self.folder.parent().unwrap_or(&self.folder).to_owned();
+        let parent = self.folder.parent().unwrap_or(&self.folder);
         // The lock in its folder, or else the folder in its parent.
-        let (name, folder) = if self.folder.is_dir() {
-            (lock, id(&self.folder))
+        let (path, folder) = if self.folder.is_dir() {
+            (self.folder.join(FILE), id(&self.folder))
         } else {
-            (self.folder.clone(), id(&parent))
+            (self.folder.clone(), id(parent))
         };
         let Some(folder) = folder else {
             self.watch = None;
             return Ok(());
         };
-        let same = |watch: &Watch| watch.name == name && watch.folder == folder;
+        let same = |watch: &Watch| watch.path == path && watch.folder == folder;
         if self.watch.as_ref().is_some_and(same) {
             return Ok(());
         }
         self.watch = None;
-        let news = LockWatch::on(&name, Listen::Everything)?;
-        self.watch = Some(Watch { name, folder, news });
+        let changes = LockWatch::on(&path, Listen::Everything)?;
+        self.watch = Some(Watch {
+            path,
+            folder,
+            changes,
+        });
         Ok(())
     }
 }
@@ -126,38 +130,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_are_heard_in_both_places_also_in_a_folder_that_comes_later() {
+    fn locks_are_noticed_in_both_folders_even_if_one_is_created_later() {
         let dir = tempfile::tempdir().unwrap();
         let (project, _) = Project::init(dir.path()).unwrap();
-        let mut places = Places::of(&project);
-        places.renew();
-        assert!(!places.take());
+        let mut locations = LockLocations::of(&project);
+        locations.refresh();
+        assert!(!locations.take_changes());
         fs::write(dir.path().join("unrelated"), "").unwrap();
         fs::write(project.folder().join("unrelated"), "").unwrap();
-        assert!(!places.take());
+        assert!(!locations.take_changes());
 
         let ours = project.folder().join(FILE);
         fs::write(&ours, "{}").unwrap();
-        assert!(places.take());
+        assert!(locations.take_changes());
         fs::remove_file(&ours).unwrap();
-        assert!(places.take());
+        assert!(locations.take_changes());
 
-        let beads = dir.path().join(BEADS);
+        let beads = dir.path().join(".beads");
         fs::create_dir(&beads).unwrap();
-        assert!(places.take(), "the folder came");
-        places.renew();
-        assert_eq!(places.folders(), [project.folder(), beads.clone()]);
+        assert!(locations.take_changes(), "the folder was created");
+        locations.refresh();
+        assert_eq!(locations.folders(), [project.folder(), beads.clone()]);
         fs::write(beads.join(FILE), "{}").unwrap();
-        assert!(places.take(), "the lock came");
+        assert!(locations.take_changes(), "the lock was created");
 
         fs::rename(&beads, dir.path().join("away")).unwrap();
-        assert!(places.take(), "the folder went");
-        places.renew();
+        assert!(locations.take_changes(), "the folder was moved away");
+        locations.refresh();
         fs::create_dir(&beads).unwrap();
-        assert!(places.take(), "another came");
-        places.renew();
+        assert!(locations.take_changes(), "another folder was created");
+        locations.refresh();
         fs::write(beads.join(FILE), "{}").unwrap();
-        assert!(places.take());
-        assert_eq!(places.deaf(), None);
+        assert!(locations.take_changes());
+        assert_eq!(locations.watch_error(), None);
     }
 }

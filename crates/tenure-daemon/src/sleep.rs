@@ -1,10 +1,10 @@
-//! Between two cycles: [`rest`] sleeps until the time, a lock or a signal says so.
+//! Between two cycles: [`sleep`] until the interval ends, an exclusive lock changes or a signal arrives.
 //!
-//! 1. Time counts while the machine sleeps, and never jumps: a timer of the kernel's boot clock.
-//! 2. However much happens to the locks, or beside them in their folders, it is looked at no more than
-//!    every [`SETTLE`], and a cycle that is woken by it waits until the last one has been over for a
-//!    while, so that a storm costs next to nothing.
-//! 3. A signal is heard at once.
+//! 1. Time counts while the machine is suspended, and never jumps: the timer is one of the kernel's boot
+//!    clock.
+//! 2. A storm of changes near the locks costs next to nothing: they are looked at no more than every
+//!    [`SETTLE`], and a cycle that they cause keeps a distance from the last one.
+//! 3. A signal ends the sleep at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,74 +13,74 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use tenure::host::bell::alarm;
 
-use crate::places::Places;
+use crate::lock_locations::LockLocations;
 use crate::signals::Signals;
 
-/// How long to let things settle after the first of them: a lock is often made first and written then.
+/// The pause after the first change: other programs often create a lock first and write it then.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// The least time between two cycles.
-const LEAST: Duration = Duration::from_millis(100);
+/// The shortest time between two cycles.
+const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A cycle that was woken comes no sooner than this many times what the last one took.
-const SHARE: u32 = 10;
+/// A cycle caused by a change begins no sooner than after this many times the duration of the last one.
+const DISTANCE: u32 = 10;
 
-/// Rests for `interval`, or until something happens. `took` is how long the last cycle was. Whenever
-/// something happens near the locks, `stands` is asked whether the daemon's own lock is still there: the
-/// kernel does not tell of the end of a folder in which somebody has a file open, and we have.
-pub(crate) fn rest(
+/// Sleeps for `interval`, or until there is a reason for the next cycle. `took` is the duration of the last
+/// one, and `holder` becomes readable when the holder of an exclusive lock ends. After every change near
+/// the locks, `has_lock` is asked whether the daemon still has its own lock: the kernel does not report the
+/// removal of a folder in which a process has a file open, and the daemon has one open there.
+pub(crate) fn sleep(
     interval: Duration,
     took: Duration,
     signals: &mut Signals,
-    places: &mut Places,
-    watched: Option<&OwnedFd>,
-    stands: impl Fn() -> bool,
+    locations: &mut LockLocations,
+    holder: Option<&OwnedFd>,
+    has_lock: impl Fn() -> bool,
 ) -> io::Result<()> {
     let due = alarm(interval)?;
-    // Counted from now, the end of the last cycle.
-    let rested = alarm(LEAST.max(took * SHARE).min(interval))?;
+    let distance = alarm(SHORTEST.max(took * DISTANCE).min(interval))?;
     loop {
-        let heard = {
-            let news = places.fds().chain(watched.map(AsFd::as_fd));
-            listen(signals, &due, news)?
+        let woken_by = {
+            let changes = locations.fds().chain(holder.map(AsFd::as_fd));
+            wait(signals, &due, changes)?
         };
-        match heard {
-            Heard::Signal => return signals.drain(),
-            Heard::Time => return Ok(()),
-            Heard::News => {}
+        match woken_by {
+            WokenBy::Signal => return signals.drain(),
+            WokenBy::Timer => return Ok(()),
+            WokenBy::Change => {}
         }
         let settled = alarm(SETTLE)?;
-        if let Heard::Signal = listen(signals, &settled, [])? {
+        if let WokenBy::Signal = wait(signals, &settled, [])? {
             return signals.drain();
         }
-        let ended = watched.is_some_and(|process| is_ready(process.as_fd()));
-        if places.take() || ended || !stands() {
-            return match listen(signals, &rested, [])? {
-                Heard::Signal => signals.drain(),
-                Heard::Time | Heard::News => Ok(()),
+        let holder_ended = holder.is_some_and(|process| is_readable(process.as_fd()));
+        if locations.take_changes() || holder_ended || !has_lock() {
+            return match wait(signals, &distance, [])? {
+                WokenBy::Signal => signals.drain(),
+                WokenBy::Timer | WokenBy::Change => Ok(()),
             };
         }
     }
 }
 
-enum Heard {
+enum WokenBy {
     Signal,
-    Time,
-    News,
+    Timer,
+    Change,
 }
 
-/// Blocks until the first of them.
-fn listen<'a>(
+/// Blocks until a signal, the timer or one of `changes` is ready.
+fn wait<'a>(
     signals: &Signals,
     timer: &OwnedFd,
-    news: impl IntoIterator<Item = BorrowedFd<'a>>,
-) -> io::Result<Heard> {
-    let news: Vec<BorrowedFd<'_>> = news.into_iter().collect();
+    changes: impl IntoIterator<Item = BorrowedFd<'a>>,
+) -> io::Result<WokenBy> {
+    let changes: Vec<BorrowedFd<'_>> = changes.into_iter().collect();
     let mut fds = vec![
         PollFd::new(signals, PollFlags::IN),
         PollFd::new(timer, PollFlags::IN),
     ];
-    fds.extend(news.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    fds.extend(changes.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
     loop {
         match poll(&mut fds, None) {
             Ok(_) => break,
@@ -90,15 +90,15 @@ fn listen<'a>(
     }
     let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
     Ok(if ready(0) {
-        Heard::Signal
+        WokenBy::Signal
     } else if ready(1) {
-        Heard::Time
+        WokenBy::Timer
     } else {
-        Heard::News
+        WokenBy::Change
     })
 }
 
-fn is_ready(fd: BorrowedFd<'_>) -> bool {
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let now = rustix::event::Timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -1,4 +1,4 @@
-//! Whether a daemon runs, asked from outside: [`look`].
+//! Whether a daemon runs, as seen by another process: [`DaemonStatus::read`].
 
 use std::io;
 use std::path::Path;
@@ -7,45 +7,47 @@ use std::time::Duration;
 use tenure::host::identity;
 
 use crate::lock::is_held;
-use crate::state::State;
+use crate::state::DaemonState;
 
-/// Between two looks at a daemon that is just beginning.
+/// The pause between two looks at a daemon that is starting.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How many looks it is given: a second.
+/// How many looks a starting daemon gets to record its process: one second in all.
 const LOOKS: usize = 100;
 
-/// What is known of a project's daemon.
+/// What is known about a project's daemon.
 #[derive(Debug, Clone)]
-pub enum Standing {
+pub enum DaemonStatus {
     /// It runs.
-    Running(Box<State>),
-    /// Somebody has the lock, and nothing on record says who.
-    Nameless,
-    /// None runs. The last one, if there was one.
-    NotRunning(Option<Box<State>>),
+    Running(Box<DaemonState>),
+    /// The lock is held, but no live process is on record: the daemon is starting or stopping.
+    Unidentified,
+    /// None runs. The state of the last one, if there was one.
+    NotRunning(Option<Box<DaemonState>>),
 }
 
-/// Looks whether a daemon runs for the project whose `.tenure` folder this is.
-pub fn look(folder: &Path) -> io::Result<Standing> {
-    for _ in 0..LOOKS {
-        if !is_held(folder)? {
-            // What can't be read is nothing to tell of.
-            let last = State::read(folder).ok().flatten();
-            return Ok(Standing::NotRunning(last.map(Box::new)));
+impl DaemonStatus {
+    /// The status of the daemon for the project with this `.tenure` folder.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        for _ in 0..LOOKS {
+            if !is_held(folder)? {
+                // A damaged file of a daemon that is gone is of no use to anyone.
+                let last = DaemonState::read(folder).ok().flatten();
+                return Ok(Self::NotRunning(last.map(Box::new)));
+            }
+            if let Some(state) = live_state(folder)? {
+                return Ok(Self::Running(Box::new(state)));
+            }
+            // The daemon has its lock and has not recorded its process yet.
+            std::thread::sleep(PAUSE);
         }
-        if let Some(state) = of_the_living(folder)? {
-            return Ok(Standing::Running(Box::new(state)));
-        }
-        // It has the lock and has not yet said who it is.
-        std::thread::sleep(PAUSE);
+        Ok(Self::Unidentified)
     }
-    Ok(Standing::Nameless)
 }
 
-/// What is on record, unless it is of a daemon that has ended.
-pub(crate) fn of_the_living(folder: &Path) -> io::Result<Option<State>> {
-    let state = match State::read(folder) {
+/// The recorded state, unless it belongs to a daemon that has ended.
+pub(crate) fn live_state(folder: &Path) -> io::Result<Option<DaemonState>> {
+    let state = match DaemonState::read(folder) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
         read => read?,
     };
@@ -55,10 +57,10 @@ pub(crate) fn of_the_living(folder: &Path) -> io::Result<Option<State>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Lock;
+    use crate::lock;
 
-    fn state(process: tenure::core::Process) -> State {
-        State {
+    fn state(process: tenure::core::Process) -> DaemonState {
+        DaemonState {
             process,
             version: "1".into(),
             started_at: jiff::Timestamp::UNIX_EPOCH,
@@ -74,31 +76,27 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lock_tells_that_one_runs() {
+    fn only_the_lock_proves_that_a_daemon_runs() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(
-            look(dir.path()).unwrap(),
-            Standing::NotRunning(None)
-        ));
-        // A state that says it lives, and even does: without the lock it is no daemon.
+        let read = || DaemonStatus::read(dir.path()).unwrap();
+        assert!(matches!(read(), DaemonStatus::NotRunning(None)));
+        // The recorded process is alive, but without the lock it is no daemon.
         state(identity::this_process()).write(dir.path()).unwrap();
-        assert!(matches!(
-            look(dir.path()).unwrap(),
-            Standing::NotRunning(Some(_))
-        ));
-        let _lock = Lock::take(dir.path()).unwrap().unwrap();
-        assert!(matches!(look(dir.path()).unwrap(), Standing::Running(_)));
+        assert!(matches!(read(), DaemonStatus::NotRunning(Some(_))));
+        let _lock = lock::try_lock(dir.path()).unwrap();
+        assert!(matches!(read(), DaemonStatus::Running(_)));
     }
 
     #[test]
-    fn what_a_dead_one_wrote_is_not_believed_of_the_one_that_has_the_lock() {
+    fn the_state_of_a_dead_daemon_does_not_describe_the_one_that_has_the_lock() {
         let dir = tempfile::tempdir().unwrap();
+        let read = || DaemonStatus::read(dir.path()).unwrap();
         let mut dead = identity::this_process();
         dead.started -= 1;
         state(dead).write(dir.path()).unwrap();
-        let _lock = Lock::take(dir.path()).unwrap().unwrap();
-        assert!(matches!(look(dir.path()).unwrap(), Standing::Nameless));
+        let _lock = lock::try_lock(dir.path()).unwrap();
+        assert!(matches!(read(), DaemonStatus::Unidentified));
         std::fs::write(dir.path().join(crate::state::FILE), "{ torn").unwrap();
-        assert!(matches!(look(dir.path()).unwrap(), Standing::Nameless));
+        assert!(matches!(read(), DaemonStatus::Unidentified));
     }
 }

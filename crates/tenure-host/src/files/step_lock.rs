@@ -35,15 +35,17 @@ impl StepLock {
     /// Takes the lock at this path, creating its file if it is missing. Fails with
     /// [`ErrorKind::Contended`] once it has been held by others for `patience`.
     pub fn take(path: &Path, patience: Duration) -> Result<Self, StoreError> {
+        // Read only by a process that has to wait: a step is short, and usually the lock is free.
+        let mut start = None;
         let clock = HostClock::new();
-        let start = clock.now().ticks;
         let mut pause = FIRST_PAUSE;
         loop {
             match FileLock::try_lock(path).map_err(|error| explain("locked", path, error))? {
                 TryLock::Locked(lock) => return Ok(Self { _lock: lock }),
                 TryLock::Held | TryLock::Observed => {}
             }
-            if clock.now().ticks.saturating_sub(start) >= patience {
+            let now = clock.now().ticks;
+            if now.saturating_sub(*start.get_or_insert(now)) >= patience {
                 return Err(contended(path, patience));
             }
             std::thread::sleep(pause);
