@@ -1,4 +1,4 @@
-//! The daemon's life: one for a project, started, stopped, killed, and what it tells of itself.
+//! The daemon: one per project, started, stopped, killed, and what its status reports.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod project;
@@ -8,6 +8,7 @@ use std::io::Write;
 
 use project::daemon::{Detached, lock_text, put};
 use project::{Project, process, until};
+use rustix::fs::inotify;
 use rustix::process::Signal;
 
 #[test]
@@ -18,7 +19,10 @@ fn a_daemon_is_started_shown_and_stopped() {
     assert_eq!(project.daemon_status()["running"], false);
     project.tenure("daemon stop").fails(
         4,
-        &["no daemon runs for this project", "tenure daemon start"],
+        &[
+            "no daemon is running for this project",
+            "tenure daemon start",
+        ],
     );
 
     let said = project.tenure("daemon start --interval 30s").exits(0);
@@ -31,7 +35,7 @@ fn a_daemon_is_started_shown_and_stopped() {
     );
     assert_eq!(status["running"], true);
     assert_eq!(status["intervalSeconds"], 30);
-    project.until_logged("Cycle done: nothing to free.", 0);
+    project.until_logged("Cycle done: no leases to end.", 0);
     until("the cycle is on record", || {
         project.daemon_status()["lastCycle"]["outcome"] == "done"
     });
@@ -54,12 +58,12 @@ fn a_daemon_is_started_shown_and_stopped() {
     );
     let after = project.daemon_status();
     assert_eq!(after["running"], false);
-    assert_eq!(after["last"]["ended"]["why"], "told to by SIGTERM");
+    assert_eq!(after["last"]["ended"]["why"], "received SIGTERM");
     let shown = project.tenure("daemon status").exits(0).out;
-    assert!(shown.contains("told to by SIGTERM"), "{shown}");
+    assert!(shown.contains("received SIGTERM"), "{shown}");
     assert_eq!(
         project.logged().last().unwrap(),
-        "Stopped: told to by SIGTERM."
+        "Stopped: received SIGTERM."
     );
 }
 
@@ -70,7 +74,7 @@ fn a_second_daemon_says_which_one_runs() {
     let pid = format!("pid {} since 2", daemon.pid);
     for words in ["daemon start", "daemon run", "daemon start --foreground"] {
         let said = project.tenure(words);
-        said.fails(6, &["the daemon of this project runs already", &pid]);
+        said.fails(6, &["a daemon is already running for this project", &pid]);
     }
     let said = project.tenure("daemon start --json").exits(6);
     assert_eq!(said.error(), "DAEMON_RUNNING");
@@ -79,12 +83,12 @@ fn a_second_daemon_says_which_one_runs() {
 }
 
 #[test]
-fn of_eight_that_start_at_once_one_runs_and_the_others_name_it() {
+fn of_eight_started_at_once_one_runs_and_the_others_name_it() {
     let project = Project::new();
     for round in 0..5 {
         let calls: Vec<_> = (0..8)
             .map(|number| {
-                // Half of them have not looked before they start.
+                // Half of them do not look for a running daemon first.
                 let words = if number % 2 == 0 {
                     "daemon start --json"
                 } else {
@@ -96,7 +100,7 @@ fn of_eight_that_start_at_once_one_runs_and_the_others_name_it() {
         until("one runs", || project.daemon_status()["running"] == true);
         let pid = project.daemon_status()["pid"].as_u64().unwrap();
         let daemon = Detached::of(u32::try_from(pid).unwrap());
-        // A daemon that was started without its starter is that call itself, and goes on.
+        // For `daemon run`, the daemon is the call itself, which does not end.
         let (own, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|call| call.pid() == daemon.pid);
         let mut started = own.len();
@@ -111,20 +115,20 @@ fn of_eight_that_start_at_once_one_runs_and_the_others_name_it() {
             }
         }
         assert_eq!(started, 1, "round {round}");
-        // The kernel's word for it: no other daemon has this project for its folder.
+        // Checked with /proc alone: no other daemon works in this folder.
         let root = project.root().canonicalize().unwrap();
         let others = daemons_of(&root);
         assert!(
             others.iter().all(|other| *other == daemon.pid),
             "{others:?}"
         );
-        // Its words are gone before its lock is; so ask for its end, not for its words.
+        // Wait for the end of the process, which releases the lock.
         daemon.signal(Signal::KILL);
         until("it is gone", || !daemon.runs());
     }
 }
 
-/// The pids of all daemons that work in this folder, asked without any code of tenure's.
+/// The pids of all daemons that work in this folder, found without any code of tenure.
 fn daemons_of(root: &std::path::Path) -> Vec<u32> {
     let pids = fs::read_dir("/proc").unwrap();
     pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
@@ -140,7 +144,7 @@ fn daemons_of(root: &std::path::Path) -> Vec<u32> {
 }
 
 #[test]
-fn a_killed_daemon_is_not_believed_and_does_not_stand_in_the_way() {
+fn a_killed_daemon_is_not_believed_and_does_not_block_the_next_one() {
     let project = Project::new();
     let first = project.daemon("");
     project.until_logged("Cycle done", 0);
@@ -150,20 +154,20 @@ fn a_killed_daemon_is_not_believed_and_does_not_stand_in_the_way() {
     assert_eq!(status["running"], false);
     assert_eq!(status["last"]["pid"], first.pid);
     let shown = project.tenure("daemon status").exits(0).out;
-    let words = format!("Not running; the last one, pid {}, was killed", first.pid);
+    let words = format!(
+        "Not running; the last daemon, pid {}, started at",
+        first.pid
+    );
     assert!(shown.contains(&words), "{shown}");
     project.tenure("daemon stop").exits(4);
     let second = project.daemon("");
     assert_ne!(first.pid, second.pid);
-    let words = format!(
-        "The daemon before, pid {}, did not end by itself",
-        first.pid
-    );
+    let words = format!("The previous daemon, pid {}, was killed", first.pid);
     project.until_logged(&words, 0);
 }
 
 #[test]
-fn a_state_that_lies_never_ends_another_process() {
+fn a_wrong_state_file_never_ends_another_process() {
     let project = Project::new();
     let mut sleep = project.program("sleep");
     sleep.arg("60");
@@ -187,12 +191,12 @@ fn a_state_that_lies_never_ends_another_process() {
         state["started"] = started.into();
         project.write(".tenure/daemon.json", &state.to_string());
     };
-    // Another process has the pid by now: its start time tells.
+    // The pid was reused by another process, whose start time differs.
     lie(started(bystander.pid) - 1);
     let said = project.tenure("daemon stop");
     assert_ne!(said.code, 0, "{said:?}");
     assert!(bystander.runs() && daemon.runs());
-    // No daemon runs: however good the state looks, nobody is stopped.
+    // No daemon runs: however right the state looks, no process is stopped.
     lie(started(bystander.pid));
     daemon.signal(Signal::KILL);
     until("it is gone", || !daemon.runs());
@@ -201,7 +205,7 @@ fn a_state_that_lies_never_ends_another_process() {
 }
 
 #[test]
-fn a_daemon_that_does_not_end_in_time_is_told_of() {
+fn a_daemon_that_does_not_stop_in_time_is_reported() {
     let project = Project::new();
     let daemon = project.daemon("");
     daemon.signal(Signal::STOP);
@@ -210,7 +214,7 @@ fn a_daemon_that_does_not_end_in_time_is_told_of() {
     said.fails(
         1,
         &[
-            "still runs after 700ms",
+            "still running after 700ms",
             &pid,
             "kill -KILL",
             "waiting for pid",
@@ -219,32 +223,32 @@ fn a_daemon_that_does_not_end_in_time_is_told_of() {
     let said = project.tenure("daemon stop --wait 0s --json").exits(1);
     assert_eq!(said.error(), "DAEMON_STILL_RUNNING");
     daemon.signal(Signal::CONT);
-    until("it hears the signal", || !daemon.runs());
+    until("it handles the signal", || !daemon.runs());
     assert_eq!(
         project.daemon_status()["last"]["ended"]["why"],
-        "told to by SIGTERM"
+        "received SIGTERM"
     );
 }
 
 #[test]
-fn it_stops_at_once_while_it_rests() {
+fn it_stops_at_once_between_cycles() {
     let project = Project::new();
     for signal in [Signal::TERM, Signal::INT] {
         let running = project.start("daemon run --interval 1d");
         project.until_logged("Cycle done", 0);
         running.signal(signal);
         let said = running.ended().exits(0);
-        assert!(said.out.contains("Stopped: told to by SIG"), "{said:?}");
+        assert!(said.out.contains("Stopped: received SIG"), "{said:?}");
         fs::remove_file(project.path(".tenure/daemon.log")).unwrap();
     }
 }
 
 #[test]
-fn in_the_foreground_it_tells_people_what_it_does() {
+fn in_the_foreground_it_prints_its_log() {
     let project = Project::new();
     let running = project.start("daemon start --foreground --interval 1d");
     until("it has done a cycle", || {
-        running.out().contains("Cycle done: nothing to free.")
+        running.out().contains("Cycle done: no leases to end.")
     });
     assert!(
         running.out().contains(" Started: pid "),
@@ -259,15 +263,15 @@ fn in_the_foreground_it_tells_people_what_it_does() {
         &project.lock_file(".tenure"),
         lock_text("tool", std::process::id()),
     );
-    until("it says that it stands aside", || {
+    until("it prints that it skips the cycle", || {
         running.out().contains("Skipping database (locked by tool)")
     });
-    // The terminal is gone.
+    // The terminal was closed.
     running.signal(Signal::HUP);
     running.ended().exits(0);
     assert_eq!(
         project.logged().last().unwrap(),
-        "Stopped: told to by SIGHUP."
+        "Stopped: received SIGHUP."
     );
 
     let quiet = project.start("daemon run --json --interval 1d");
@@ -280,14 +284,14 @@ fn in_the_foreground_it_tells_people_what_it_does() {
 }
 
 #[test]
-fn it_survives_the_terminal_it_was_started_on() {
+fn it_survives_the_terminal_that_started_it() {
     let project = Project::new();
     let mut script = project.program("script");
     let line = "exec $TENURE daemon start --interval 1s";
     script
         .args(["--quiet", "--return", "--command", line, "/dev/null"])
         .env("SHELL", "/bin/sh");
-    // When script ends, its terminal is gone, and all who were on it are told.
+    // When script ends, its terminal is closed, and every process on it gets SIGHUP.
     project.prepare(script).input().end().exits(0);
     let pid = project.daemon_status()["pid"].as_u64().unwrap();
     let daemon = Detached::of(u32::try_from(pid).unwrap());
@@ -304,15 +308,15 @@ fn it_survives_the_terminal_it_was_started_on() {
     }
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
     assert_eq!(cwd, project.root().canonicalize().unwrap());
-    // A hang-up means something else to it: the log is opened anew.
+    // A detached daemon takes SIGHUP as a request to reopen the log.
     fs::rename(project.path(".tenure/daemon.log"), project.path("old.log")).unwrap();
     daemon.signal(Signal::HUP);
-    project.until_logged("The log was opened anew (SIGHUP).", 0);
+    project.until_logged("Reopened the log (SIGHUP).", 0);
     assert!(daemon.runs());
 }
 
 #[test]
-fn a_daemon_keeps_nothing_of_what_it_was_started_under() {
+fn a_daemon_inherits_nothing_from_its_starter() {
     let project = Project::new();
     let said = project
         .call("run build --as me --no-wait")
@@ -320,15 +324,15 @@ fn a_daemon_keeps_nothing_of_what_it_was_started_under() {
         .end()
         .exits(0);
     let daemon = Detached::of(said.out.trim().parse().unwrap());
-    // Neither the life of the command, which would keep its key for ever, nor what the shell had open.
+    // Neither the liveness lock of the command, which would hold its key for ever, nor files of the shell.
     let open: Vec<_> = fs::read_dir(format!("/proc/{}/fd", daemon.pid))
         .unwrap()
         .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
         .collect();
     let root = project.root().canonicalize().unwrap();
-    let theirs =
+    let inherited =
         |to: &&std::path::PathBuf| **to == root || to.to_string_lossy().contains("tenure.db-live");
-    assert_eq!(open.iter().find(theirs), None, "{open:?}");
+    assert_eq!(open.iter().find(inherited), None, "{open:?}");
     let environment = fs::read(format!("/proc/{}/environ", daemon.pid)).unwrap();
     let environment = String::from_utf8_lossy(&environment).into_owned();
     for name in [
@@ -342,10 +346,10 @@ fn a_daemon_keeps_nothing_of_what_it_was_started_under() {
 }
 
 #[test]
-fn it_ends_when_the_projects_folder_is_gone() {
+fn it_stops_when_the_projects_folder_is_gone() {
     let project = Project::new();
     let running = project.start("daemon run --interval 1d");
-    until("it rests", || {
+    until("its cycle has ended", || {
         project.daemon_status()["lastCycle"].is_object()
     });
     fs::rename(project.path(".tenure"), project.path("moved")).unwrap();
@@ -354,42 +358,94 @@ fn it_ends_when_the_projects_folder_is_gone() {
         said.out.contains("Stopped: the project's folder is gone."),
         "{said:?}"
     );
-    assert!(!project.path(".tenure").exists(), "nothing is made anew");
+    assert!(
+        !project.path(".tenure").exists(),
+        "nothing is created again"
+    );
 
     fs::rename(project.path("moved"), project.path(".tenure")).unwrap();
     let running = project.start("daemon run --interval 1d");
     let pid = running.pid();
-    until("it rests", || {
+    until("its cycle has ended", || {
         let status = project.daemon_status();
         status["pid"] == pid && status["lastCycle"].is_object()
     });
     fs::remove_dir_all(project.path(".tenure")).unwrap();
     running.ended().exits(0);
-    assert!(!project.path(".tenure").exists(), "nothing is made anew");
+    assert!(
+        !project.path(".tenure").exists(),
+        "nothing is created again"
+    );
 }
 
 #[test]
-fn a_lock_of_its_own_that_was_removed_is_taken_again_or_yields() {
+fn a_daemon_whose_lock_file_was_removed_locks_it_again_or_stops() {
     let project = Project::new();
     let first = project.daemon("--interval 1d");
     project.until_logged("Cycle done", 0);
-    // Noticed at once.
+    // It notices at once.
     fs::remove_file(project.path(".tenure/daemon.lock")).unwrap();
-    project.until_logged("The daemon's lock was removed; it is taken again.", 0);
+    project.until_logged(
+        "The daemon's lock file was removed or replaced; locked it again.",
+        0,
+    );
     project.tenure("daemon start").exits(6);
     assert!(first.runs());
-    // Somebody else is quicker.
+    // Another daemon is faster.
     first.signal(Signal::STOP);
     fs::remove_file(project.path(".tenure/daemon.lock")).unwrap();
     let second = project.daemon("--interval 1d");
     first.signal(Signal::CONT);
-    until("the first yields", || !first.runs());
+    until("the first stops", || !first.runs());
     assert!(second.runs());
     assert_eq!(project.daemon_status()["pid"], second.pid);
 }
 
+/// Counts how often a file is opened.
+struct Opens(std::os::fd::OwnedFd);
+
+impl Opens {
+    fn of(path: &std::path::Path) -> Self {
+        let inotify = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&inotify, path, inotify::WatchFlags::OPEN).unwrap();
+        Self(inotify)
+    }
+
+    /// Since the last call. Opens that follow each other closely may count as one.
+    fn count(&self) -> usize {
+        let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 1024];
+        let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        std::iter::from_fn(|| reader.next().ok().map(drop)).count()
+    }
+}
+
 #[test]
-fn what_is_over_is_freed_with_its_evidence() {
+fn an_observer_of_its_lock_is_not_mistaken_for_another_daemon() {
+    let project = Project::new();
+    let daemon = project.daemon("--interval 1d");
+    project.until_logged("Cycle done", 0);
+    // Another file takes the place of the lock, and an observer is looking at it: `daemon status` takes a
+    // shared lock for a moment, this one for longer.
+    let observer = fs::File::create(project.path("new.lock")).unwrap();
+    observer.lock_shared().unwrap();
+    let opens = Opens::of(&project.path("new.lock"));
+    let lock = project.path(".tenure/daemon.lock");
+    fs::rename(project.path("new.lock"), &lock).unwrap();
+    let mut attempts = 0;
+    until("it has tried several times to lock the new file", || {
+        attempts += opens.count();
+        attempts >= 3 || !daemon.runs()
+    });
+    assert!(daemon.runs(), "{:?}", project.logged());
+    drop(observer);
+    project.until_logged("locked it again", 0);
+    assert!(daemon.runs());
+    assert_eq!(project.daemon_status()["pid"], daemon.pid);
+    project.tenure("daemon start").exits(6);
+}
+
+#[test]
+fn expired_and_dead_leases_are_ended_with_evidence() {
     let project = Project::new();
     project.acquire("build --as late --ttl 100ms");
     let mut child = std::process::Command::new("sleep")
@@ -404,34 +460,37 @@ fn what_is_over_is_freed_with_its_evidence() {
         project.verdict("build") == "expired"
     });
     let daemon = project.daemon("");
-    project.until_logged("Freed build of late: its time ran out at ", 0);
-    let words = format!("Freed deploy of gone: pid {} is gone", child.id());
+    project.until_logged("Ended the lease of late on build: its time ran out at ", 0);
+    let words = format!(
+        "Ended the lease of gone on deploy: pid {} is gone",
+        child.id()
+    );
     project.until_logged(&words, 0);
-    project.until_logged("Cycle done: 2 leases freed.", 0);
+    project.until_logged("Cycle done: 2 leases ended.", 0);
     assert_eq!(project.verdict("schema"), "unknown");
     drop(daemon);
 }
 
 #[test]
-fn a_store_or_settings_that_can_not_be_used_do_not_end_it() {
+fn an_unusable_store_or_invalid_settings_do_not_stop_it() {
     let project = Project::new();
     let daemon = project.daemon("--interval 1s");
     project.until_logged("Cycle done", 0);
     let config = project.path(".tenure/config.yaml");
     fs::write(&config, "daemon: {interval: soon}\n").unwrap();
-    let at = project.until_logged("The settings can't be used, the earlier ones stay: ", 0);
+    let at = project.until_logged("Invalid settings, keeping the previous ones: ", 0);
     fs::write(&config, "sync: {enabled: false}\n").unwrap();
     project.until_logged(
-        "Cycle done: nothing to free. Sync is off (sync.enabled).",
+        "Cycle done: no leases to end. Sync is off (sync.enabled).",
         at,
     );
-    // Said once, not with every cycle.
-    let told = project
+    // Logged once, not in every cycle.
+    let logged = project
         .logged()
         .iter()
-        .filter(|line| line.contains("settings can't"))
+        .filter(|line| line.contains("Invalid settings"))
         .count();
-    assert_eq!(told, 1);
+    assert_eq!(logged, 1);
 
     for name in ["tenure.db", "tenure.db-wal", "tenure.db-shm"] {
         let _ = fs::rename(project.path(&format!(".tenure/{name}")), project.path(name));
@@ -451,7 +510,7 @@ fn a_store_or_settings_that_can_not_be_used_do_not_end_it() {
 }
 
 #[test]
-fn commands_that_change_tasks_start_it_if_the_settings_say_so() {
+fn commands_that_change_tasks_start_it_with_autostart() {
     let project = Project::new();
     project.write(".tenure/config.yaml", "daemon: {autostart: true}\n");
     let none_runs = || project.daemon_status()["running"] == false;
@@ -479,7 +538,7 @@ fn commands_that_change_tasks_start_it_if_the_settings_say_so() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn invalid_arguments_and_settings_are_refused() {
     let project = Project::new();
     project
         .tenure("daemon start --interval 1ms")

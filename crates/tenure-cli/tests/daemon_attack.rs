@@ -1,4 +1,4 @@
-//! Daemons under attack: killed anywhere, and beside a tool that replaces stale locks with live ones.
+//! Daemons under attack: killed at any moment, and beside a tool that replaces stale locks with live ones.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +13,7 @@ use std::time::Duration;
 use project::daemon::{Detached, NOBODY, lock_text, put};
 use project::{Project, Running, until};
 
-/// Numbers that differ from one to the next, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -27,10 +27,10 @@ impl Chance {
 
 #[test]
 fn no_live_lock_is_ever_removed_by_daemons_that_remove_stale_ones() {
-    // A daemon looks no more than ten times a second, so four projects share the folder of the lock; and
-    // the tool never rests, so that whenever they look, a live lock is about to replace a stale one.
+    // A daemon looks at most ten times a second, so four projects share the folder of the lock. The tool
+    // never pauses: whenever a daemon looks, a live lock is about to replace a stale one.
     let projects: Vec<Project> = (0..4).map(|_| Project::new()).collect();
-    // In memory if there is such a place: there a tool is quick.
+    // In memory if possible, where the tool is fast.
     let shared = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let shared = shared.unwrap();
     let place = shared.path().join(".exclusive-lock");
@@ -54,7 +54,7 @@ fn no_live_lock_is_ever_removed_by_daemons_that_remove_stale_ones() {
     };
     let removed = || logged("Removed stale lock (stale), proceeding with sync");
     let mut rounds = 0;
-    // At least as many as the issue asks for, and until the daemons have done their part, too.
+    // At least 5,000 rounds, and until the daemons have removed enough locks.
     while rounds < 5_000 || (rounds < 500_000 && (rounds % 1_000 != 0 || removed() < 60)) {
         rounds += 1;
         put(&place, &stale);
@@ -65,7 +65,7 @@ fn no_live_lock_is_ever_removed_by_daemons_that_remove_stale_ones() {
         for _ in 0..chance.below(8_000) {
             std::hint::spin_loop();
         }
-        // Out of its place for microseconds it may be; gone it must not be.
+        // It may be moved away for microseconds, but never removed.
         until("the live lock is in its place", || {
             fs::read_to_string(&place).is_ok_and(|text| text == live)
         });
@@ -74,19 +74,19 @@ fn no_live_lock_is_ever_removed_by_daemons_that_remove_stale_ones() {
     println!("{rounds} rounds: {removed} stale locks were removed, {skipped} live ones seen");
     assert!(
         removed >= 60,
-        "the daemons hardly ever removed anything: {removed}"
+        "the daemons removed too few locks to prove anything: {removed}"
     );
     assert!(
         skipped >= 20,
-        "the daemons hardly ever saw a live one: {skipped}"
+        "the daemons saw too few live locks to prove anything: {skipped}"
     );
 }
 
 #[test]
-fn a_daemon_killed_200_times_at_any_moment_is_followed_by_one_that_goes_on() {
+fn after_200_kills_at_any_moment_the_next_daemon_finishes_the_work() {
     let project = Project::new();
     fs::create_dir(project.path(".beads")).unwrap();
-    // So that kills land in every step: a log that is begun anew all the time, stale locks, leases.
+    // Something to do in every step, so that kills hit all of them: log rotation, stale locks, leases.
     project.write(".tenure/config.yaml", "daemon: {logMaxSize: 1KB}\n");
     let mut chance = Chance(0x2545_f491_4f6c_dd1d);
     for round in 0..200 {
@@ -102,16 +102,16 @@ fn a_daemon_killed_200_times_at_any_moment_is_followed_by_one_that_goes_on() {
         std::thread::sleep(Duration::from_micros(chance.below(30_000)));
         let said = running.killed();
         assert_eq!((said.code, said.err.as_str()), (137, ""), "round {round}");
-        check_what_is_left(&project, round);
+        check_files(&project, round);
         if round % 25 == 24 {
-            goes_on(&project, round);
+            finishes_the_work(&project, round);
         }
     }
-    goes_on(&project, 200);
+    finishes_the_work(&project, 200);
 }
 
-/// What a killed daemon leaves is whole.
-fn check_what_is_left(project: &Project, round: usize) {
+/// Checks that the files a killed daemon leaves are whole.
+fn check_files(project: &Project, round: usize) {
     let state = project.read(".tenure/daemon.json");
     if !state.is_empty() {
         let state: Result<serde_json::Value, _> = serde_json::from_str(&state);
@@ -133,11 +133,11 @@ fn check_what_is_left(project: &Project, round: usize) {
     assert!(!project.path(".tenure/daemon.log.4").exists());
 }
 
-/// The next one starts by itself and finishes all that was left.
+/// Checks that the next daemon finishes all the work.
 #[track_caller]
-fn goes_on(project: &Project, round: usize) {
+fn finishes_the_work(project: &Project, round: usize) {
     let daemon: Detached = project.daemon("--interval 1s");
-    until("all is done", || {
+    until("all work is done", || {
         let status = project.daemon_status();
         let done = status["lastCycle"]["outcome"] == "done";
         let list = project.tenure("locks list --json").exits(0).json();
@@ -147,5 +147,5 @@ fn goes_on(project: &Project, round: usize) {
     });
     project.tenure("daemon stop").exits(0);
     assert!(!daemon.runs(), "round {round}");
-    check_what_is_left(project, round);
+    check_files(project, round);
 }

@@ -1,4 +1,4 @@
-//! The daemon's log: shown, followed, begun anew, and on a disk that does not take it.
+//! The daemon's log: shown, followed, rotated, and on a full disk.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod project;
@@ -10,31 +10,31 @@ use project::daemon::{lock_text, put};
 use project::{Project, TENURE, until};
 use tenure_testkit::default_signals;
 
-/// Makes the daemon say so many lines of its own: each lock that appears is a line.
-fn talk(project: &Project, lines: std::ops::Range<usize>) {
+/// Makes the daemon log these lines: each lock that appears is a line.
+fn log_lines(project: &Project, lines: std::ops::Range<usize>) {
     for number in lines {
         let holder = format!("tool-{number}");
         put(
             &project.lock_file(".tenure"),
             lock_text(&holder, std::process::id()),
         );
-        until("it is said", || {
+        until("it is logged", || {
             project.daemon_status()["skipped"]["holder"] == holder.as_str()
         });
     }
 }
 
 #[test]
-fn the_end_of_the_log_is_shown_and_what_is_added_is_followed_across_new_logs() {
+fn the_end_of_the_log_is_shown_and_followed_across_rotations() {
     let project = Project::new();
     project.write(".tenure/config.yaml", "daemon: {logMaxSize: 1KB}\n");
     let daemon = project.daemon("--interval 1d");
     let follow = project.start("daemon logs -f -n 1000");
     let json = project.start("daemon logs --follow --json");
-    talk(&project, 0..30);
+    log_lines(&project, 0..30);
     assert!(
         project.path(".tenure/daemon.log.1").exists(),
-        "it was begun anew"
+        "it was rotated"
     );
     assert!(!project.path(".tenure/daemon.log.4").exists());
     for name in ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"] {
@@ -45,7 +45,7 @@ fn the_end_of_the_log_is_shown_and_what_is_added_is_followed_across_new_logs() {
     for running in [&follow, &json] {
         until("all of it is shown", || running.out().contains(&words(29)));
         let out = running.out();
-        // Each once, in order, whichever log it was in.
+        // Each once and in order, whichever file it was in.
         let mut at = 0;
         for number in 0..30 {
             assert_eq!(out.matches(&words(number)).count(), 1, "{number}: {out}");
@@ -91,36 +91,33 @@ fn a_log_elsewhere_is_found_again_by_status_and_logs() {
     let said = project.tenure("daemon logs").exits(0);
     assert!(said.out.contains("Started: pid "), "{said:?}");
     drop(daemon);
-    // Also of one that runs no more.
+    // Also of a daemon that has stopped.
     let said = project.tenure("daemon logs -n 100").exits(0);
     assert!(said.out.contains("Started: pid "), "{said:?}");
 }
 
 #[test]
-fn a_log_that_can_not_be_written_does_not_stop_it() {
+fn a_log_that_can_not_be_written_does_not_stop_the_daemon() {
     let project = Project::new();
     // Not even root can write a line into a folder.
     let log = project.path(".tenure/daemon.log");
     fs::create_dir(&log).unwrap();
     let said = project.tenure("daemon start --interval 1s").exits(0);
-    assert!(
-        said.err.contains("nothing can be written to its log"),
-        "{said:?}"
-    );
+    assert!(said.err.contains("can't be written"), "{said:?}");
     let pid = project.daemon_status()["pid"].as_u64().unwrap();
     let daemon = project::daemon::Detached::of(u32::try_from(pid).unwrap());
     until("it works", || {
         project.daemon_status()["lastCycle"]["outcome"] == "done"
     });
     let shown = project.tenure("daemon status").exits(0).out;
-    assert!(shown.contains("Nothing can be written there: "), "{shown}");
-    // It is tried again with every line.
+    assert!(shown.contains("The log can't be written: "), "{shown}");
+    // Every line is a new attempt.
     fs::remove_dir(&log).unwrap();
     put(
         &project.lock_file(".tenure"),
         lock_text("tool", std::process::id()),
     );
-    project.until_logged("lines before this one could not be written", 0);
+    project.until_logged("earlier lines could not be written", 0);
     project.until_logged("Skipping database (locked by tool)", 0);
     until("all is well", || {
         project.daemon_status()["logError"].is_null()
@@ -130,8 +127,8 @@ fn a_log_that_can_not_be_written_does_not_stop_it() {
 }
 
 #[test]
-fn a_full_disk_does_not_stop_it() {
-    // A small disk, on which the whole project is: the daemon has to live through it and go on.
+fn a_full_disk_does_not_stop_the_daemon() {
+    // The whole project is on a small disk: the daemon has to survive and go on.
     let project = Project::new();
     let script = r#"
 mount -t tmpfs -o size=1m,mode=0777 small "$1" || exit 77
@@ -179,7 +176,7 @@ tail -n 1 .tenure/daemon.log
     }
     assert_eq!(done.status.code(), Some(0), "{out}\n{err}");
     assert!(
-        out.ends_with("Stopped: told to by SIGTERM.\n"),
+        out.ends_with("Stopped: received SIGTERM.\n"),
         "{out}\n{err}"
     );
 }

@@ -1,5 +1,5 @@
-//! Every row of the verdict table, through the daemon: none, alive, dead, remote, not to be signalled,
-//! malformed in many ways, and a lock that appears during a cycle.
+//! Every row of the protocol's verdict table, as the daemon applies it: no lock, alive, dead, remote, not
+//! permitted to signal, malformed in many ways, and a lock that appears during a cycle.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,16 +17,16 @@ use std::process::{Child, Command};
 use project::daemon::{NOBODY, lock_text, put};
 use project::{Project, Running, TENURE, until};
 
-/// A daemon that does nothing unless it is woken.
+/// A daemon whose next cycle begins only if a change wakes it.
 fn watching(project: &Project) -> Running {
     let running = project.start("daemon run --interval 1d");
     project.until_logged("Cycle done", 0);
     running
 }
 
-/// What a lock in this folder makes a waiting daemon say.
+/// Puts a lock there, and expects these words in the log while it is there.
 #[track_caller]
-fn says(project: &Project, place: &Path, text: impl AsRef<[u8]>, words: &str) {
+fn is_skipped_with(project: &Project, place: &Path, text: impl AsRef<[u8]>, words: &str) {
     let after = project.logged().len();
     put(place, &text);
     project.until_logged(words, after);
@@ -59,13 +59,13 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn the_seeds_test_of_an_integration_goes_as_it_says() {
+fn the_protocols_integration_test_passes() {
     let project = Project::new();
     fs::create_dir(project.path(".beads")).unwrap();
     // 1. Start the daemon.
     let daemon = project.daemon("--interval 1m");
-    let at = project.until_logged("Cycle done: nothing to free.", 0);
-    // 2. Create a lock: the seed's own shell example, whose shell goes on.
+    let at = project.until_logged("Cycle done: no leases to end.", 0);
+    // 2. Create a lock: the protocol's own shell example, whose shell goes on.
     let script = r#"
 BEADS_DIR=".beads"
 LOCK_FILE="$BEADS_DIR/.exclusive-lock"
@@ -90,22 +90,22 @@ read go
     let status = project.daemon_status();
     assert_eq!(status["skipped"]["holder"], "my-tool");
     let shown = project.tenure("daemon status").exits(0).out;
-    assert!(shown.contains("Standing aside since"), "{shown}");
+    assert!(shown.contains("Skipping cycles since"), "{shown}");
     assert!(shown.contains("locked by my-tool"), "{shown}");
     // 4. Release the lock.
     std::io::Write::write_all(tool.stdin.as_mut().unwrap(), b"go\n").unwrap();
     // 5. Verify that the daemon resumes: a normal cycle, long before the minute is over.
-    project.until_logged("Cycle done: nothing to free.", at);
+    project.until_logged("Cycle done: no leases to end.", at);
     assert!(project.daemon_status()["skipped"].is_null());
     assert!(tool.out().contains("released"), "{}", tool.out());
     assert!(daemon.runs());
 }
 
 #[test]
-fn a_live_holder_is_stood_aside_for_in_either_folder_and_while_it_lives() {
+fn cycles_are_skipped_for_a_live_holder_in_either_folder() {
     let project = Project::new();
     project.acquire("build --as late --ttl 100ms");
-    until("its time runs out", || {
+    until("the lease expires", || {
         project.verdict("build") == "expired"
     });
     put(
@@ -113,7 +113,7 @@ fn a_live_holder_is_stood_aside_for_in_either_folder_and_while_it_lives() {
         lock_text("first", std::process::id()),
     );
     let _daemon = project.start("daemon run --interval 1s");
-    // Every cycle says so, and does nothing else.
+    // Every cycle logs it, and does nothing else.
     let mut at = 0;
     for _ in 0..3 {
         at = project.until_logged("Skipping database (locked by first)", at + 1);
@@ -126,7 +126,7 @@ fn a_live_holder_is_stood_aside_for_in_either_folder_and_while_it_lives() {
             .any(|line| line.starts_with("Cycle"))
     );
 
-    // The folder comes into being while the daemon runs, with a lock in it.
+    // The other folder appears while the daemon runs, with a lock in it.
     fs::create_dir(project.path("coming")).unwrap();
     put(
         &project.lock_file("coming"),
@@ -137,12 +137,12 @@ fn a_live_holder_is_stood_aside_for_in_either_folder_and_while_it_lives() {
     let at = project.until_logged("Skipping database (locked by second)", at);
     assert_eq!(project.verdict("build"), "expired");
     fs::remove_file(project.lock_file(".beads")).unwrap();
-    project.until_logged("Freed build of late: its time ran out", at);
-    project.until_logged("Cycle done: 1 lease freed.", at);
+    project.until_logged("Ended the lease of late on build: its time ran out", at);
+    project.until_logged("Cycle done: 1 lease ended.", at);
 }
 
 #[test]
-fn a_dead_holder_is_removed_and_the_cycle_goes_on() {
+fn the_lock_of_a_dead_holder_is_removed_and_the_cycle_continues() {
     let project = Project::new();
     fs::create_dir(project.path(".beads")).unwrap();
     let _daemon = watching(&project);
@@ -152,13 +152,13 @@ fn a_dead_holder_is_removed_and_the_cycle_goes_on() {
         put(&place, lock_text("vc-executor", NOBODY));
         let words = "Removed stale lock (vc-executor), proceeding with sync";
         let at = project.until_logged(words, after);
-        project.until_logged("Cycle done: nothing to free.", at);
+        project.until_logged("Cycle done: no leases to end.", at);
         assert!(!place.exists());
     }
 }
 
 #[test]
-fn a_holder_that_dies_without_a_word_is_noticed_at_once() {
+fn the_death_of_a_holder_is_noticed_at_once() {
     let project = Project::new();
     let _daemon = watching(&project);
     let mut holder = Command::new("sleep").arg("600").spawn().unwrap();
@@ -167,7 +167,7 @@ fn a_holder_that_dies_without_a_word_is_noticed_at_once() {
         lock_text("tool", holder.id()),
     );
     let at = project.until_logged("Skipping database (locked by tool)", 0);
-    // The daemon rests for a day unless it is told.
+    // The daemon sleeps for a day unless something wakes it.
     holder.kill().unwrap();
     holder.wait().unwrap();
     project.until_logged("Removed stale lock (tool), proceeding with sync", at);
@@ -179,23 +179,23 @@ fn a_holder_that_dies_without_a_word_is_noticed_at_once() {
 }
 
 #[test]
-fn another_machine_is_never_judged() {
+fn a_holder_on_another_machine_is_never_judged() {
     let project = Project::new();
     let _daemon = watching(&project);
     let place = project.lock_file(".tenure");
     let remote = include_str!("../../tenure-file/tests/fixtures/live-remote.json");
-    says(
+    is_skipped_with(
         &project,
         &place,
         remote,
         "Skipping database (locked by ci-runner)",
     );
     let odd = include_str!("../../tenure-file/tests/fixtures/odd-case-extra-keys.json");
-    says(&project, &place, odd, "Skipping database (locked by x)");
+    is_skipped_with(&project, &place, odd, "Skipping database (locked by x)");
 }
 
 #[test]
-fn what_is_malformed_is_stood_aside_for_with_the_reason() {
+fn a_malformed_lock_skips_the_cycle_and_logs_the_reason() {
     let project = Project::new();
     fs::create_dir(project.path(".beads")).unwrap();
     let _daemon = watching(&project);
@@ -239,7 +239,7 @@ fn what_is_malformed_is_stood_aside_for_with_the_reason() {
         (vec![b' '; 1 << 21], failed("failed to read lock file: ")),
     ];
     for (text, words) in cases {
-        says(&project, &place, text, &words);
+        is_skipped_with(&project, &place, text, &words);
     }
     // A directory.
     let after = project.logged().len();
@@ -248,12 +248,12 @@ fn what_is_malformed_is_stood_aside_for_with_the_reason() {
     assert!(place.is_dir());
     fs::remove_dir(&place).unwrap();
     let at = project.until_logged("Cycle done", at);
-    // A link, which leads nowhere that counts.
+    // A symbolic link, which is never followed.
     std::os::unix::fs::symlink("/etc/passwd", &place).unwrap();
     project.until_logged(&failed("failed to read lock file: "), at);
 }
 
-/// Runs the daemon as a user that is not root, also where the tests are: root may read and signal all.
+/// Runs the daemon as a user who is not root, even if the tests are: root may read and signal everything.
 fn as_another_user(project: &Project) -> (Running, Command) {
     let mut sleep = Command::new("sleep");
     if !rustix::process::geteuid().is_root() {
@@ -261,7 +261,7 @@ fn as_another_user(project: &Project) -> (Running, Command) {
     }
     let (one, other) = (65_533, 65_534);
     sleep.uid(other).gid(other);
-    // Whatever the way to the command under test lets others see.
+    // The other user may not be able to reach the command under test.
     let program = project.path("tenure");
     fs::copy(TENURE, &program).unwrap();
     let above = project.root().parent().unwrap().to_owned();
@@ -280,7 +280,7 @@ fn as_another_user(project: &Project) -> (Running, Command) {
     (running, sleep)
 }
 
-/// Gives a folder and all that is in it to a user.
+/// Gives a folder and everything in it to a user.
 fn give(path: &Path, user: u32) {
     std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
     if path.is_dir() {
@@ -294,7 +294,7 @@ fn give(path: &Path, user: u32) {
 fn a_process_that_may_not_be_signalled_is_alive() {
     let project = Project::new();
     let (daemon, mut sleep) = as_another_user(&project);
-    // A process of another user: ours if we are root, else the first of all.
+    // A process of another user: started here if the tests run as root, else pid 1.
     let sleeper = rustix::process::geteuid()
         .is_root()
         .then(|| Sleeper::start(&mut sleep));
@@ -310,13 +310,13 @@ fn a_process_that_may_not_be_signalled_is_alive() {
     put(&place, lock_text("theirs", pid));
     let at = project.until_logged("Skipping database (locked by theirs)", 0);
     assert!(place.exists());
-    // It can be told apart from one that is gone.
+    // It is told apart from one that has ended.
     put(&place, lock_text("gone", NOBODY));
     project.until_logged("Removed stale lock (gone), proceeding with sync", at);
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_stood_aside_for() {
+fn an_unreadable_lock_skips_the_cycle() {
     let project = Project::new();
     let (_daemon, _) = as_another_user(&project);
     let place = project.lock_file(".tenure");
@@ -335,10 +335,10 @@ fn a_file_that_may_not_be_read_is_stood_aside_for() {
 fn a_lock_that_appears_during_a_cycle_lets_that_cycle_finish() {
     let project = Project::new();
     project.acquire("build --as late --ttl 100ms");
-    until("its time runs out", || {
+    until("the lease expires", || {
         project.verdict("build") == "expired"
     });
-    // Whoever writes to the store makes a cycle wait in its midst.
+    // A writer in the store makes the cycle wait in the middle.
     let database = rusqlite::Connection::open(project.database()).unwrap();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     let daemon = project.start("daemon run --interval 1s");
@@ -347,7 +347,7 @@ fn a_lock_that_appears_during_a_cycle_lets_that_cycle_finish() {
         serde_json::from_str::<serde_json::Value>(&state)
             .is_ok_and(|state| state["cycle_since"].is_string())
     });
-    // The cycle has looked for a lock before it opened the store.
+    // The cycle checks for a lock before it opens the store.
     until("it waits for the store", || {
         let fds = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
         fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
@@ -358,8 +358,8 @@ fn a_lock_that_appears_during_a_cycle_lets_that_cycle_finish() {
         lock_text("tool", std::process::id()),
     );
     database.execute_batch("COMMIT").unwrap();
-    let freed = project.until_logged("Freed build of late", 0);
-    let done = project.until_logged("Cycle done: 1 lease freed.", freed);
+    let freed = project.until_logged("Ended the lease of late on build", 0);
+    let done = project.until_logged("Cycle done: 1 lease ended.", freed);
     let skipped = project.until_logged("Skipping database (locked by tool)", 0);
     assert!(done < skipped, "{:?}", project.logged());
 }

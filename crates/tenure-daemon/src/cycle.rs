@@ -1,118 +1,210 @@
-//! One cycle: check the exclusive locks, free what is over, sync.
+//! One cycle: check the exclusive locks, end expired and dead leases, sync.
 //!
-//! | step | what is done | what is said |
+//! | step | what is done | what is reported |
 //! |---|---|---|
-//! | 1 | each place of an exclusive lock is checked; the first that is held, or may be, ends the cycle | the seed's lines |
-//! | 2 | leases that are over are freed, in every store of the project | a line each, with the evidence |
-//! | 3 | the tasks are synced, unless `sync.enabled` says no | what the sync says |
+//! | 1 | every exclusive lock is checked; the first that is held, or can't be checked, ends the cycle | the protocol's log lines |
+//! | 2 | expired and dead leases are ended, in every store of the project | each lease, with the evidence |
+//! | 3 | the tasks are synced, unless `sync.enabled` is false | what the sync merged |
 //!
-//! A step that fails says so and does not keep the others from being done.
+//! A step that fails does not prevent the next one.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 
-use tenure::core::{Key, Store};
+use tenure::core::{HolderId, Key, Reaped, Store, StoreError};
 use tenure::file::exclusive::{Check, ExclusiveStore, KEY, check};
 use tenure::{Config, Project, Tenure};
+use tenure_sync::{SyncEvent, SyncOutcome, sync};
 
-use crate::places::Places;
-use crate::process::hold_fast;
-use crate::reap::reap;
-use crate::state::Outcome;
-use tenure_sync as sync;
+use crate::lock_locations::LockLocations;
+use crate::process::open_pidfd;
+use crate::reap::{ReapSummary, reap};
+use crate::state::CycleOutcome;
 
-/// What came of a cycle.
+/// Something that happened during a cycle. Its text is the line in the log.
 #[derive(Debug)]
-pub struct Done {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// All of it in a line.
-    pub line: String,
-    /// What came of the sync, if it came to that.
-    pub synced: Option<sync::Outcome>,
-    /// Whether anything was said on the way.
-    pub(crate) eventful: bool,
-    /// For whom it was skipped, if that is known.
-    pub holder: Option<String>,
-    /// That process, to be told of its end.
-    pub(crate) watched: Option<OwnedFd>,
+pub enum CycleEvent {
+    /// An exclusive lock was found, and the cycle is skipped or the stale lock was removed.
+    ExclusiveLock(Check),
+    /// An expired or dead lease was ended.
+    LeaseEnded(Reaped),
+    /// The sync reports something.
+    Sync(SyncEvent),
 }
 
-/// Does by hand what the daemon does in a cycle, under the same rules.
-pub fn once(
+impl fmt::Display for CycleEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ExclusiveLock(check) => check.fmt(f),
+            Self::LeaseEnded(Reaped { lease, evidence }) => {
+                let (holder, key) = (&lease.holder.id, &lease.key);
+                write!(f, "Ended the lease of {holder} on {key}: {evidence}")
+            }
+            Self::Sync(event) => event.fmt(f),
+        }
+    }
+}
+
+/// What a cycle did. Its text is the summary in the log.
+#[derive(Debug)]
+pub enum CycleResult {
+    /// Nothing: an exclusive lock is held, or could not be checked.
+    Skipped(Check),
+    /// Nothing: the project's store could not be opened.
+    StoreFailed(StoreError),
+    /// The daemon was asked to stop before the sync.
+    Interrupted(ReapSummary),
+    /// Both steps were tried.
+    Finished {
+        /// The expired and dead leases.
+        reaped: ReapSummary,
+        /// The sync.
+        sync: SyncOutcome,
+    },
+}
+
+impl CycleResult {
+    /// The result in one word.
+    pub fn outcome(&self) -> CycleOutcome {
+        match self {
+            Self::Skipped(_) => CycleOutcome::Skipped,
+            Self::StoreFailed(_) => CycleOutcome::Failed,
+            Self::Interrupted(_) => CycleOutcome::CutShort,
+            Self::Finished { reaped, .. } if !reaped.failures.is_empty() => CycleOutcome::Failed,
+            Self::Finished { sync, .. } => match sync {
+                SyncOutcome::Off | SyncOutcome::UpToDate | SyncOutcome::Synced(_) => {
+                    CycleOutcome::Done
+                }
+                SyncOutcome::PutOff(_) => CycleOutcome::PutOff,
+                SyncOutcome::Failed(_) => CycleOutcome::Failed,
+            },
+        }
+    }
+
+    /// The holder of the exclusive lock for which the cycle was skipped, if it is known.
+    pub fn skipped_for(&self) -> Option<&HolderId> {
+        match self {
+            Self::Skipped(check) => check.holder(),
+            _ => None,
+        }
+    }
+
+    /// Whether tasks were exchanged with other clones.
+    pub(crate) fn shared_tasks(&self) -> bool {
+        let Self::Finished { sync, .. } = self else {
+            return false;
+        };
+        matches!(sync, SyncOutcome::Synced(_))
+    }
+
+    /// Whether the log tells nothing new if this follows `previous`.
+    pub(crate) fn repeats(&self, previous: &Self) -> bool {
+        match (self, previous) {
+            (Self::Finished { reaped, sync }, Self::Finished { reaped: a, sync: b }) => {
+                self.outcome() == previous.outcome() && reaped.ended == a.ended && sync == b
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for CycleResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Skipped(check) => check.fmt(f),
+            Self::StoreFailed(error) => write!(f, "Cycle failed: {error}"),
+            Self::Interrupted(reaped) => write!(f, "Cycle cut short: {reaped}."),
+            Self::Finished { reaped, sync } => {
+                let how = match self.outcome() {
+                    CycleOutcome::Failed => "failed",
+                    _ => "done",
+                };
+                write!(f, "Cycle {how}: {reaped}. {sync}.")
+            }
+        }
+    }
+}
+
+/// What a cycle did, and what the daemon has to know for the next one.
+#[derive(Debug)]
+pub(crate) struct CycleReport {
+    pub(crate) result: CycleResult,
+    /// Whether any event was reported.
+    pub(crate) eventful: bool,
+    /// Becomes readable when the holder of the exclusive lock ends.
+    pub(crate) holder: Option<OwnedFd>,
+}
+
+/// Runs one cycle outside of a daemon, under the same rules.
+pub fn run_once(
     project: &Project,
     config: &Config,
     stop: &dyn Fn() -> bool,
-    say: &mut dyn FnMut(&str),
-) -> Done {
-    cycle(project, &Places::of(project), config, stop, say)
+    report: &mut dyn FnMut(CycleEvent),
+) -> CycleResult {
+    cycle(project, &LockLocations::of(project), config, stop, report).result
 }
 
-/// Goes through one cycle. `stop` is asked between the steps; `say` is told a line at a time.
+/// Runs one cycle. `stop` is asked between the steps, and during the sync; `report` gets each event as it
+/// happens.
 pub(crate) fn cycle(
     project: &Project,
-    places: &Places,
+    locations: &LockLocations,
     config: &Config,
     stop: &dyn Fn() -> bool,
-    say: &mut dyn FnMut(&str),
-) -> Done {
+    report: &mut dyn FnMut(CycleEvent),
+) -> CycleReport {
     let mut eventful = false;
-    let mut say = |line: &str| {
+    let mut report = |event| {
         eventful = true;
-        say(line);
+        report(event);
     };
-    for folder in places.folders() {
-        let options = options(config);
-        let (check, watched) = match ExclusiveStore::open(&folder, options) {
-            Ok(store) => {
-                let check = check(&store);
-                let watched = matches!(check, Check::Skip { .. }).then(|| watch(&store));
-                (check, watched.flatten())
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                (Check::CheckFailed { reason }, None)
-            }
-        };
-        let line = check.to_string();
-        if !line.is_empty() {
-            say(&line);
+    for folder in locations.folders() {
+        let (check, holder) = check_lock(&folder, config);
+        if check != Check::Free {
+            report(CycleEvent::ExclusiveLock(check.clone()));
         }
         if check.skips() {
-            return Done {
-                outcome: Outcome::Skipped,
-                line,
-                synced: None,
-                eventful: true,
-                holder: check.holder().map(ToString::to_string),
-                watched,
+            return CycleReport {
+                result: CycleResult::Skipped(check),
+                eventful,
+                holder,
             };
         }
     }
-    let (outcome, line, synced) = work(project, config, stop, &mut say);
-    Done {
-        outcome,
-        line,
-        synced,
+    let result = work(project, config, stop, &mut report);
+    CycleReport {
+        result,
         eventful,
         holder: None,
-        watched: None,
     }
 }
 
-fn options(config: &Config) -> tenure::file::Options {
-    tenure::file::Options {
+/// Step 1 for one folder. The descriptor becomes readable when the holder ends; a holder that can't be
+/// watched is checked again in the next cycle.
+fn check_lock(folder: &std::path::Path, config: &Config) -> (Check, Option<OwnedFd>) {
+    let options = tenure::file::Options {
         history_age: config.history.max_age,
         history_events: config.history.max_events,
         queue_grace: config.locking.queue_grace,
         ..tenure::file::Options::default()
+    };
+    match ExclusiveStore::open(folder, options) {
+        Ok(store) => {
+            let check = check(&store);
+            let holder = matches!(check, Check::Skip { .. }).then(|| watch_holder(&store));
+            (check, holder.flatten())
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            (Check::CheckFailed { reason }, None)
+        }
     }
 }
 
-/// The process that holds the lock, to be told of its end. What can't be watched is looked at in the
-/// next cycle.
-fn watch(store: &ExclusiveStore) -> Option<OwnedFd> {
+fn watch_holder(store: &ExclusiveStore) -> Option<OwnedFd> {
     let (lease, _) = store.inspect(&Key::parse(KEY).ok()?).ok()?.lease?;
-    hold_fast(lease.holder.process()?).ok().flatten()
+    open_pidfd(lease.holder.process()?).ok().flatten()
 }
 
 /// Steps 2 and 3.
@@ -120,38 +212,18 @@ fn work(
     project: &Project,
     config: &Config,
     stop: &dyn Fn() -> bool,
-    say: &mut dyn FnMut(&str),
-) -> (Outcome, String, Option<sync::Outcome>) {
+    report: &mut dyn FnMut(CycleEvent),
+) -> CycleResult {
     let tenure = match Tenure::open(&project.store(), config.clone()) {
         Ok(tenure) => tenure,
-        Err(error) => {
-            let line = format!("Cycle failed: {error}");
-            return (Outcome::Failed, line, None);
-        }
+        Err(error) => return CycleResult::StoreFailed(error),
     };
-    let freed = reap(project, &tenure, config, say);
+    let reaped = reap(project, &tenure, config, report);
     if stop() {
-        return (
-            Outcome::CutShort,
-            format!("Cycle cut short: {freed}."),
-            None,
-        );
+        return CycleResult::Interrupted(reaped);
     }
-    let synced = sync::sync(project, &tenure, stop, &mut *say);
-    let outcome = match &synced {
-        sync::Outcome::Off | sync::Outcome::Nothing | sync::Outcome::Done(_) => Outcome::Done,
-        sync::Outcome::PutOff(_) => Outcome::PutOff,
-        sync::Outcome::Failed(_) => Outcome::Failed,
-    };
-    let outcome = if freed.failed() {
-        Outcome::Failed
-    } else {
-        outcome
-    };
-    let word = match outcome {
-        Outcome::Failed => "Cycle failed",
-        _ => "Cycle done",
-    };
-    let line = format!("{word}: {freed}. {synced}.");
-    (outcome, line, Some(synced))
+    let sync = sync(project, &tenure, stop, &mut |event| {
+        report(CycleEvent::Sync(event));
+    });
+    CycleResult::Finished { reaped, sync }
 }

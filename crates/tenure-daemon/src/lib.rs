@@ -1,52 +1,52 @@
-//! The background cycle: stand aside for exclusive locks, free what nobody holds any more, sync.
+//! The background process of a project: it checks the exclusive locks, ends expired and dead leases, and
+//! syncs the tasks.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`mod@run`] | the daemon's life: begin, one cycle after another, end |
-//! | `cycle` | one cycle: check the exclusive locks, free what is over, sync |
-//! | `reap` | freeing what is over in every store of the project |
-//! | `rest` | between two cycles: sleep until the time, a lock or a signal says so |
-//! | `places` | the places of the exclusive locks, watched |
-//! | `signals` | signals as a flag to ask and something to poll |
-//! | [`lock`] | one daemon for a project: a kernel lock |
-//! | [`state`] | what the daemon tells of itself: `daemon.json` |
-//! | [`standing`] | whether it runs, asked from outside |
-//! | [`stop`] | ending exactly that process |
-//! | [`log`] | the log: a line each, rotated |
-//! | [`tail`] | the end of the log, and what is added to it |
-//! | `process` | a process held fast, whatever becomes of its pid |
-//! | [`sync`] | the project's tasks, shared through git |
+//! | [`mod@run`] | the daemon: start, one cycle after another, stop |
+//! | [`cycle`] | one cycle: check the exclusive locks, end leases, sync |
+//! | [`reap`] | ending expired and dead leases in every store of the project |
+//! | `sleep` | between two cycles: wait for the interval, a change of a lock, or a signal |
+//! | `lock_locations` | where exclusive locks may appear, watched with inotify |
+//! | `signals` | the signals that the daemon reacts to |
+//! | [`lock`] | one daemon per project: a kernel lock on `daemon.lock` |
+//! | [`state`] | what the daemon records about itself: `daemon.json` |
+//! | [`status`] | whether a daemon runs, as seen by another process |
+//! | [`stop`] | stopping a daemon from another process |
+//! | [`log`] | writing and rotating the log |
+//! | [`tail`] | reading and following the log |
+//! | `process` | a descriptor for one exact process |
 //!
 //! # Invariants
 //!
-//! 1. Whoever works or writes the state or the log holds the [`lock`]. The kernel gives it back when
-//!    the process ends, however it ends; there is nothing to clean up after.
-//! 2. What a dead daemon wrote of itself is never believed: only the lock tells that one runs.
-//! 3. Nothing is done to a project while somebody holds one of its exclusive locks, or may. A lock that
-//!    appears during a cycle lets that cycle finish.
-//! 4. Nothing that fails ends the daemon: not the store, the sync, the settings, the state or the log. It
-//!    says so and tries again in the next cycle.
-//! 5. Between two cycles no database is open.
+//! 1. Only the holder of the daemon's [`lock`] runs cycles and writes the state and the log. The kernel
+//!    releases the lock when the process ends, however it ends, so there is nothing to clean up.
+//! 2. The state of a dead daemon is never believed: only the lock proves that a daemon runs.
+//! 3. A cycle does nothing while one of the project's exclusive locks is held, or can't be checked. A lock
+//!    that appears during a cycle lets that cycle finish.
+//! 4. No failure ends the daemon, be it of the store, the sync, the settings, the state or the log. The
+//!    daemon logs it and tries again in the next cycle.
+//! 5. No database is open between two cycles.
 //!
 //! # Lock order
 //!
-//! The daemon's lock is taken first and kept. Everything else is taken and given back inside a cycle.
+//! The daemon takes its own lock first and keeps it. Everything else is taken and released inside a cycle.
 
-mod cycle;
+pub mod cycle;
 pub mod lock;
+mod lock_locations;
 pub mod log;
-mod places;
 mod process;
-mod reap;
-mod rest;
+pub mod reap;
 pub mod run;
 mod signals;
-pub mod standing;
+mod sleep;
 pub mod state;
+pub mod status;
 pub mod stop;
 pub mod tail;
 
-pub use cycle::{Done, once};
-pub use run::{Begun, Ended, NotRun, Options, run};
-pub use standing::{Standing, look};
-pub use state::State;
+pub use cycle::{CycleEvent, CycleResult, run_once};
+pub use run::{DaemonOptions, StartError, StopReason, run};
+pub use state::{CycleOutcome, DaemonState};
+pub use status::DaemonStatus;

@@ -1,4 +1,4 @@
-//! A process held fast, whatever becomes of its pid: [`hold_fast`].
+//! A descriptor for one exact process, which stays valid when its pid is reused: [`open_pidfd`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,9 +7,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tenure::core::Process;
 use tenure::host::identity;
 
-/// A descriptor of exactly this process, which becomes readable when it ends; `None` if it has ended.
-/// An error if it can't be told, in another container for one.
-pub(crate) fn hold_fast(process: &Process) -> io::Result<Option<OwnedFd>> {
+/// Opens a descriptor for this process, which becomes readable when the process ends. `None` if it has
+/// ended already. Fails with [`io::ErrorKind::Unsupported`] for a process of another boot or container,
+/// whose pid means something else here.
+pub(crate) fn open_pidfd(process: &Process) -> io::Result<Option<OwnedFd>> {
     if !process.boot.same(identity::boot()) || process.namespace != identity::namespace() {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -20,7 +21,7 @@ pub(crate) fn hold_fast(process: &Process) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // Only now is the pid pinned: if it changed hands before, its process has ended.
+    // The start time is compared after the pid is pinned: a pid that was reused earlier shows here.
     if identity::start_time(process.pid)? == Some(process.started) {
         Ok(Some(pidfd))
     } else {
@@ -33,18 +34,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_that_changed_hands_is_not_the_process() {
+    fn a_reused_pid_is_not_the_process() {
         let us = identity::this_process();
-        assert!(hold_fast(&us).unwrap().is_some());
+        assert!(open_pidfd(&us).unwrap().is_some());
         let earlier = Process {
             started: us.started - 1,
             ..us.clone()
         };
-        assert!(hold_fast(&earlier).unwrap().is_none());
+        assert!(open_pidfd(&earlier).unwrap().is_none());
         let elsewhere = Process {
             namespace: "pid:[1]".into(),
             ..us
         };
-        assert!(hold_fast(&elsewhere).is_err());
+        assert!(open_pidfd(&elsewhere).is_err());
     }
 }

@@ -1,96 +1,83 @@
-//! Freeing what is over in every store of a project.
+//! Ends expired and dead leases in the stores of a project, and records why.
 //!
-//! | store | where |
-//! |---|---|
-//! | the project's own | `.tenure/tenure.db` |
-//! | the lock of its board | `.bilu/storage/lock` or `src/board/storage/lock`, if it is there |
-//! | the claims of its ledger | the project's root, if it holds `ledger/` and `meta.json` |
-//!
-//! The exclusive locks were dealt with before. A database of another program (`steroids:PATH`) is left
-//! to whoever names it: nothing is written beside it unasked.
+//! The exclusive locks are not handled here: a cycle checks them first. The database of another program
+//! (`steroids:PATH`) is left alone, because nobody asked tenure to write there.
+
+use std::fmt;
 
 use tenure::core::{Reap, StoreError};
-use tenure::{Config, Project, StoreUrl, Tenure};
-use tenure_board::Board;
+use tenure::project::StoreRole;
+use tenure::{Config, Project, StoreUrl, Tenure, plural};
 
-/// What came of it.
-pub(crate) struct Freed {
-    /// How many leases.
-    count: usize,
-    /// Where it could not be done, and why.
-    faults: Vec<String>,
+use crate::cycle::CycleEvent;
+
+/// What was done.
+#[derive(Debug, Default)]
+pub struct ReapSummary {
+    /// How many leases were ended.
+    pub ended: usize,
+    /// The stores in which it failed, and why.
+    pub failures: Vec<(StoreUrl, StoreError)>,
 }
 
-impl Freed {
-    pub(crate) fn failed(&self) -> bool {
-        !self.faults.is_empty()
-    }
-}
-
-impl std::fmt::Display for Freed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.count {
-            0 if self.failed() => f.write_str("nothing freed")?,
-            0 => f.write_str("nothing to free")?,
-            1 => f.write_str("1 lease freed")?,
-            many => write!(f, "{many} leases freed")?,
+impl fmt::Display for ReapSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ended {
+            0 if self.failures.is_empty() => f.write_str("no leases to end")?,
+            0 => f.write_str("no leases ended")?,
+            some => write!(f, "{} ended", plural::count(some, "lease"))?,
         }
-        for fault in &self.faults {
-            write!(f, ", {fault}")?;
+        for (url, error) in &self.failures {
+            write!(f, ", {url} failed ({error})")?;
         }
         Ok(())
     }
 }
 
-/// Frees what is over, and says what and why.
+/// Ends the expired and dead leases of every store; `own` is the project's own store.
 pub(crate) fn reap(
     project: &Project,
     own: &Tenure,
     config: &Config,
-    say: &mut dyn FnMut(&str),
-) -> Freed {
-    let mut freed = Freed {
-        count: 0,
-        faults: Vec::new(),
-    };
-    freed.add("the project's store", reap_one(own, say));
+    report: &mut dyn FnMut(CycleEvent),
+) -> ReapSummary {
+    let mut reaped = ReapSummary::default();
+    reaped.add(project.store(), reap_store(own, report));
     for url in others(project) {
-        let reaped = Tenure::open(&url, config.clone()).and_then(|store| reap_one(&store, say));
-        freed.add(&url.to_string(), reaped);
+        let result = Tenure::open(&url, config.clone());
+        let result = result.and_then(|store| reap_store(&store, report));
+        reaped.add(url, result);
     }
-    freed
+    reaped
 }
 
-impl Freed {
-    fn add(&mut self, place: &str, reaped: Result<usize, StoreError>) {
-        match reaped {
-            Ok(count) => self.count += count,
-            Err(error) => self
-                .faults
-                .push(format!("{place} can't be freed ({error})")),
+impl ReapSummary {
+    fn add(&mut self, url: StoreUrl, result: Result<usize, StoreError>) {
+        match result {
+            Ok(count) => self.ended += count,
+            Err(error) => self.failures.push((url, error)),
         }
     }
 }
 
-/// The other stores that are there now. One that nobody holds anything in is not opened.
+/// The stores beside the project's own in which there may be something to end.
 fn others(project: &Project) -> Vec<StoreUrl> {
-    let root = project.root();
-    let mut stores = Vec::new();
-    let boards = [root.join(".bilu/board"), root.join("src/board")];
-    let locks = boards.iter().filter_map(|board| Board::at(board).ok());
-    let locks = locks.map(|board| board.lock()).filter(|lock| lock.exists());
-    stores.extend(locks.map(StoreUrl::Mkdir));
-    if root.join("ledger").is_dir() && root.join("meta.json").is_file() {
-        stores.push(StoreUrl::Ledger(root.to_owned()));
-    }
-    stores
+    let stores = project.stores().into_iter().filter(|store| {
+        match (store.role, &store.url) {
+            // Opening the lock of a board writes beside it: not done for a lock that nobody holds.
+            (StoreRole::BoardLock, StoreUrl::Mkdir(lock)) => lock.exists(),
+            (StoreRole::Ledger, _) => true,
+            _ => false,
+        }
+    });
+    stores.map(|store| store.url).collect()
 }
 
-fn reap_one(store: &Tenure, say: &mut dyn FnMut(&str)) -> Result<usize, StoreError> {
+fn reap_store(store: &Tenure, report: &mut dyn FnMut(CycleEvent)) -> Result<usize, StoreError> {
     let reaped = store.store().reap(Reap::Free)?;
-    for over in &reaped {
-        let (key, holder) = (&over.lease.key, &over.lease.holder.id);
-        say(&format!("Freed {key} of {holder}: {}", over.evidence));
+    let count = reaped.len();
+    for lease in reaped {
+        report(CycleEvent::LeaseEnded(lease));
     }
-    Ok(reaped.len())
+    Ok(count)
 }

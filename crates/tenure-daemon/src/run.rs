@@ -1,4 +1,4 @@
-//! The daemon's life: [`run`] begins, goes through one cycle after another, and ends.
+//! The daemon itself: [`run`] starts it, runs one cycle after another, and stops it.
 
 use std::fmt;
 use std::io;
@@ -7,165 +7,198 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tenure::core::{Clock, Moment};
+use tenure::host::flock::{FileLock, TryLock};
 use tenure::host::{HostClock, identity};
 use tenure::{Config, ConfigError, Project, duration};
 
-use crate::cycle::{Done, cycle};
-use crate::lock::Lock;
+use crate::cycle::{CycleReport, CycleResult, cycle};
+use crate::lock;
+use crate::lock_locations::LockLocations;
 use crate::log::Log;
-use crate::places::Places;
-use crate::rest::rest;
 use crate::signals::{HangUp, Signals};
-use crate::standing::of_the_living;
-use crate::state::{Cycle, End, Outcome, Skipped, State};
+use crate::sleep::sleep;
+use crate::state::{CycleOutcome, CycleRecord, DaemonState, SkipRecord, StopRecord};
+use crate::status::live_state;
 
-/// Between two tries for the lock.
+/// The pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How often to try while nobody says that it is theirs: two seconds.
-const TRIES: usize = 400;
+/// How many attempts a daemon makes that can't find out who has the lock: two seconds in all.
+const ATTEMPTS: usize = 400;
 
-/// As often it is tried in any case: whoever only looks whether a daemon runs has the lock for a moment.
-const AT_LEAST: usize = 4;
-
-/// How a daemon is to run.
+/// How to run a daemon.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// For which project.
+pub struct DaemonOptions {
+    /// The project it works for.
     pub project: Project,
-    /// Where the settings of its owner are.
+    /// The home folder with the user's settings.
     pub home: Option<PathBuf>,
-    /// How long to rest between two cycles, whatever the settings say.
+    /// The time between two cycles, if it is not to come from the settings.
     pub interval: Option<Duration>,
-    /// Where to log, if not in the project's folder.
+    /// The log, if it is not to be in the project's folder.
     pub log: Option<PathBuf>,
-    /// Whether it has left its terminal.
+    /// Whether it runs without a terminal.
     pub detached: bool,
 }
 
-impl Options {
-    /// Where the log is.
+impl DaemonOptions {
+    /// The path of the log.
     pub fn log(&self) -> PathBuf {
-        let usual = || self.project.folder().join(crate::log::FILE);
-        self.log.clone().unwrap_or_else(usual)
+        let default = || self.project.folder().join(crate::log::FILE);
+        self.log.clone().unwrap_or_else(default)
     }
 }
 
-/// What is told when it runs.
-#[derive(Debug)]
-pub struct Begun<'a> {
-    /// What it tells of itself.
-    pub state: &'a State,
-}
-
-/// Why a daemon does not run.
+/// Why a daemon could not run.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRun {
-    /// Another one does.
-    #[error("the daemon of this project runs already")]
-    AlreadyRunning(Box<State>),
-    /// Another one does, and does not say which.
+pub enum StartError {
+    /// Another daemon runs for this project.
+    #[error("a daemon is already running for this project")]
+    AlreadyRunning(Box<DaemonState>),
+    /// Another process has the lock, and no live daemon is on record.
     #[error(
-        "somebody holds {0} and does not say who: a daemon that is just starting or ending? Try again, or find it with fuser {0}"
+        "another process holds {0}, and no daemon is on record: one may be starting or stopping. Try again, or find the process with fuser {0}"
     )]
-    Nameless(String),
-    /// The settings make no sense.
+    UnidentifiedHolder(String),
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Something could not be opened or written.
+    /// A file could not be opened or written.
     #[error("{what} ({error})")]
     Io {
-        /// What.
+        /// What could not be done.
         what: String,
         /// Why.
         error: io::Error,
     },
 }
 
-/// Why a daemon has ended.
+impl StartError {
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Io { what, error }
+    }
+}
+
+/// Why a daemon stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was told to.
+pub enum StopReason {
+    /// It received this signal.
     Signal(&'static str),
-    /// The project's folder is gone.
+    /// The project's folder was removed.
     FolderGone,
-    /// Its lock was removed, and another daemon has taken it.
+    /// Its lock file was removed, and another daemon has the lock now.
     Superseded,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signal(name) => write!(f, "told to by {name}"),
+            Self::Signal(name) => write!(f, "received {name}"),
             Self::FolderGone => f.write_str("the project's folder is gone"),
             Self::Superseded => f.write_str("another daemon runs for this project"),
         }
     }
 }
 
-/// Runs the daemon of a project until it is told to stop. `begun` is called once it really runs; `echo` is
-/// told every line of the log.
+/// Runs the daemon of a project until it is asked to stop. `started` is called once the daemon has its lock
+/// and is on record; `echo` gets every line of the log.
 pub fn run(
-    options: Options,
-    begun: impl FnOnce(&Begun<'_>),
+    options: DaemonOptions,
+    started: impl FnOnce(),
     echo: &mut dyn FnMut(Timestamp, &str),
-) -> Result<Ended, NotRun> {
+) -> Result<StopReason, StartError> {
     let hang_up = if options.detached {
         HangUp::Reopens
     } else {
         HangUp::Stops
     };
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error| NotRun::Io { what, error }
-    };
-    let mut signals = Signals::catch(hang_up).map_err(failed("signals can't be heard"))?;
-    let mut daemon = Daemon::begin(options)?;
-    begun(&Begun {
-        state: &daemon.state,
-    });
-    let ended = daemon.live(&mut signals, echo);
-    let ended = ended.map_err(failed("the daemon can't go on"))?;
-    daemon.end(ended, echo);
-    Ok(ended)
+    let signals = Signals::catch(hang_up);
+    let mut signals = signals.map_err(StartError::io("signals can't be handled"))?;
+    let mut daemon = Daemon::start(options, echo)?;
+    started();
+    let reason = daemon.run(&mut signals);
+    let reason = reason.map_err(StartError::io("the daemon can't continue"))?;
+    daemon.stop(reason);
+    Ok(reason)
 }
 
-/// A daemon that runs.
-struct Daemon {
-    options: Options,
+/// A running daemon.
+struct Daemon<'a> {
+    options: DaemonOptions,
     folder: PathBuf,
-    lock: Lock,
-    log: Log,
+    lock: FileLock,
+    output: Output<'a>,
     config: Config,
-    state: State,
+    state: DaemonState,
     clock: HostClock,
-    /// What went wrong beside the cycles, told once until it changes.
-    troubles: Vec<String>,
-    /// What to say first.
-    news: Vec<String>,
+    /// Problems outside of the cycles. Each is logged once, until it changes.
+    problems: Vec<Problem>,
 }
 
-impl Daemon {
-    fn begin(options: Options) -> Result<Self, NotRun> {
+/// The log and its echo.
+struct Output<'a> {
+    log: Log,
+    echo: &'a mut dyn FnMut(Timestamp, &str),
+    clock: HostClock,
+}
+
+impl Output<'_> {
+    fn line(&mut self, line: &str) {
+        let at = self.clock.now().wall;
+        self.log.write(at, line);
+        (self.echo)(at, line);
+    }
+}
+
+/// A problem outside of the cycles. Its text is the line in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Problem {
+    /// The settings are invalid.
+    Settings(String),
+    /// A location of an exclusive lock can't be watched; it is checked once in this time.
+    Watch(String, Duration),
+    /// The state can't be written.
+    State(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(error) => {
+                write!(f, "Invalid settings, keeping the previous ones: {error}")
+            }
+            Self::Watch(error, interval) => {
+                let interval = duration::format(*interval);
+                write!(f, "{error}; checking for locks every {interval} instead")
+            }
+            Self::State(error) => write!(f, "Can't write {}: {error}", crate::state::FILE),
+        }
+    }
+}
+
+impl<'a> Daemon<'a> {
+    fn start(
+        options: DaemonOptions,
+        echo: &'a mut dyn FnMut(Timestamp, &str),
+    ) -> Result<Self, StartError> {
         let folder = options.project.folder();
-        let lock = take(&folder)?;
+        let lock = take_lock(&folder)?;
         let config = Config::load(options.home.as_deref(), Some(&folder))?;
         let mut log = Log::new(options.log(), config.daemon.log_max_size);
-        if let Err(error) = log.open()
-            // The usual one may be missing; one that somebody named is a typing error.
+        if let Err(error) = log.check()
+            // The daemon works without its default log, but a path that was given may be a typing error.
             && options.log.is_some()
         {
-            let what = format!(
-                "the log {} can't be opened: name another with --log",
-                log.path().display()
-            );
-            return Err(NotRun::Io { what, error });
+            let path = log.path().display();
+            let what = format!("the log {path} can't be opened: choose another with --log");
+            return Err(StartError::Io { what, error });
         }
-        let before = State::read(&folder).ok().flatten();
-        let killed = before.filter(|before| before.ended.is_none());
+        let previous = DaemonState::read(&folder).ok().flatten();
+        let killed = previous.filter(|previous| previous.ended.is_none());
         let clock = HostClock::new();
         let interval = options.interval.unwrap_or(config.daemon.interval);
-        let state = State {
+        let state = DaemonState {
             process: identity::this_process(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: clock.now().wall,
@@ -178,261 +211,240 @@ impl Daemon {
             skipped: None,
             ended: None,
         };
-        state.write(&folder).map_err(|error| NotRun::Io {
-            what: format!(
-                "{} can't be written, and without it nobody could stop the daemon",
-                folder.join(crate::state::FILE).display()
-            ),
-            error,
-        })?;
-        let mut news = vec![format!(
-            "Started: pid {}, tenure {}, a cycle every {}.",
-            state.process.pid,
-            state.version,
-            duration::format(interval)
-        )];
-        if let Some(before) = killed {
-            news.push(format!(
-                "The daemon before, pid {}, did not end by itself; this one goes on from there.",
-                before.process.pid
-            ));
-        }
+        state.write(&folder).map_err(StartError::io(format!(
+            "{} can't be written, and without it the daemon could not be stopped",
+            folder.join(crate::state::FILE).display()
+        )))?;
         if options.detached {
             log_panics(log.path().to_owned());
         }
-        Ok(Self {
+        let mut daemon = Self {
             options,
             folder,
             lock,
-            log,
+            output: Output {
+                log,
+                echo,
+                clock: HostClock::new(),
+            },
             config,
             state,
             clock,
-            troubles: Vec::new(),
-            news,
-        })
+            problems: Vec::new(),
+        };
+        daemon.output.line(&format!(
+            "Started: pid {}, tenure {}, a cycle every {}.",
+            daemon.state.process.pid,
+            daemon.state.version,
+            duration::format(interval)
+        ));
+        if let Some(killed) = killed {
+            daemon.output.line(&format!(
+                "The previous daemon, pid {}, was killed; this one continues its work.",
+                killed.process.pid
+            ));
+        }
+        Ok(daemon)
     }
 
-    /// One cycle after another.
-    fn live(
-        &mut self,
-        signals: &mut Signals,
-        echo: &mut dyn FnMut(Timestamp, &str),
-    ) -> io::Result<Ended> {
-        for line in std::mem::take(&mut self.news) {
-            self.say(echo, &line);
-        }
-        let mut places = Places::of(&self.options.project);
-        let mut last: Option<Done> = None;
+    /// Runs cycles until there is a reason to stop.
+    fn run(&mut self, signals: &mut Signals) -> io::Result<StopReason> {
+        let mut locations = LockLocations::of(&self.options.project);
+        let mut previous: Option<CycleResult> = None;
         loop {
             if signals.stop() {
-                return Ok(Ended::Signal(signals.stopped_by()));
+                return Ok(StopReason::Signal(signals.stopped_by()));
             }
             if signals.take_reopen() {
-                self.log.reopen();
-                self.say(echo, "The log was opened anew (SIGHUP).");
+                // The log is opened for every line: this one goes to the new file.
+                self.output.line("Reopened the log (SIGHUP).");
             }
-            if let Some(ended) = self.displaced(echo)? {
-                return Ok(ended);
+            match self.keep_lock(signals)? {
+                Some(reason) => return Ok(reason),
+                None if signals.stop() => continue,
+                None => {}
             }
-            self.refresh(&mut places, echo);
+            self.refresh(&mut locations);
             let began = self.clock.now();
             self.state.cycle_since = Some(began.wall);
-            self.record(echo);
-            let done = {
-                let stop = || signals.stop();
-                let mut say = |line: &str| {
-                    let at = self.clock.now().wall;
-                    self.log.say(at, line);
-                    echo(at, line);
-                };
-                cycle(
-                    &self.options.project,
-                    &places,
-                    &self.config,
-                    &stop,
-                    &mut say,
-                )
-            };
-            if is_worth_a_line(&done, last.as_ref()) {
-                self.say(echo, &done.line);
+            self.write_state();
+            let output = &mut self.output;
+            let report = cycle(
+                &self.options.project,
+                &locations,
+                &self.config,
+                &|| signals.stop(),
+                &mut |event| output.line(&event.to_string()),
+            );
+            if is_worth_a_line(&report, previous.as_ref()) {
+                self.output.line(&report.result.to_string());
             }
             let ended = self.clock.now();
-            self.note(&began, &ended, &done);
-            self.record(echo);
-            let took = ended.ticks.saturating_sub(began.ticks);
+            self.record_cycle(&began, &ended, &report.result);
+            self.write_state();
             if signals.stop() {
                 continue;
             }
-            rest(
+            sleep(
                 self.state.interval(),
-                took,
+                ended.ticks.saturating_sub(began.ticks),
                 signals,
-                &mut places,
-                done.watched.as_ref(),
-                || self.lock.stands(),
+                &mut locations,
+                report.holder.as_ref(),
+                || self.lock.is_current(),
             )?;
-            last = Some(Done {
-                watched: None,
-                ..done
+            previous = Some(report.result);
+        }
+    }
+
+    /// Makes sure that this is still the project's daemon. Takes the lock again if its file was removed or
+    /// replaced; returns early, without it, on a signal.
+    fn keep_lock(&mut self, signals: &Signals) -> io::Result<Option<StopReason>> {
+        while !self.lock.is_current() && !signals.stop() {
+            if !self.folder.is_dir() {
+                return Ok(Some(StopReason::FolderGone));
+            }
+            match lock::try_lock(&self.folder) {
+                Ok(TryLock::Locked(lock)) => {
+                    self.lock = lock;
+                    self.output
+                        .line("The daemon's lock file was removed or replaced; locked it again.");
+                }
+                Ok(TryLock::Held) => return Ok(Some(StopReason::Superseded)),
+                // An observer such as `tenure daemon status` is no daemon: it is gone in a moment.
+                Ok(TryLock::Observed) => std::thread::sleep(PAUSE),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(Some(StopReason::FolderGone));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the settings again, and watches the locations of the exclusive locks as they are now.
+    fn refresh(&mut self, locations: &mut LockLocations) {
+        let mut problems = Vec::new();
+        match Config::load(self.options.home.as_deref(), Some(&self.folder)) {
+            Ok(config) => self.config = config,
+            Err(error) => problems.push(Problem::Settings(error.to_string())),
+        }
+        self.output
+            .log
+            .set_max_size(self.config.daemon.log_max_size);
+        let interval = self.options.interval.unwrap_or(self.config.daemon.interval);
+        self.state.interval_ms = millis(interval);
+        locations.refresh();
+        if let Some(error) = locations.watch_error() {
+            problems.push(Problem::Watch(error.to_owned(), interval));
+        }
+        for problem in &problems {
+            if !self.problems.contains(problem) {
+                self.output.line(&problem.to_string());
+            }
+        }
+        self.problems = problems;
+    }
+
+    /// Puts a finished cycle into the state.
+    fn record_cycle(&mut self, began: &Moment, ended: &Moment, result: &CycleResult) {
+        self.state.cycle_since = None;
+        self.state.last_cycle = Some(CycleRecord {
+            started_at: began.wall,
+            ended_at: ended.wall,
+            outcome: result.outcome(),
+            line: result.to_string(),
+        });
+        let interval = SignedDuration::try_from(self.state.interval()).unwrap_or_default();
+        self.state.next_at = ended.wall.checked_add(interval).ok();
+        let skipped = self.state.skipped.take();
+        if let CycleResult::Skipped(_) = result {
+            self.state.skipped = Some(SkipRecord {
+                since: skipped.map_or(began.wall, |skipped| skipped.since),
+                holder: result.skipped_for().map(ToString::to_string),
+                line: result.to_string(),
             });
         }
     }
 
-    fn say(&mut self, echo: &mut dyn FnMut(Timestamp, &str), line: &str) {
-        let at = self.clock.now().wall;
-        self.log.say(at, line);
-        echo(at, line);
-    }
-
-    /// Whether the project or its lock is no longer ours.
-    fn displaced(&mut self, echo: &mut dyn FnMut(Timestamp, &str)) -> io::Result<Option<Ended>> {
-        if self.lock.stands() {
-            return Ok(None);
-        }
-        if !self.folder.is_dir() {
-            return Ok(Some(Ended::FolderGone));
-        }
-        match Lock::take(&self.folder) {
-            Ok(Some(lock)) => {
-                self.lock = lock;
-                self.say(echo, "The daemon's lock was removed; it is taken again.");
-                Ok(None)
-            }
-            Ok(None) => Ok(Some(Ended::Superseded)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Ended::FolderGone)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The settings and the places as they are now.
-    fn refresh(&mut self, places: &mut Places, echo: &mut dyn FnMut(Timestamp, &str)) {
-        let mut troubles = Vec::new();
-        match Config::load(self.options.home.as_deref(), Some(&self.folder)) {
-            Ok(config) => self.config = config,
-            Err(error) => troubles.push(format!(
-                "The settings can't be used, the earlier ones stay: {error}"
-            )),
-        }
-        self.log.limit(self.config.daemon.log_max_size);
-        let interval = self.options.interval.unwrap_or(self.config.daemon.interval);
-        self.state.interval_ms = millis(interval);
-        places.renew();
-        if let Some(why) = places.deaf() {
-            troubles.push(format!(
-                "{why}; locks are looked at every {} instead",
-                duration::format(interval)
-            ));
-        }
-        for trouble in &troubles {
-            if !self.troubles.contains(trouble) {
-                self.say(echo, trouble);
-            }
-        }
-        self.troubles = troubles;
-    }
-
-    /// Puts the end of a cycle into the state.
-    fn note(&mut self, began: &Moment, ended: &Moment, done: &Done) {
-        self.state.cycle_since = None;
-        self.state.last_cycle = Some(Cycle {
-            started_at: began.wall,
-            ended_at: ended.wall,
-            outcome: done.outcome,
-            line: done.line.clone(),
-        });
-        let interval = SignedDuration::try_from(self.state.interval()).unwrap_or_default();
-        self.state.next_at = ended.wall.checked_add(interval).ok();
-        self.state.skipped = match done.outcome {
-            Outcome::Skipped => {
-                let since = self.state.skipped.as_ref().map(|skipped| skipped.since);
-                Some(Skipped {
-                    since: since.unwrap_or(began.wall),
-                    holder: done.holder.clone(),
-                    line: done.line.clone(),
-                })
-            }
-            _ => None,
-        };
-    }
-
-    /// Puts the state on record. That it can't be is said once, and tried again with the next cycle.
-    fn record(&mut self, echo: &mut dyn FnMut(Timestamp, &str)) {
-        // Somebody removed our lock, and perhaps another daemon has it: what is there may be its word.
-        if !self.lock.stands() {
+    /// Writes the state. A failure is logged once; the next cycle tries again.
+    fn write_state(&mut self) {
+        // Without its lock, the file may already be another daemon's.
+        if !self.lock.is_current() {
             return;
         }
-        self.state.log_error = self.log.error().map(str::to_owned);
+        self.state.log_error = self.output.log.error().map(str::to_owned);
         let Err(error) = self.state.write(&self.folder) else {
             return;
         };
-        let trouble = format!("{} can't be written: {error}", crate::state::FILE);
-        if !self.troubles.contains(&trouble) {
-            self.say(echo, &trouble);
-            self.troubles.push(trouble);
+        let problem = Problem::State(error.to_string());
+        if !self.problems.contains(&problem) {
+            self.output.line(&problem.to_string());
+            self.problems.push(problem);
         }
     }
 
-    fn end(&mut self, ended: Ended, echo: &mut dyn FnMut(Timestamp, &str)) {
-        let line = format!("Stopped: {ended}.");
-        if ended == Ended::FolderGone {
-            // Nothing is made anew where there is nothing any more.
-            echo(self.clock.now().wall, &line);
+    fn stop(&mut self, reason: StopReason) {
+        let line = format!("Stopped: {reason}.");
+        let at = self.clock.now().wall;
+        if reason == StopReason::FolderGone {
+            // Writing the log would create a file where the project was removed.
+            (self.output.echo)(at, &line);
             return;
         }
-        self.say(echo, &line);
+        self.output.line(&line);
         self.state.cycle_since = None;
         self.state.next_at = None;
-        self.state.ended = Some(End {
-            at: self.clock.now().wall,
-            why: ended.to_string(),
+        self.state.ended = Some(StopRecord {
+            at,
+            why: reason.to_string(),
         });
-        self.record(echo);
+        self.write_state();
     }
 }
 
-/// Whether the end of a cycle is told. One that did nothing, as the one before it did nothing, is not; one
-/// that was skipped has said so.
-fn is_worth_a_line(done: &Done, last: Option<&Done>) -> bool {
-    match done.outcome {
-        Outcome::Skipped => false,
-        Outcome::Failed => true,
-        Outcome::Done | Outcome::PutOff | Outcome::CutShort => {
-            let shared = matches!(done.synced, Some(tenure_sync::Outcome::Done(_)));
-            done.eventful || shared || last.is_none_or(|last| last.line != done.line)
+/// Whether the summary of a cycle is logged. A skipped cycle has reported its lock already, and one that did
+/// nothing is not logged again and again.
+fn is_worth_a_line(report: &CycleReport, previous: Option<&CycleResult>) -> bool {
+    let result = &report.result;
+    match result.outcome() {
+        CycleOutcome::Skipped => false,
+        CycleOutcome::Failed | CycleOutcome::CutShort => true,
+        CycleOutcome::Done | CycleOutcome::PutOff => {
+            report.eventful
+                || result.shared_tasks()
+                || !previous.is_some_and(|previous| result.repeats(previous))
         }
     }
 }
 
-/// Takes the daemon's lock, or finds out who has it.
-fn take(folder: &Path) -> Result<Lock, NotRun> {
-    let path = folder.join(crate::lock::FILE);
-    let failed = |error| NotRun::Io {
-        what: format!("{} can't be locked", path.display()),
-        error,
-    };
-    for number in 0..TRIES {
-        if let Some(lock) = Lock::take(folder).map_err(failed)? {
-            return Ok(lock);
-        }
-        if number >= AT_LEAST
-            && let Some(state) = of_the_living(folder).map_err(failed)?
-        {
-            return Err(NotRun::AlreadyRunning(Box::new(state)));
+/// Takes the daemon's lock, or finds out which daemon has it.
+fn take_lock(folder: &Path) -> Result<FileLock, StartError> {
+    let path = folder.join(lock::FILE).display().to_string();
+    let failed = |error| StartError::io(format!("{path} can't be locked"))(error);
+    for _ in 0..ATTEMPTS {
+        match lock::try_lock(folder).map_err(failed)? {
+            TryLock::Locked(lock) => return Ok(lock),
+            TryLock::Held => {
+                if let Some(state) = live_state(folder).map_err(failed)? {
+                    return Err(StartError::AlreadyRunning(Box::new(state)));
+                }
+            }
+            TryLock::Observed => {}
         }
         std::thread::sleep(PAUSE);
     }
-    Err(NotRun::Nameless(path.display().to_string()))
+    Err(StartError::UnidentifiedHolder(path))
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Nobody sees what a detached process says when it breaks.
+/// Logs panics: a detached process has no other output.
 fn log_panics(path: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         let at = HostClock::new().now().wall;
-        Log::new(path.clone(), u64::MAX).say(at, &format!("Broken: {info}"));
+        Log::new(path.clone(), u64::MAX).write(at, &format!("Panicked: {info}"));
     }));
 }

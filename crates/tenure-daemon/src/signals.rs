@@ -1,4 +1,4 @@
-//! Signals as a flag to ask and something to poll: [`Signals`].
+//! The signals that the daemon reacts to, as flags and a descriptor to poll: [`Signals`].
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,16 +11,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 use tenure::host::signal::is_ignored;
 
-/// What a hang-up means.
+/// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HangUp {
-    /// The terminal is gone: stop.
+    /// The terminal was closed: stop.
     Stops,
-    /// There is no terminal: somebody wants the log to be opened anew.
+    /// There is no terminal: an administrator moved the log and wants a new one.
     Reopens,
 }
 
-/// The signals that came in. From its making on, none of them ends this process.
+/// The signals received so far. While this exists, none of them ends the process.
 #[derive(Debug)]
 pub(crate) struct Signals {
     stop: Arc<AtomicUsize>,
@@ -40,14 +40,15 @@ impl Signals {
             ids: Vec::new(),
         };
         for signal in [SIGTERM, SIGINT, SIGHUP] {
-            // What our starter told us to ignore (nohup; a shell, of what it puts in the background)
-            // stays ignored. Not TERM, by which we are stopped, and not what means something else.
-            let meant = match signal {
+            // A signal that was ignored when this process started stays ignored: nohup ignores SIGHUP,
+            // and a shell ignores SIGINT for what it runs in the background. SIGTERM always stops the
+            // daemon, and SIGHUP that reopens the log has nothing to do with a terminal.
+            let handled = match signal {
                 SIGTERM => true,
                 SIGHUP if hang_up == HangUp::Reopens => true,
                 _ => !is_ignored(signal),
             };
-            if !meant {
+            if !handled {
                 continue;
             }
             let id = if signal == SIGHUP && hang_up == HangUp::Reopens {
@@ -56,7 +57,7 @@ impl Signals {
                 let number = usize::try_from(signal).unwrap_or_default();
                 flag::register_usize(signal, Arc::clone(&signals.stop), number)?
             };
-            // The flag first: whoever is woken must find it set.
+            // The flag is registered first, so that it is set when the poll returns.
             signals.ids.push(id);
             let id = low_level::pipe::register(signal, write.try_clone()?)?;
             signals.ids.push(id);
@@ -64,12 +65,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Whether to stop.
+    /// Whether a signal asked the daemon to stop.
     pub(crate) fn stop(&self) -> bool {
         self.stop.load(Ordering::SeqCst) != 0
     }
 
-    /// The signal that said so.
+    /// The name of that signal.
     pub(crate) fn stopped_by(&self) -> &'static str {
         match i32::try_from(self.stop.load(Ordering::SeqCst)) {
             Ok(SIGINT) => "SIGINT",
@@ -78,12 +79,12 @@ impl Signals {
         }
     }
 
-    /// Whether to open the log anew; asked once for each time.
+    /// Whether SIGHUP asked for a new log since the last call.
     pub(crate) fn take_reopen(&self) -> bool {
         self.reopen.swap(false, Ordering::SeqCst)
     }
 
-    /// Forgets that there was something to look at.
+    /// Makes the descriptor unreadable until the next signal.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         let mut bytes = [0; 64];
         loop {

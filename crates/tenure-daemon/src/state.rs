@@ -1,8 +1,8 @@
-//! What the daemon tells of itself: [`State`], the file `.tenure/daemon.json`.
+//! What a daemon records about itself: [`DaemonState`], the file `.tenure/daemon.json`.
 //!
-//! 1. Only the holder of the [`lock`](crate::lock) writes it, and whole: a reader sees all of it or the
-//!    one before.
-//! 2. It is believed only while the lock is held; see [`standing`](crate::standing).
+//! 1. Only the holder of the daemon's [`lock`](crate::lock) writes the file, and always replaces it
+//!    whole: a reader sees one complete version.
+//! 2. A reader believes it only while the lock is held; see [`status`](crate::status).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,69 +13,69 @@ use serde::{Deserialize, Serialize};
 use tenure::core::Process;
 use tenure::host::files::atomic::{self, Sync};
 
-/// The file's name, in the project's folder.
+/// The file's name, in the `.tenure` folder.
 pub const FILE: &str = "daemon.json";
 
-/// What a daemon tells of itself.
+/// What a daemon records about itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// Which process it is.
+pub struct DaemonState {
+    /// Its process.
     #[serde(flatten)]
     pub process: Process,
-    /// The version of tenure.
+    /// Its version of tenure.
     pub version: String,
-    /// Since when.
+    /// When it started.
     pub started_at: Timestamp,
-    /// How long it rests between two cycles, in milliseconds.
+    /// The time between two cycles, in milliseconds.
     pub interval_ms: u64,
-    /// Where its log is.
+    /// The path of its log.
     pub log: String,
-    /// Why nothing can be written there, if so.
+    /// Why the log can't be written, if it can't.
     pub log_error: Option<String>,
-    /// Since when a cycle is under way.
+    /// When the current cycle began, if one is running.
     pub cycle_since: Option<Timestamp>,
     /// The last cycle that ended.
-    pub last_cycle: Option<Cycle>,
-    /// When the next one begins, unless something wakes it before.
+    pub last_cycle: Option<CycleRecord>,
+    /// When the next cycle begins at the latest.
     pub next_at: Option<Timestamp>,
-    /// Since when and for whom cycles are skipped.
-    pub skipped: Option<Skipped>,
-    /// That it ended by itself. One that was killed could not say so.
-    pub ended: Option<End>,
+    /// The exclusive lock for which cycles are being skipped, if they are.
+    pub skipped: Option<SkipRecord>,
+    /// When and why it stopped. Missing if it still runs, or was killed.
+    pub ended: Option<StopRecord>,
 }
 
 /// A cycle that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cycle {
+pub struct CycleRecord {
     /// When it began.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// How.
-    pub outcome: Outcome,
-    /// The same in words.
+    /// How it ended.
+    pub outcome: CycleOutcome,
+    /// Its summary, as in the log.
     pub line: String,
 }
 
 /// How a cycle ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All was done.
+pub enum CycleOutcome {
+    /// Every step was done.
     Done,
-    /// Nothing was done: somebody holds an exclusive lock, or may.
+    /// No step was done: an exclusive lock is held, or could not be checked.
     Skipped,
-    /// The sync could not be done now.
+    /// The sync could not be done now; a later cycle tries again.
     PutOff,
-    /// Something failed.
+    /// A step failed.
     Failed,
-    /// The daemon was told to stop.
+    /// The daemon was asked to stop during the cycle.
     CutShort,
 }
 
-impl Outcome {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+impl CycleOutcome {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Skipped => "skipped",
@@ -86,28 +86,28 @@ impl Outcome {
     }
 }
 
-/// Since when and for whom cycles are skipped.
+/// The exclusive lock for which cycles are being skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// The first cycle that was skipped.
+pub struct SkipRecord {
+    /// When the first of these cycles began.
     pub since: Timestamp,
-    /// Who holds the lock, if that is known.
+    /// The holder of the lock, if it is known.
     pub holder: Option<String>,
     /// The line in the log.
     pub line: String,
 }
 
-/// The end of a daemon that was not killed.
+/// When and why a daemon stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct StopRecord {
     /// When.
     pub at: Timestamp,
-    /// Why, in words.
+    /// Why, for people.
     pub why: String,
 }
 
-impl State {
-    /// What is on record; `None` if nothing is.
+impl DaemonState {
+    /// Reads the file; `None` if there is none.
     pub fn read(folder: &Path) -> io::Result<Option<Self>> {
         let bytes = match std::fs::read(folder.join(FILE)) {
             Ok(bytes) => bytes,
@@ -117,24 +117,24 @@ impl State {
         Ok(Some(serde_json::from_slice(&bytes)?))
     }
 
-    /// Puts it on record. For the holder of the lock alone.
-    pub fn write(&self, folder: &Path) -> io::Result<()> {
+    /// Replaces the file. Only the holder of the daemon's lock may call this.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
         let (path, temp) = (folder.join(FILE), folder.join("daemon.json.new"));
         atomic::replace(&path, &temp, &bytes, Sync::Later)
     }
 
-    /// How long it rests between two cycles.
+    /// The time between two cycles.
     pub fn interval(&self) -> Duration {
         Duration::from_millis(self.interval_ms)
     }
 
-    /// Where its log is; `usual` is where it is if nothing else was said.
-    pub fn log(&self, usual: &Path) -> PathBuf {
-        // A path that is no text is not on record as it is.
-        if self.log == usual.to_string_lossy() {
-            usual.to_owned()
+    /// The path of its log. `default` is the path that a daemon uses if it was given none.
+    pub fn log(&self, default: &Path) -> PathBuf {
+        // The file holds text: a path that is not UTF-8 can't be restored from it.
+        if self.log == default.to_string_lossy() {
+            default.to_owned()
         } else {
             PathBuf::from(&self.log)
         }

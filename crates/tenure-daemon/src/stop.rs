@@ -1,4 +1,4 @@
-//! Ending exactly that process: [`tell`].
+//! Stopping a daemon from another process: [`request_stop`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,31 +8,32 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tenure::core::Process;
 
-use crate::process::hold_fast;
+use crate::process::open_pidfd;
 
-/// A daemon that was told to stop.
+/// A daemon that was asked to stop and may still be running.
 #[derive(Debug)]
-pub struct Told(OwnedFd);
+#[must_use]
+pub struct StoppingDaemon(OwnedFd);
 
-/// Tells a daemon to stop: this very process, never another that has its pid. `None` if it has ended.
-pub fn tell(process: &Process) -> io::Result<Option<Told>> {
-    let Some(pidfd) = hold_fast(process)? else {
+/// Sends SIGTERM to this exact process, never to another one that reuses its pid. `None` if the process
+/// has ended.
+pub fn request_stop(process: &Process) -> io::Result<Option<StoppingDaemon>> {
+    let Some(pidfd) = open_pidfd(process)? else {
         return Ok(None);
     };
     match pidfd_send_signal(&pidfd, Signal::TERM) {
-        Ok(()) => Ok(Some(Told(pidfd))),
+        Ok(()) => Ok(Some(StoppingDaemon(pidfd))),
         Err(rustix::io::Errno::SRCH) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-impl Told {
-    /// Waits for its end, at most this long; whether it has ended.
+impl StoppingDaemon {
+    /// Waits at most `limit` for the process to end, and tells whether it has. May return early.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let timeout = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
-            // Whoever waits looks again.
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -1,261 +1,154 @@
-//! The end of the log, and what is added to it: [`Tail`].
+//! Reading a log from its end and following it: [`LogTail`].
 //!
-//! 1. Only whole lines are shown, each once, in order.
-//! 2. A log that was begun anew is followed: what is left of the old one first, then those that came
-//!    and went meanwhile, then the new one. What was dropped by then can't be shown.
-//! 3. Waiting costs nothing: the kernel tells of a change.
+//! 1. Only whole lines are returned, each once and in order.
+//! 2. Rotation is followed: the rest of the old log comes first, then logs that were begun and rotated
+//!    in the meantime, then the new one. Lines of a log that was dropped before it was read are lost.
+//! 3. Following polls. A reader that is a tenth of a second late is not noticed by a person.
 
-use std::collections::VecDeque;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
-use rustix::io::Errno;
+use crate::log::{LONGEST_LINE, ROTATED, rotated};
 
-use crate::log::{KEPT, old};
+/// The pause between two looks at a log that is followed.
+const POLL: Duration = Duration::from_millis(100);
 
-/// How much is read at a time, going back.
-const BLOCK: u64 = 64 * 1024;
-
-/// How often to look where the kernel can't tell.
-const POLL: Duration = Duration::from_secs(1);
-
-/// A log that is read.
+/// A position in a log.
 #[derive(Debug)]
-pub struct Tail {
+pub struct LogTail {
     path: PathBuf,
-    file: Option<Reading>,
-    news: Option<News>,
+    file: LogFile,
 }
 
-/// One file of the log, read up to a place.
+/// One file of a log, read up to some position.
 #[derive(Debug)]
-struct Reading {
+struct LogFile {
     file: File,
     id: (u64, u64),
-    /// The beginning of a line whose end is not there yet.
-    begun: Vec<u8>,
+    /// The beginning of a line whose end has not been written yet.
+    partial: Vec<u8>,
 }
 
-/// Where the kernel tells of changes.
-#[derive(Debug)]
-struct News {
-    inotify: OwnedFd,
-    file: Option<i32>,
-}
-
-impl Tail {
-    /// The last lines of a log, and where to go on. An error of the kind `NotFound` if there is none.
-    pub fn begin(path: &Path, lines: usize) -> io::Result<(Vec<String>, Self)> {
-        let mut reading = Reading::open(path)?;
-        let mut found = VecDeque::new();
-        let end = reading.back(lines, &mut found)?;
-        let mut seen = vec![reading.id];
-        for number in 1..=KEPT {
-            if found.len() >= lines {
+impl LogTail {
+    /// The last `count` lines of a log, and the position after them. Fails with
+    /// [`io::ErrorKind::NotFound`] if there is no log.
+    pub fn open(path: &Path, count: usize) -> io::Result<(Vec<String>, Self)> {
+        let mut files = files(path)?.into_iter();
+        let mut file = files.next().ok_or(io::ErrorKind::NotFound)?;
+        let mut lines = file.last_lines(count)?;
+        for mut older in files {
+            if lines.len() >= count {
                 break;
             }
-            let Ok(mut older) = Reading::open(&old(path, number)) else {
-                continue;
-            };
-            // Begun anew while we were looking: that one we have read.
-            if seen.contains(&older.id) {
-                continue;
-            }
-            seen.push(older.id);
-            let missing = lines - found.len();
-            older.back(missing, &mut found)?;
+            let mut before = older.last_lines(count - lines.len())?;
+            before.append(&mut lines);
+            lines = before;
         }
-        reading.file.seek(SeekFrom::Start(end))?;
-        let tail = Self {
-            path: path.to_owned(),
-            file: Some(reading),
-            news: None,
-        };
-        Ok((found.into(), tail))
+        let path = path.to_owned();
+        Ok((lines, Self { path, file }))
     }
 
-    /// Waits until something may have been added.
-    pub fn wait(&mut self) -> io::Result<()> {
-        if let Some(news) = &self.news {
-            return news.wait();
-        }
-        // From now on; what came before is found by looking once more.
-        self.news = News::begin(&self.path);
-        if self.news.is_none() {
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+    /// Waits until it is time to look for new lines again.
+    pub fn pause() {
+        std::thread::sleep(POLL);
     }
 
-    /// The lines that were added since.
-    pub fn more(&mut self) -> io::Result<Vec<String>> {
-        let mut lines = Vec::new();
-        if let Some(reading) = &mut self.file {
-            reading.forward(&mut lines)?;
+    /// The lines that were added since the last call.
+    pub fn read_new(&mut self) -> io::Result<Vec<String>> {
+        // Found before the current file is read: once it has a successor, no line is added to it.
+        let successors = self.successors()?;
+        let mut lines = self.file.read_lines()?;
+        for mut file in successors {
+            lines.append(&mut file.read_lines()?);
+            self.file = file;
         }
-        let there = match Reading::open(&self.path) {
-            Ok(there) => there,
-            // Between two files, or gone.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(lines),
-            Err(error) => return Err(error),
-        };
-        if self.file.as_ref().map(|reading| reading.id) == Some(there.id) {
-            return Ok(lines);
-        }
-        // Nobody writes into the old one any more: now it is read to its end.
-        if let Some(reading) = &mut self.file {
-            reading.forward(&mut lines)?;
-        }
-        for mut between in self.between(there.id) {
-            between.forward(&mut lines)?;
-        }
-        if let Some(news) = &mut self.news {
-            news.turn_to(&self.path);
-        }
-        let reading = self.file.insert(there);
-        reading.forward(&mut lines)?;
         Ok(lines)
     }
 
-    /// The logs that came after the one that was read and before the one that is there, oldest first.
-    fn between(&self, now: (u64, u64)) -> Vec<Reading> {
-        let Some(before) = &self.file else {
-            return Vec::new();
-        };
-        let Ok(last) = before.file.metadata() else {
-            return Vec::new();
-        };
-        let time = |file: &Metadata| (file.mtime(), file.mtime_nsec());
-        let mut between = Vec::new();
-        for number in 1..=KEPT {
-            let Ok(older) = Reading::open(&old(&self.path, number)) else {
-                continue;
-            };
-            if older.id == before.id {
-                break;
-            }
-            // Ours may be dropped by now, or somebody moved it away: then the time has to tell.
-            let later = |file: Metadata| time(&file) >= time(&last);
-            if older.id != now && older.file.metadata().is_ok_and(later) {
-                between.push(older);
+    /// The files that were begun after the current one, oldest first.
+    fn successors(&self) -> io::Result<Vec<LogFile>> {
+        let mut files = files(&self.path)?;
+        match files.iter().position(|file| file.id == self.file.id) {
+            Some(current) => files.truncate(current),
+            // The current file was dropped or moved away: only its age tells which ones are newer.
+            None => {
+                let last_write = self.file.last_write()?;
+                files.retain(|file| file.last_write().is_ok_and(|at| at >= last_write));
             }
         }
-        between.reverse();
-        between
+        files.reverse();
+        Ok(files)
     }
 }
 
-impl Reading {
+/// The files of a log, newest first: when a rotation happens meanwhile, a file can turn up twice (and is
+/// left out the second time), but none is missed.
+fn files(path: &Path) -> io::Result<Vec<LogFile>> {
+    let mut files: Vec<LogFile> = Vec::new();
+    let names = (1..=ROTATED).map(|number| rotated(path, number));
+    for name in std::iter::once(path.to_owned()).chain(names) {
+        match LogFile::open(&name) {
+            Ok(file) if files.iter().any(|seen| seen.id == file.id) => {}
+            Ok(file) => files.push(file),
+            // A rotated log that is missing or can't be read is one that there is nothing to show of.
+            Err(error) if name != path || error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(files)
+}
+
+impl LogFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let known = file.metadata()?;
         if !known.is_file() {
-            return Err(io::Error::other("it is not a file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         Ok(Self {
             file,
             id: (known.dev(), known.ino()),
-            begun: Vec::new(),
+            partial: Vec::new(),
         })
     }
 
-    /// Puts the last lines in front of `found`; where the last of them ends.
-    fn back(&mut self, lines: usize, found: &mut VecDeque<String>) -> io::Result<u64> {
-        let size = self.file.metadata()?.len();
-        let mut start = size;
-        let mut bytes: Vec<u8> = Vec::new();
-        let mut ends = 0;
-        // One more than asked for: the end of the line before the first.
-        while start > 0 && ends <= lines {
-            let from = start.saturating_sub(BLOCK);
-            let mut block = vec![0; usize::try_from(start - from).unwrap_or(0)];
-            self.file.seek(SeekFrom::Start(from))?;
-            self.file.read_exact(&mut block)?;
-            ends += block.split(|byte| *byte == b'\n').count() - 1;
-            block.append(&mut bytes);
-            bytes = block;
-            start = from;
-        }
-        let whole = bytes
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-        let text = String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default()).into_owned();
-        let all: Vec<&str> = text.lines().collect();
-        for line in all.iter().rev().take(lines) {
-            found.push_front((*line).to_owned());
-        }
-        Ok(start + whole as u64)
+    fn last_write(&self) -> io::Result<(i64, i64)> {
+        let known = self.file.metadata()?;
+        Ok((known.mtime(), known.mtime_nsec()))
     }
 
-    /// The whole lines from where we are.
-    fn forward(&mut self, lines: &mut Vec<String>) -> io::Result<()> {
-        // Somebody emptied it.
+    /// The last `count` lines of the whole file.
+    fn last_lines(&mut self, count: usize) -> io::Result<Vec<String>> {
+        // Two lines more than asked for: the first may be cut in half, the last may have no end yet.
+        let enough = (count as u64)
+            .saturating_add(2)
+            .saturating_mul(LONGEST_LINE);
+        let start = self.file.metadata()?.len().saturating_sub(enough);
+        self.file.seek(SeekFrom::Start(start))?;
+        let mut lines = self.read_lines()?;
+        if start > 0 && !lines.is_empty() {
+            lines.remove(0);
+        }
+        lines.drain(..lines.len().saturating_sub(count));
+        Ok(lines)
+    }
+
+    /// The whole lines from the current position on.
+    fn read_lines(&mut self) -> io::Result<Vec<String>> {
         if self.file.stream_position()? > self.file.metadata()?.len() {
+            // The file was truncated.
             self.file.seek(SeekFrom::Start(0))?;
-            self.begun.clear();
+            self.partial.clear();
         }
-        self.file.read_to_end(&mut self.begun)?;
-        let whole = self
-            .begun
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-        let rest = self.begun.split_off(whole);
-        let text = std::mem::replace(&mut self.begun, rest);
-        let text = String::from_utf8_lossy(&text);
-        lines.extend(text.lines().map(str::to_owned));
-        Ok(())
-    }
-}
-
-impl News {
-    /// `None` where the kernel can't tell.
-    fn begin(path: &Path) -> Option<Self> {
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-        let folder = path.parent()?;
-        let appears = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        inotify::add_watch(&inotify, folder, appears).ok()?;
-        let mut news = Self {
-            inotify,
-            file: None,
-        };
-        news.turn_to(path);
-        Some(news)
-    }
-
-    /// Listens to the file that is at the path now.
-    fn turn_to(&mut self, path: &Path) {
-        if let Some(before) = self.file.take() {
-            // Gone by itself if its file is.
-            let _ = inotify::remove_watch(&self.inotify, before);
-        }
-        let changes = WatchFlags::MODIFY | WatchFlags::MOVE_SELF;
-        self.file = inotify::add_watch(&self.inotify, path, changes).ok();
-    }
-
-    fn wait(&self) -> io::Result<()> {
-        // If there is a file that can't be listened to, it is looked at now and then.
-        let now_and_then = Timespec::try_from(POLL).ok();
-        let limit = now_and_then.filter(|_| self.file.is_none());
-        match poll(
-            &mut [PollFd::new(&self.inotify, PollFlags::IN)],
-            limit.as_ref(),
-        ) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
-        while reader.next().is_ok() {}
-        Ok(())
+        self.file.read_to_end(&mut self.partial)?;
+        let end = self.partial.iter().rposition(|byte| *byte == b'\n');
+        let rest = self.partial.split_off(end.map_or(0, |at| at + 1));
+        let whole = std::mem::replace(&mut self.partial, rest);
+        let text = String::from_utf8_lossy(&whole);
+        Ok(text.lines().map(str::to_owned).collect())
     }
 }
 
@@ -270,9 +163,9 @@ mod tests {
         (path.clone(), Log::new(path, most))
     }
 
-    fn say(log: &mut Log, numbers: std::ops::Range<usize>) {
+    fn write(log: &mut Log, numbers: std::ops::Range<usize>) {
         for number in numbers {
-            log.say(Timestamp::UNIX_EPOCH, &format!("line {number}"));
+            log.write(Timestamp::UNIX_EPOCH, &format!("line {number}"));
         }
     }
 
@@ -282,103 +175,103 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_found_across_old_logs() {
+    fn the_last_lines_are_found_across_rotated_logs() {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut log) = log(dir.path(), 100);
         assert_eq!(
-            Tail::begin(&path, 3).unwrap_err().kind(),
+            LogTail::open(&path, 3).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
-        say(&mut log, 0..10);
+        write(&mut log, 0..10);
         for many in [0, 1, 2, 3, 5, 8] {
-            let (lines, _) = Tail::begin(&path, many).unwrap();
+            let (lines, _) = LogTail::open(&path, many).unwrap();
             assert_eq!(numbers(&lines), (10 - many..10).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn the_last_lines_of_a_long_log_are_found_without_reading_all() {
+    fn the_last_lines_of_a_long_log_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut log) = log(dir.path(), 10_000_000);
-        say(&mut log, 0..5000);
-        let (lines, _) = Tail::begin(&path, 4000).unwrap();
+        write(&mut log, 0..5000);
+        let (lines, _) = LogTail::open(&path, 4000).unwrap();
         assert_eq!(numbers(&lines), (1000..5000).collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_is_added_is_shown_once_across_rotations() {
+    fn each_new_line_is_returned_once_across_rotations() {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut log) = log(dir.path(), 120);
-        say(&mut log, 0..1);
-        let (first, mut tail) = Tail::begin(&path, 10).unwrap();
+        write(&mut log, 0..1);
+        let (first, mut tail) = LogTail::open(&path, 10).unwrap();
         let mut shown = numbers(&first);
         let mut next = 1;
-        // Up to three lines fit into one: so many come and go between two looks.
+        // A log holds up to three lines: several are begun and rotated between two looks.
         for step in [0, 1, 2, 3, 4, 7, 9, 1, 5, 2, 8] {
-            say(&mut log, next..next + step);
+            write(&mut log, next..next + step);
             next += step;
-            shown.extend(numbers(&tail.more().unwrap()));
+            shown.extend(numbers(&tail.read_new().unwrap()));
         }
         assert_eq!(shown, (0..next).collect::<Vec<_>>());
     }
 
     #[test]
-    fn half_a_line_is_shown_when_it_is_whole() {
+    fn half_a_line_is_returned_when_it_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "line 1\nli").unwrap();
-        let (lines, mut tail) = Tail::begin(&path, 5).unwrap();
+        let (lines, mut tail) = LogTail::open(&path, 5).unwrap();
         assert_eq!(lines, ["line 1"]);
-        assert_eq!(tail.more().unwrap(), Vec::<String>::new());
+        assert_eq!(tail.read_new().unwrap(), Vec::<String>::new());
         std::fs::write(&path, "line 1\nline 2\n").unwrap();
-        assert_eq!(tail.more().unwrap(), ["line 2"]);
+        assert_eq!(tail.read_new().unwrap(), ["line 2"]);
         std::fs::write(&path, "3\n").unwrap();
-        assert_eq!(tail.more().unwrap(), ["3"], "somebody emptied it");
+        assert_eq!(tail.read_new().unwrap(), ["3"], "the file was truncated");
     }
 
     #[test]
-    fn a_wait_ends_when_a_line_is_added_here_or_in_the_next_log() {
+    fn a_log_is_followed_into_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, mut log) = log(dir.path(), 100);
-        say(&mut log, 0..1);
-        let (_, mut tail) = Tail::begin(&path, 0).unwrap();
+        let (path, mut log) = log(dir.path(), 300);
+        write(&mut log, 0..1);
+        let (_, mut tail) = LogTail::open(&path, 0).unwrap();
         let writer = std::thread::spawn(move || {
             for number in 1..=20 {
-                say(&mut log, number..number + 1);
+                write(&mut log, number..number + 1);
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
         let mut shown = Vec::new();
         while shown.last() != Some(&20) {
-            tail.wait().unwrap();
-            shown.extend(numbers(&tail.more().unwrap()));
+            LogTail::pause();
+            shown.extend(numbers(&tail.read_new().unwrap()));
         }
         writer.join().unwrap();
         assert_eq!(shown, (1..=20).collect::<Vec<_>>());
     }
 
     #[test]
-    fn nothing_is_missed_while_logs_are_begun_anew_under_the_reader() {
+    fn no_line_is_missed_while_the_log_is_rotated_under_the_reader() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         const LAST: usize = 12_000;
         let dir = tempfile::tempdir().unwrap();
         let (path, mut log) = log(dir.path(), 400);
-        say(&mut log, 0..1);
-        let (first, mut tail) = Tail::begin(&path, 1).unwrap();
+        write(&mut log, 0..1);
+        let (first, mut tail) = LogTail::open(&path, 1).unwrap();
         let mut shown = numbers(&first);
         let seen = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 1..=LAST {
-                    // Never so far ahead that logs are dropped before they are read.
+                    // Never so far ahead that a log is dropped before it is read.
                     while number > seen.load(Ordering::SeqCst) + 20 {
                         std::thread::yield_now();
                     }
-                    say(&mut log, number..number + 1);
+                    write(&mut log, number..number + 1);
                 }
             });
             while shown.len() <= LAST {
-                shown.extend(numbers(&tail.more().unwrap()));
+                shown.extend(numbers(&tail.read_new().unwrap()));
                 let last = shown.last().copied().unwrap();
                 seen.store(last, Ordering::SeqCst);
                 if last == LAST {

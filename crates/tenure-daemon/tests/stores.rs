@@ -1,4 +1,4 @@
-//! A cycle frees what is over in every store of the project.
+//! A cycle ends expired and dead leases in every store of the project.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,8 +9,7 @@ use std::process::Command;
 
 use tenure::ledger::{Dialect, Ledger, NewEvent};
 use tenure::{Config, Project};
-use tenure_daemon::once;
-use tenure_daemon::state::Outcome;
+use tenure_daemon::{CycleOutcome, run_once};
 
 /// A pid that no process has.
 fn nobody() -> u32 {
@@ -20,7 +19,7 @@ fn nobody() -> u32 {
 }
 
 #[test]
-fn a_dead_lock_of_the_board_and_an_expired_claim_are_freed() {
+fn a_dead_lock_of_the_board_and_an_expired_claim_are_ended() {
     let dir = tempfile::tempdir().unwrap();
     let (project, _) = Project::init(dir.path()).unwrap();
     std::fs::create_dir_all(dir.path().join(".bilu/board")).unwrap();
@@ -36,25 +35,29 @@ fn a_dead_lock_of_the_board_and_an_expired_claim_are_freed() {
     let claim = r#"{"type":"lock_acquired","timestamp":"2026-01-01T00:00:00Z","node_id":"1.2","owner":"gone","expires_at":"2026-01-01T00:05:00Z"}"#;
     let _ = ledger.append(&NewEvent::parse(claim).unwrap()).unwrap();
     let mut lines = Vec::new();
-    let done = once(&project, &Config::default(), &|| false, &mut |line| {
-        lines.push(line.to_owned());
+    let result = run_once(&project, &Config::default(), &|| false, &mut |event| {
+        lines.push(event.to_string());
     });
-    assert_eq!(done.outcome, Outcome::Done, "{}", done.line);
+    assert_eq!(result.outcome(), CycleOutcome::Done, "{result}");
     assert!(!lock.exists());
-    assert_eq!(ledger.last().unwrap(), 2, "an event tells of it");
+    assert_eq!(ledger.last().unwrap(), 2, "the end is an event");
     assert!(
         lines
             .iter()
-            .any(|line| line.starts_with("Freed node:1.2 of gone:")),
+            .any(|line| line.starts_with("Ended the lease of gone on node:1.2:")),
         "{lines:?}"
     );
     assert!(
-        lines.iter().any(|line| line.starts_with("Freed board of ")),
+        lines
+            .iter()
+            .any(|line| line.starts_with("Ended the lease of ") && line.contains(" on board: ")),
         "{lines:?}"
     );
-    assert!(done.line.contains("2 leases freed"), "{}", done.line);
-    // Once is enough.
-    let again = once(&project, &Config::default(), &|| false, &mut |_| {});
-    assert!(again.line.contains("nothing to free"), "{}", again.line);
+    let summary = result.to_string();
+    assert!(summary.contains("2 leases ended"), "{summary}");
+    // The next cycle finds nothing to do.
+    let again = run_once(&project, &Config::default(), &|| false, &mut |_| {});
+    let summary = again.to_string();
+    assert!(summary.contains("no leases to end"), "{summary}");
     assert_eq!(ledger.last().unwrap(), 2);
 }

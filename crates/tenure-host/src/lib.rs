@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
+//! | [`flock`] | [`flock::FileLock`]: a kernel lock on a named file |
 //! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
 //! | [`inherit`] | what was inherited from the one that started us |
 //! | [`inotify`] | watch folders for what other programs change |
@@ -34,6 +35,7 @@ compile_error!(
 pub mod bell;
 pub mod clock;
 pub mod files;
+pub mod flock;
 pub mod identity;
 pub mod inherit;
 pub mod inotify;

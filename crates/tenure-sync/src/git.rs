@@ -1,13 +1,12 @@
-//! The user's own git, asked in small steps.
+//! Runs the user's own git, one plumbing command at a time.
 //!
 //! # Invariants
 //!
-//! 1. No hook runs, nothing is signed, nobody is asked for a password: what can't be done without a
-//!    person is put off.
-//! 2. A branch is moved only from where it was seen to be, in one step (`update-ref` with the old
-//!    value), so what the user commits meanwhile is never lost.
-//! 3. Trees are built in an index of our own; of the user's, only our file's entry is written (see
-//!    [`index`](super::index)). Other files, in the index and in the work tree, are never touched.
+//! 1. No hook runs, nothing is signed and no password is asked for: what needs a person is put off.
+//! 2. A branch is moved only from the commit where it was last seen, in one step (`update-ref` with the
+//!    old value), so a commit that the user makes at the same time is never lost.
+//! 3. Trees are built in a scratch index. In the user's index only the entry of the shared file is
+//!    written (see [`index`](super::index)); no other file is touched.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -20,17 +19,17 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tenure::core::Clock;
 
-/// How long a remote may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a command that talks to a remote may take.
+const REMOTE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a git that is to end may take.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long git may take to end after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a running git is looked at.
-const GLANCE: Duration = Duration::from_millis(20);
+/// The pause between two looks at a running git.
+const POLL: Duration = Duration::from_millis(20);
 
-/// What would lead git somewhere else, where we were started by a hook of it.
-const ASTRAY: [&str; 18] = [
+/// Variables that a git hook passes on, and that would lead git to another repository or index.
+const MISLEADING: [&str; 18] = [
     "GIT_CONFIG",
     "GIT_GLOB_PATHSPECS",
     "GIT_GRAFT_FILE",
@@ -51,27 +50,27 @@ const ASTRAY: [&str; 18] = [
     "GIT_CEILING_DIRECTORIES",
 ];
 
-/// Why git could not be asked.
+/// Why a git command failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum GitError {
     /// It is not installed.
     Missing,
-    /// Somebody wants us to stop.
+    /// The caller asked to stop.
     Stopped,
     /// It took too long.
     TimedOut,
-    /// It said no: what was asked, and its words.
+    /// It failed: the command, and what it printed.
     Refused { what: String, words: String },
     /// It could not be run.
     Io(io::Error),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for GitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("git is not installed"),
             Self::Stopped => f.write_str("it was stopped"),
-            Self::TimedOut => write!(f, "git took longer than {} s", PATIENCE.as_secs()),
+            Self::TimedOut => write!(f, "git took longer than {} s", REMOTE_TIMEOUT.as_secs()),
             Self::Refused { what, words } if words.is_empty() => write!(f, "git {what} failed"),
             Self::Refused { what, words } => write!(f, "git {what}: {words}"),
             Self::Io(error) => write!(f, "git can't be run ({error})"),
@@ -89,11 +88,11 @@ impl fmt::Display for Oid {
     }
 }
 
-/// What the name of an index of our own begins with.
+/// How the name of a scratch index begins.
 const SCRATCH: &[u8] = b"sync-scratch-";
 
-/// An index of our own, with a name that no other sync ever uses: a git of one that was killed may
-/// go on without it, and must not write into what we make our trees of.
+/// A path for a scratch index that no other sync ever uses: a git that outlives its killed sync must not
+/// write into the index of the next one.
 pub(super) fn scratch_in(folder: &Path, clock: &dyn Clock) -> PathBuf {
     let (pid, since) = (std::process::id(), clock.now().ticks.as_nanos());
     let begin = String::from_utf8_lossy(SCRATCH);
@@ -103,7 +102,7 @@ pub(super) fn scratch_in(folder: &Path, clock: &dyn Clock) -> PathBuf {
 /// Git in one folder.
 pub(super) struct Git<'a> {
     pub(super) root: &'a Path,
-    /// Where the index of our own is.
+    /// The scratch index.
     pub(super) scratch: PathBuf,
     pub(super) clock: &'a dyn Clock,
     pub(super) stop: &'a dyn Fn() -> bool,
@@ -130,29 +129,29 @@ impl Git<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        for name in ASTRAY {
+        for name in MISLEADING {
             git.env_remove(name);
         }
         git
     }
 
-    fn finish(&self, mut git: Command, input: Option<&[u8]>) -> Result<Output, Trouble> {
+    fn finish(&self, mut git: Command, input: Option<&[u8]>) -> Result<Output, GitError> {
         if (self.stop)() {
-            return Err(Trouble::Stopped);
+            return Err(GitError::Stopped);
         }
         if input.is_some() {
             git.stdin(Stdio::piped());
         }
         let mut child = git.spawn().map_err(missing)?;
         if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-            // One that does not want it says why.
+            // A git that does not read its input prints why.
             let _ = stdin.write_all(input);
         }
-        child.wait_with_output().map_err(Trouble::Io)
+        child.wait_with_output().map_err(GitError::Io)
     }
 
-    /// Asks something, and gives the answer if there is one: git exits with 1 for "no".
-    pub(super) fn ask(&self, args: &[&str]) -> Result<Option<String>, Trouble> {
+    /// The output of a command, or `None` if it exits with 1, which means "no".
+    pub(super) fn query(&self, args: &[&str]) -> Result<Option<String>, GitError> {
         let output = self.finish(self.command(args), None)?;
         match output.status.code() {
             Some(0) => Ok(Some(line(&output.stdout))),
@@ -161,17 +160,17 @@ impl Git<'_> {
         }
     }
 
-    /// Tells it to do something that has to work.
-    pub(super) fn tell(&self, args: &[&str]) -> Result<String, Trouble> {
-        self.told(args, self.command(args), None)
+    /// The output of a command that has to succeed.
+    pub(super) fn run(&self, args: &[&str]) -> Result<String, GitError> {
+        self.run_command(args, self.command(args), None)
     }
 
-    fn told(
+    fn run_command(
         &self,
         args: &[&str],
         command: Command,
         input: Option<&[u8]>,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, GitError> {
         let output = self.finish(command, input)?;
         if !output.status.success() {
             return Err(refused(args, &output));
@@ -179,19 +178,19 @@ impl Git<'_> {
         Ok(line(&output.stdout))
     }
 
-    /// Asks a remote, which may take long or never answer.
-    pub(super) fn call(&self, args: &[&str]) -> Result<Output, Trouble> {
+    /// Runs a command that talks to a remote, which may take long or never answer.
+    pub(super) fn call_remote(&self, args: &[&str]) -> Result<Output, GitError> {
         if (self.stop)() {
-            return Err(Trouble::Stopped);
+            return Err(GitError::Stopped);
         }
         let mut git = self.command(args);
         let chosen = ["GIT_SSH_COMMAND", "GIT_SSH"]
             .iter()
             .any(|name| std::env::var_os(name).is_some());
-        if !chosen && self.ask(&["config", "core.sshCommand"])?.is_none() {
+        if !chosen && self.query(&["config", "core.sshCommand"])?.is_none() {
             git.env("GIT_SSH_COMMAND", "ssh -oBatchMode=yes");
         }
-        // Whatever it starts ends with it.
+        // A group of its own, so that everything it starts can be ended with it.
         git.process_group(0);
         let mut child = git.spawn().map_err(missing)?;
         let out = drain(child.stdout.take());
@@ -205,27 +204,27 @@ impl Git<'_> {
         })
     }
 
-    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus, Trouble> {
+    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus, GitError> {
         let start = self.clock.now().ticks;
         loop {
-            if let Some(status) = child.try_wait().map_err(Trouble::Io)? {
+            if let Some(status) = child.try_wait().map_err(GitError::Io)? {
                 return Ok(status);
             }
-            let trouble = if (self.stop)() {
-                Trouble::Stopped
-            } else if self.clock.now().ticks.saturating_sub(start) > PATIENCE {
-                Trouble::TimedOut
+            let error = if (self.stop)() {
+                GitError::Stopped
+            } else if self.clock.now().ticks.saturating_sub(start) > REMOTE_TIMEOUT {
+                GitError::TimedOut
             } else {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL);
                 continue;
             };
             self.end(child);
-            return Err(trouble);
+            return Err(error);
         }
     }
 
-    /// Ends a git with all that it started. It may clean up after itself first; one that is stopped
-    /// (it asked for a password on a terminal that is not its own) has to be woken for that.
+    /// Ends git and everything it started. SIGTERM lets it clean up; a git that is stopped, because it
+    /// asked for a password in the background, needs SIGCONT for that.
     fn end(&self, child: &mut Child) {
         let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
             return;
@@ -235,17 +234,17 @@ impl Git<'_> {
         }
         let start = self.clock.now().ticks;
         while matches!(child.try_wait(), Ok(None))
-            && self.clock.now().ticks.saturating_sub(start) < GRACE
+            && self.clock.now().ticks.saturating_sub(start) < STOP_TIMEOUT
         {
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL);
         }
-        // Also what did not listen.
+        // For processes that ignored SIGTERM.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = child.wait();
     }
 
-    /// The content of a file in a commit.
-    pub(super) fn content(&self, blob: &Oid) -> Result<Vec<u8>, Trouble> {
+    /// The content of a blob.
+    pub(super) fn content(&self, blob: &Oid) -> Result<Vec<u8>, GitError> {
         let args = ["cat-file", "blob", &blob.0];
         let output = self.finish(self.command(&args), None)?;
         if !output.status.success() {
@@ -254,32 +253,36 @@ impl Git<'_> {
         Ok(output.stdout)
     }
 
-    /// What a name stands for, if it stands for something.
-    pub(super) fn resolve(&self, name: &str) -> Result<Option<Oid>, Trouble> {
-        let found = self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", name])?;
+    /// The object that a name stands for, if there is one.
+    pub(super) fn resolve(&self, name: &str) -> Result<Option<Oid>, GitError> {
+        let found = self.query(&["rev-parse", "--verify", "--quiet", "--end-of-options", name])?;
         Ok(found.map(Oid))
     }
 
-    /// The file of a commit.
-    pub(super) fn blob(&self, commit: Option<&Oid>, path: &str) -> Result<Option<Oid>, Trouble> {
+    /// The blob at `path` in a commit.
+    pub(super) fn blob(&self, commit: Option<&Oid>, path: &str) -> Result<Option<Oid>, GitError> {
         match commit {
             Some(commit) => self.resolve(&format!("{commit}:{path}")),
             None => Ok(None),
         }
     }
 
-    /// Keeps content as an object.
-    pub(super) fn keep(&self, content: &[u8]) -> Result<Oid, Trouble> {
+    /// Writes content as a blob.
+    pub(super) fn write_blob(&self, content: &[u8]) -> Result<Oid, GitError> {
         let args = ["hash-object", "-w", "--no-filters", "--stdin"];
-        Ok(Oid(self.told(&args, self.command(&args), Some(content))?))
+        Ok(Oid(self.run_command(
+            &args,
+            self.command(&args),
+            Some(content),
+        )?))
     }
 
-    /// Something with an index of our own, which is empty before and gone after.
+    /// Does `work` with a scratch index, which is missing before and removed afterwards.
     pub(super) fn with_scratch<T>(
         &self,
-        work: impl FnOnce(&Path) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        // Nobody else needs theirs: one sync runs at a time.
+        work: impl FnOnce(&Path) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        // All of them: only one sync runs at a time, so the others were left by killed syncs.
         let clear = || {
             let folder = self.scratch.parent().unwrap_or(self.root);
             for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -294,23 +297,23 @@ impl Git<'_> {
         done
     }
 
-    fn own(&self, args: &[&str]) -> Result<String, Trouble> {
+    fn run_in_scratch(&self, args: &[&str]) -> Result<String, GitError> {
         let mut command = self.command(args);
         command.env("GIT_INDEX_FILE", &self.scratch);
-        self.told(args, command, None)
+        self.run_command(args, command, None)
     }
 
-    /// Puts a file into our own index.
-    pub(super) fn set_scratch_entry(&self, path: &str, blob: &Oid) -> Result<(), Trouble> {
+    /// Sets the entry of a file in the scratch index.
+    pub(super) fn set_scratch_entry(&self, path: &str, blob: &Oid) -> Result<(), GitError> {
         let entry = format!("100644,{blob},{path}");
-        self.own(&["update-index", "--add", "--cacheinfo", &entry])?;
+        self.run_in_scratch(&["update-index", "--add", "--cacheinfo", &entry])?;
         Ok(())
     }
 
-    /// Puts a file into the user's index.
-    pub(super) fn set_entry(&self, path: &str, blob: &Oid) -> Result<(), Trouble> {
+    /// Sets the entry of a file in the user's index.
+    pub(super) fn set_entry(&self, path: &str, blob: &Oid) -> Result<(), GitError> {
         let entry = format!("100644,{blob},{path}");
-        self.tell(&["update-index", "--add", "--cacheinfo", &entry])?;
+        self.run(&["update-index", "--add", "--cacheinfo", &entry])?;
         Ok(())
     }
 
@@ -322,29 +325,29 @@ impl Git<'_> {
         blob: &Oid,
         parents: &[&Oid],
         message: &str,
-    ) -> Result<Oid, Trouble> {
+    ) -> Result<Oid, GitError> {
         let tree = self.with_scratch(|_| {
             match tree {
-                Some(tree) => self.own(&["read-tree", &tree.0])?,
-                None => self.own(&["read-tree", "--empty"])?,
+                Some(tree) => self.run_in_scratch(&["read-tree", &tree.0])?,
+                None => self.run_in_scratch(&["read-tree", "--empty"])?,
             };
             self.set_scratch_entry(path, blob)?;
-            self.own(&["write-tree"])
+            self.run_in_scratch(&["write-tree"])
         })?;
         let mut args = vec!["commit-tree", &tree, "-m", message];
         for parent in parents {
             args.extend(["-p", &parent.0]);
         }
-        Ok(Oid(self.tell(&args)?))
+        Ok(Oid(self.run(&args)?))
     }
 
-    /// Moves a branch from where it was seen to be; `false` if it is not there any more.
+    /// Moves a branch from one commit to another; `false` if it is not at `from` any more.
     pub(super) fn advance(
         &self,
         branch: &str,
         from: Option<&Oid>,
         to: &Oid,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, GitError> {
         let from = from.map_or("", |oid| &oid.0);
         let args = [
             "update-ref",
@@ -354,14 +357,14 @@ impl Git<'_> {
             &to.0,
             from,
         ];
-        // Not in our group: what kills that would leave the branch locked, also for the user.
+        // In a group of its own: a signal to ours would kill it and leave the branch locked.
         let mut command = self.command(&args);
         command.process_group(0);
         let output = self.finish(command, None)?;
         if output.status.success() {
             return Ok(true);
         }
-        // Told apart from a lock that somebody left: git's words go on with "but expected".
+        // A stale lock file fails, too; only a branch that moved is reported in one of these ways.
         let said = String::from_utf8_lossy(&output.stderr);
         let moved = [
             "but expected",
@@ -374,16 +377,21 @@ impl Git<'_> {
         Err(refused(&args, &output))
     }
 
-    /// Where two branches parted; `None` if they never met.
-    pub(super) fn base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, Trouble> {
-        Ok(self.ask(&["merge-base", &one.0, &other.0])?.map(Oid))
+    /// The merge base of two commits, if they have one.
+    pub(super) fn base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, GitError> {
+        Ok(self.query(&["merge-base", &one.0, &other.0])?.map(Oid))
     }
 
-    /// How many commits between two touch anything but the file.
-    pub(super) fn others(&self, base: Option<&Oid>, tip: &Oid, path: &str) -> Result<u64, Trouble> {
+    /// How many commits between two touch any other file.
+    pub(super) fn others(
+        &self,
+        base: Option<&Oid>,
+        tip: &Oid,
+        path: &str,
+    ) -> Result<u64, GitError> {
         let range = range(base, tip);
         let rest = format!(":(top,exclude,literal){path}");
-        let count = self.tell(&["rev-list", "--count", &range, "--", ":(top)", &rest])?;
+        let count = self.run(&["rev-list", "--count", &range, "--", ":(top)", &rest])?;
         Ok(count.parse().unwrap_or(u64::MAX))
     }
 
@@ -393,7 +401,7 @@ impl Git<'_> {
         base: Option<&Oid>,
         tip: &Oid,
         subject: &str,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, GitError> {
         let range = range(base, tip);
         let ours = format!("--grep=^{subject}$");
         let args = [
@@ -404,7 +412,7 @@ impl Git<'_> {
             &ours,
             &range,
         ];
-        Ok(self.tell(&args)?.parse().unwrap_or(u64::MAX))
+        Ok(self.run(&args)?.parse().unwrap_or(u64::MAX))
     }
 }
 
@@ -415,31 +423,31 @@ fn range(base: Option<&Oid>, tip: &Oid) -> String {
     }
 }
 
-fn missing(error: io::Error) -> Trouble {
+fn missing(error: io::Error) -> GitError {
     match error.kind() {
-        io::ErrorKind::NotFound => Trouble::Missing,
-        _ => Trouble::Io(error),
+        io::ErrorKind::NotFound => GitError::Missing,
+        _ => GitError::Io(error),
     }
 }
 
-fn refused(args: &[&str], output: &Output) -> Trouble {
-    Trouble::Refused {
+fn refused(args: &[&str], output: &Output) -> GitError {
+    GitError::Refused {
         what: args.first().copied().unwrap_or_default().to_owned(),
         words: words(&output.stderr),
     }
 }
 
-/// What git said, in one line that can be logged.
+/// The most telling line of what git printed, fit for the log.
 pub(super) fn words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines = text
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with("hint:"));
-    let told = lines
+    let error = lines
         .clone()
         .find(|line| line.starts_with("fatal:") || line.starts_with("error:"));
-    let line = told.or_else(|| lines.next()).unwrap_or_default();
+    let line = error.or_else(|| lines.next()).unwrap_or_default();
     let visible: String = line.chars().filter(|c| !c.is_control()).collect();
     let plain = visible
         .trim_start_matches("fatal: ")
@@ -453,7 +461,7 @@ fn line(bytes: &[u8]) -> String {
         .to_owned()
 }
 
-/// Reads a pipe to its end, so that whoever writes into it never has to wait.
+/// Reads a pipe to its end in a thread, so that its writer never blocks.
 fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

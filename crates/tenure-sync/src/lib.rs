@@ -1,28 +1,32 @@
-//! The project's tasks, shared through git.
+//! Sharing the tasks of a project through git: [`sync`].
 //!
 //! The file `.tenure/tasks.jsonl` holds what is shared: tasks, sections, dependencies, and when each
-//! field was changed. The database, the file, the branch and the remote's branch are four copies of
-//! it; a sync merges them (see [`tenure::core::task::replica`]) and makes them the same, as far as
-//! they can be reached. Locks are never shared.
+//! field was changed. The database, the file, the local branch and the remote branch are four copies of
+//! it. A sync merges them (see [`tenure::core::task::replica`]) and makes each copy that it can reach
+//! equal to the result. Locks are never shared.
 //!
 //! # Invariants
 //!
-//! 1. Killed between any two steps, nothing is lost: every step only makes one of the copies equal
-//!    to the merge of all, and the next sync begins anew.
-//! 2. Nothing of the user's is touched: no other file in the work tree, the index or a commit; no
-//!    stash, no rebase, no forced push. Commits of the user that are not published stay so: what is
-//!    pushed is the file alone, on top of what the others have.
-//! 3. One sync at a time in a project: a kernel lock on `.tenure/sync.lock`.
-//! 4. While a rebase, a merge or any other git of the user's is under way, or the index is locked, not
-//!    even the file is written. While we write it and move the branch, the index is locked by us.
+//! 1. A sync that is killed between any two steps loses nothing: every step only makes one of the copies
+//!    equal to the merge of all, and the next sync starts from the beginning.
+//! 2. The user's own work is not touched: no other file in the work tree, the index or a commit; no
+//!    stash, no rebase, no forced push. Unpublished commits of the user stay unpublished: only the file
+//!    is pushed, on top of the remote branch.
+//! 3. One sync runs at a time in a project: a kernel lock on `.tenure/sync.lock`.
+//! 4. While the user runs a rebase, a merge or another git command, or the index is locked, not even the
+//!    file is written. The sync holds the lock of the index while it writes the file and moves the branch.
+//!
+//! # Lock order
+//!
+//! `sync.lock` first, then the lock of the index. The database is locked only for single transactions.
 //!
 //! # How branches are moved
 //!
-//! Usually both sides hold nothing but commits of syncs since they were last the same; then the
+//! Usually both branches hold nothing but commits of syncs since they were last equal. Then the local
 //! branch is fast-forwarded, or a merge commit joins both, and the branch is pushed. If there are
-//! commits here that are not published, the branch gets the file's commit, and a second commit with
-//! the same file goes on top of the other side. If the other side has commits that touch other files,
-//! only that second one is made: the branch here is brought up to date by whoever pulls.
+//! unpublished commits here, the local branch gets a commit with the file, and a second commit with the
+//! same file goes on top of the remote branch. If the remote branch has commits that touch other files,
+//! only that second commit is made: the user brings the local branch up to date with a pull.
 
 mod git;
 mod index;
@@ -32,7 +36,7 @@ mod publish;
 mod repository;
 mod running;
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -40,41 +44,45 @@ use std::time::Duration;
 
 use tenure::core::task::Replica;
 use tenure::host::files::atomic;
-use tenure::{Merged, Project, SqliteStore, Tenure, plural};
+use tenure::host::flock::{FileLock, TryLock};
+use tenure::{Merged, Project, SqliteStore, Tenure};
 
-use self::git::{Git, Oid, Trouble};
+use self::git::{Git, GitError, Oid};
 use self::outcome::Failure;
-pub use self::outcome::Outcome;
-use self::publish::{Plan, Push, Sides};
-use self::repository::{Around, Fetched, Repository, short};
+pub use self::outcome::{SyncEvent, SyncOutcome};
+use self::publish::{Branches, Plan, Push};
+use self::repository::{Fetched, Repository, RepositoryState, short};
 
-/// The file that is shared, seen from the project's root.
+/// The shared file, seen from the project's root.
 const TASKS: &str = ".tenure/tasks.jsonl";
 
 /// The first line of every commit that a sync makes.
 const SUBJECT: &str = "Sync tasks";
 
-/// How often a push is tried that others were faster with.
-const TRIES: u32 = 8;
+/// How often a push is tried while other clones keep pushing first.
+const ATTEMPTS: u32 = 8;
 
-/// Shares the tasks of a project. `stop` is asked between the steps (and while git runs) and ends
-/// the sync early when it says so; `say` is told, a line each, what was done on the way.
+/// The pause between two attempts to take the lock.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Shares the tasks of a project. `stop` is asked between the steps and while git runs, and ends the sync
+/// early; `report` gets each event as it happens.
 pub fn sync(
     project: &Project,
     tenure: &Tenure,
     stop: &dyn Fn() -> bool,
-    say: &mut dyn FnMut(&str),
-) -> Outcome {
+    report: &mut dyn FnMut(SyncEvent),
+) -> SyncOutcome {
     if !tenure.config().sync.enabled {
-        return Outcome::Off;
+        return SyncOutcome::Off;
     }
-    // A clone has the file, but perhaps not what keeps the rest out of git.
+    // A fresh clone has the shared file, but maybe not the .gitignore that keeps the rest out of git.
     if let Err(error) = Project::init(project.root()) {
         return Failure::File("shared", error).into();
     }
-    let _alone = match alone(project, stop, say) {
+    let _lock = match take_lock(project, stop, report) {
         Ok(Some(lock)) => lock,
-        Ok(None) => return Outcome::PutOff("it was stopped".into()),
+        Ok(None) => return SyncOutcome::PutOff("it was stopped".into()),
         Err(error) => return Failure::File("locked", error).into(),
     };
     let sync = Sync {
@@ -87,68 +95,63 @@ pub fn sync(
         file: project.root().join(TASKS),
         tasks: match tenure.tasks() {
             Ok(tasks) => tasks,
-            Err(error) => return Outcome::Failed(error.to_string()),
+            Err(error) => return SyncOutcome::Failed(error.to_string()),
         },
         merged: Merged::default(),
     };
-    let outcome = sync.run(say).unwrap_or_else(Outcome::from);
-    if outcome != Outcome::Nothing {
+    let outcome = sync.run(report).unwrap_or_else(SyncOutcome::from);
+    if outcome != SyncOutcome::UpToDate {
         tenure::host::memory::give_back();
     }
     outcome
 }
 
-/// Waits until no other sync of this project runs; `None` if we are to stop.
-fn alone(
+/// Waits until no other sync of this project runs; `None` if the caller asks to stop.
+fn take_lock(
     project: &Project,
     stop: &dyn Fn() -> bool,
-    say: &mut dyn FnMut(&str),
-) -> io::Result<Option<File>> {
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(project.folder().join("sync.lock"))?;
-    let mut waited = false;
+    report: &mut dyn FnMut(SyncEvent),
+) -> io::Result<Option<FileLock>> {
+    let path = project.folder().join("sync.lock");
+    let mut waiting = false;
     loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(Some(lock)),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if stop() => return Ok(None),
-            Err(TryLockError::WouldBlock) => {
-                if !waited {
-                    say("Waiting for the sync that is under way...");
-                    waited = true;
+        match FileLock::try_lock(&path)? {
+            TryLock::Locked(lock) => return Ok(Some(lock)),
+            TryLock::Held | TryLock::Observed if stop() => return Ok(None),
+            TryLock::Held | TryLock::Observed => {
+                if !waiting {
+                    report(SyncEvent::Waiting);
+                    waiting = true;
                 }
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(POLL);
             }
         }
     }
 }
 
-/// A sync under way.
+/// A running sync.
 struct Sync<'a> {
     git: Git<'a>,
     file: PathBuf,
     tasks: &'a SqliteStore,
-    /// What came in so far.
+    /// What was merged into the database so far.
     merged: Merged,
 }
 
-/// What a try came to.
-enum Try {
-    Over(Outcome),
-    /// Others were faster.
-    Again,
+/// The result of one attempt.
+enum Attempt {
+    Finished(SyncOutcome),
+    /// A branch moved meanwhile.
+    Retry,
 }
 
 impl Sync<'_> {
-    fn run(mut self, say: &mut dyn FnMut(&str)) -> Result<Outcome, Failure> {
+    fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, Failure> {
         let why = match Repository::find(&self.git) {
-            Ok(Around::Repository(repository)) => return self.share(&repository, say),
-            Ok(Around::Busy(outcome)) => return Ok(outcome),
-            Ok(Around::Nothing) => "this is no git repository",
-            Err(Trouble::Missing) => "git is not installed",
+            Ok(RepositoryState::Ready(repository)) => return self.share(&repository, report),
+            Ok(RepositoryState::Busy(outcome)) => return Ok(outcome),
+            Ok(RepositoryState::None) => "this is not a git repository",
+            Err(GitError::Missing) => "git is not installed",
             Err(other) => return Err(other.into()),
         };
         let incoming = match self.bytes()? {
@@ -156,43 +159,43 @@ impl Sync<'_> {
             None => Replica::default(),
         };
         let Some(text) = self.exchange(&incoming)? else {
-            return Ok(Outcome::Nothing);
+            return Ok(SyncOutcome::UpToDate);
         };
-        if !self.says(&text) {
+        if !self.has_content(&text) {
             self.write(&text)?;
         }
-        Ok(Outcome::PutOff(format!(
-            "{why}: the tasks are in {TASKS}, and nobody else gets them"
+        Ok(SyncOutcome::PutOff(format!(
+            "{why}: the tasks are in {TASKS}, but not shared with anyone"
         )))
     }
 
     fn share(
         &mut self,
         repository: &Repository,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Outcome, Failure> {
-        for tries in 1..=TRIES {
-            match self.attempt(repository, say)? {
-                Try::Over(outcome) => return Ok(outcome),
-                Try::Again => {
-                    // Those who met once should not meet again.
+        report: &mut dyn FnMut(SyncEvent),
+    ) -> Result<SyncOutcome, Failure> {
+        for attempt in 1..=ATTEMPTS {
+            match self.attempt(repository, report)? {
+                Attempt::Finished(outcome) => return Ok(outcome),
+                Attempt::Retry => {
+                    // A random pause, so that clones that collided do not collide again.
                     let chance = self.git.clock.now().ticks.subsec_nanos() % 100;
-                    std::thread::sleep(Duration::from_millis(u64::from(chance * tries)));
+                    std::thread::sleep(Duration::from_millis(u64::from(chance * attempt)));
                 }
             }
         }
-        Ok(Outcome::PutOff(format!(
-            "others pushed at the same time, {TRIES} times in a row"
+        Ok(SyncOutcome::PutOff(format!(
+            "other clones pushed at the same time, {ATTEMPTS} times in a row"
         )))
     }
 
     fn attempt(
         &mut self,
         repository: &Repository,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Try, Failure> {
-        if let Some(busy) = repository.in_the_way() {
-            return Ok(Try::Over(busy));
+        report: &mut dyn FnMut(SyncEvent),
+    ) -> Result<Attempt, Failure> {
+        if let Some(busy) = repository.blocked_by() {
+            return Ok(Attempt::Finished(busy));
         }
         let mut offline = None;
         let tip = match &repository.upstream {
@@ -206,184 +209,162 @@ impl Sync<'_> {
             None => None,
         };
         let head = self.git.resolve("HEAD^{commit}")?;
-        let sides = Sides {
+        let branches = Branches {
             head_blob: self.git.blob(head.as_ref(), &repository.path)?,
             tip_blob: self.git.blob(tip.as_ref(), &repository.path)?,
             head,
             tip,
         };
-        if offline.is_none() && self.is_settled(&sides)? {
-            return Ok(Try::Over(Outcome::Nothing));
+        if offline.is_none() && self.is_settled(&branches)? {
+            return Ok(Attempt::Finished(SyncOutcome::UpToDate));
         }
-        if let Some(busy) = repository.in_the_way() {
-            return Ok(Try::Over(busy));
+        if let Some(busy) = repository.blocked_by() {
+            return Ok(Attempt::Finished(busy));
         }
-        if let (None, Some(tip)) = (&sides.head, &sides.tip)
+        if let (None, Some(tip)) = (&branches.head, &branches.tip)
             && self.git.others(None, tip, &repository.path)? > 0
         {
-            return Ok(Try::Over(Outcome::PutOff(format!(
+            return Ok(Attempt::Finished(SyncOutcome::PutOff(format!(
                 "nothing is checked out on {} yet: git pull once",
                 short(&repository.branch)
             ))));
         }
-        // What the others have, what is committed here, what the file says, and the database.
-        let incoming = self.incoming(&sides)?;
+        // The remote branch, the local branch and the file, merged with the database.
+        let incoming = self.incoming(&branches)?;
         let Some(text) = self.exchange(&incoming)? else {
-            return Ok(Try::Over(Outcome::Nothing));
+            return Ok(Attempt::Finished(SyncOutcome::UpToDate));
         };
-        let blob = self.git.keep(text.as_bytes())?;
-        let plan = publish::plan(&self.git, repository, &sides, &blob)?;
-        if let Some(missed) = self.bring(repository, &sides, &plan, &blob, &text)? {
+        let blob = self.git.write_blob(text.as_bytes())?;
+        let plan = publish::plan(&self.git, repository, &branches, &blob)?;
+        if let Some(missed) = self.apply(repository, &branches, &plan, &blob, &text)? {
             return Ok(missed);
         }
-        let same = plan.target.is_none() || plan.target == sides.head;
-        let head = plan.target.as_ref().or(sides.head.as_ref());
+        let same = plan.target.is_none() || plan.target == branches.head;
+        let head = plan.target.as_ref().or(branches.head.as_ref());
         let Some(upstream) = &repository.upstream else {
-            return Ok(Try::Over(
-                self.without_upstream(repository, &sides, head, same)?,
+            return Ok(Attempt::Finished(
+                self.without_upstream(repository, &branches, head, same)?,
             ));
         };
         if let Some(why) = offline {
-            return Ok(Try::Over(Outcome::PutOff(format!(
-                "{} can't be reached ({why}); what is new is kept here",
+            return Ok(Attempt::Finished(SyncOutcome::PutOff(format!(
+                "{} can't be reached ({why}); new changes stay here until the next sync",
                 upstream.remote
             ))));
         }
-        let pushed = publish::push(&self.git, repository, upstream, &sides, &plan, &blob)?;
+        let pushed = publish::push(&self.git, repository, upstream, &branches, &plan, &blob)?;
         let same = match pushed {
-            Push::Outrun => return Ok(Try::Again),
-            Push::No(why) => return Ok(Try::Over(Outcome::PutOff(why))),
-            Push::Nothing => same,
-            Push::Done => false,
+            Push::Outdated => return Ok(Attempt::Retry),
+            Push::Refused(why) => return Ok(Attempt::Finished(SyncOutcome::PutOff(why))),
+            Push::Unneeded => same,
+            Push::Pushed => false,
         };
-        self.report(&upstream.name(), say);
+        self.report(&upstream.name(), report);
         let tip = self.git.resolve(&upstream.tracking())?;
         self.settle(head, tip.as_ref())?;
-        Ok(Try::Over(if same && self.merged.is_nothing() {
-            Outcome::Nothing
+        Ok(Attempt::Finished(if same && self.merged.is_nothing() {
+            SyncOutcome::UpToDate
         } else {
-            Outcome::Done(format!("Synced with {}", upstream.name()))
+            SyncOutcome::Synced(format!("Synced with {}", upstream.name()))
         }))
     }
 
-    /// Brings the file, the branch and the index to where they are to be, with the index locked; what
-    /// the try came to if they can't be now.
-    fn bring(
+    /// Updates the file, the local branch and the index under the lock of the index. Returns how the
+    /// attempt ended if that is not possible now.
+    fn apply(
         &self,
         repository: &Repository,
-        sides: &Sides,
+        branches: &Branches,
         plan: &Plan,
         blob: &Oid,
         text: &str,
-    ) -> Result<Option<Try>, Failure> {
+    ) -> Result<Option<Attempt>, Failure> {
         let Some(target) = &plan.target else {
             return Ok(None);
         };
-        let stays = sides.head.as_ref() == Some(target);
-        let says = self.says(text);
-        if stays && says && repository.has_entry(&self.git, blob)? {
+        let stays = branches.head.as_ref() == Some(target);
+        let is_written = self.has_content(text);
+        if stays && is_written && repository.has_entry(&self.git, blob)? {
             return Ok(None);
         }
         let index = repository.index(&self.git);
         let Some(locked) = index.take() else {
             let why = "the index is locked by another git".into();
-            return Ok(Some(Try::Over(Outcome::PutOff(why))));
+            return Ok(Some(Attempt::Finished(SyncOutcome::PutOff(why))));
         };
-        if let Some(busy) = repository.under_way() {
-            return Ok(Some(Try::Over(busy)));
+        if let Some(busy) = repository.interrupted_by() {
+            return Ok(Some(Attempt::Finished(busy)));
         }
-        if !says {
+        if !is_written {
             self.write(text)?;
         }
         if !stays
             && !self
                 .git
-                .advance(&repository.branch, sides.head.as_ref(), target)?
+                .advance(&repository.branch, branches.head.as_ref(), target)?
         {
-            return Ok(Some(Try::Again));
+            return Ok(Some(Attempt::Retry));
         }
         locked.set(&self.git, &repository.path, blob)?;
         Ok(None)
     }
 
-    /// How it ends where the branch follows none of a remote.
+    /// How a sync ends if the local branch follows no remote branch.
     fn without_upstream(
         &self,
         repository: &Repository,
-        sides: &Sides,
+        branches: &Branches,
         head: Option<&Oid>,
         same: bool,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<SyncOutcome, Failure> {
         let branch = short(&repository.branch);
-        let remotes = self.git.tell(&["remote"])?;
+        let remotes = self.git.run(&["remote"])?;
         if let Some(remote) = remotes.lines().next() {
-            return Ok(Outcome::PutOff(format!(
+            return Ok(SyncOutcome::PutOff(format!(
                 "{branch} follows no branch of a remote: git push -u {remote} {branch} once; {TASKS} is committed here"
             )));
         }
-        self.settle(head, sides.tip.as_ref())?;
+        self.settle(head, branches.tip.as_ref())?;
         if same {
-            return Ok(Outcome::Nothing);
+            return Ok(SyncOutcome::UpToDate);
         }
-        Ok(Outcome::Done(format!(
-            "Committed {TASKS} on {branch}; there is no remote, so nobody else gets it"
+        Ok(SyncOutcome::Synced(format!(
+            "Committed {TASKS} on {branch}; there is no remote, so it is not shared"
         )))
     }
 
-    /// Says what came in.
-    fn report(&self, from: &str, say: &mut dyn FnMut(&str)) {
-        let merged = &self.merged;
-        if !merged.is_nothing() {
-            let parts = [
-                (merged.added, "added"),
-                (merged.changed, "changed"),
-                (merged.deleted, "deleted"),
-            ];
-            let mut told: Vec<String> = parts
-                .iter()
-                .filter(|(count, _)| *count > 0)
-                .map(|(count, what)| format!("{} {what}", plural::count(*count, "task")))
-                .collect();
-            if merged.sections > 0 {
-                told.push(format!(
-                    "{} added",
-                    plural::count(merged.sections, "section")
-                ));
-            }
-            if merged.circles > 0 {
-                let what = plural::count(merged.circles, "dependency");
-                told.push(format!("{what} dropped that closed a circle"));
-            }
-            say(&format!("Merged with {from}: {}", told.join(", ")));
+    /// Reports what came in.
+    fn report(&self, from: &str, report: &mut dyn FnMut(SyncEvent)) {
+        if !self.merged.is_nothing() {
+            let (from, changes) = (from.to_owned(), self.merged);
+            report(SyncEvent::Merged { from, changes });
         }
-        if merged.held > 0 {
-            say(&format!(
-                "{} worked on here: what others say of it waits until that is done",
-                plural::count(merged.held, "task")
-            ));
+        if self.merged.held > 0 {
+            let tasks = self.merged.held;
+            report(SyncEvent::Deferred { tasks });
         }
     }
 
-    /// Whether nothing changed anywhere since the last sync that left nothing to do.
-    fn is_settled(&self, sides: &Sides) -> Result<bool, Failure> {
-        let (changes, word) = self.tasks.settled()?;
-        Ok(word == self.word(changes, sides.head.as_ref(), sides.tip.as_ref()))
+    /// Whether nothing changed in any copy since the last complete sync.
+    fn is_settled(&self, branches: &Branches) -> Result<bool, Failure> {
+        let (changes, fingerprint) = self.tasks.settled()?;
+        Ok(fingerprint == self.fingerprint(changes, branches.head.as_ref(), branches.tip.as_ref()))
     }
 
     fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {
-        // What waits for somebody here has to be tried again.
+        // Deferred changes have to be tried again.
         if self.merged.held > 0 {
             return Ok(());
         }
         let (changes, before) = self.tasks.settled()?;
-        let word = self.word(changes, head, tip);
-        if word != before {
-            self.tasks.settle(&word)?;
+        let fingerprint = self.fingerprint(changes, head, tip);
+        if fingerprint != before {
+            self.tasks.settle(&fingerprint)?;
         }
         Ok(())
     }
 
-    fn word(&self, changes: u64, head: Option<&Oid>, tip: Option<&Oid>) -> String {
+    fn fingerprint(&self, changes: u64, head: Option<&Oid>, tip: Option<&Oid>) -> String {
         let show = |oid: Option<&Oid>| oid.map_or_else(|| "-".to_owned(), ToString::to_string);
         let file = fs::metadata(&self.file).map_or_else(
             |_| "-".to_owned(),
@@ -400,8 +381,8 @@ impl Sync<'_> {
         format!("{changes} {file} {} {}", show(head), show(tip))
     }
 
-    /// Merges what comes in with the database: what the file is to say, or `None` if there is nothing at
-    /// all to share.
+    /// Merges incoming changes with the database. Returns the new text of the file, or `None` if there is
+    /// nothing to share.
     fn exchange(&mut self, incoming: &Replica) -> Result<Option<String>, Failure> {
         let (both, merged) = self.tasks.merge(incoming)?;
         let sum = &mut self.merged;
@@ -419,8 +400,8 @@ impl Sync<'_> {
             .map_err(|error| Failure::File("written", io::Error::other(error)))
     }
 
-    /// Whether the file says this.
-    fn says(&self, text: &str) -> bool {
+    /// Whether the file has this content.
+    fn has_content(&self, text: &str) -> bool {
         fs::read(&self.file).is_ok_and(|there| there == text.as_bytes())
     }
 
@@ -430,9 +411,9 @@ impl Sync<'_> {
             .map_err(|error| Failure::File("written", error))
     }
 
-    /// What the branch here, the one there and the file say. Usually two of them are the same.
-    fn incoming(&self, sides: &Sides) -> Result<Replica, Failure> {
-        let head = match &sides.head_blob {
+    /// The local branch, the remote branch and the file, merged. Usually two of them are equal.
+    fn incoming(&self, branches: &Branches) -> Result<Replica, Failure> {
+        let head = match &branches.head_blob {
             Some(blob) => Some(self.git.content(blob)?),
             None => None,
         };
@@ -444,8 +425,8 @@ impl Sync<'_> {
         if let Some(file) = file.filter(|file| Some(file) != head.as_ref()) {
             incoming.merge(read(&file, TASKS)?);
         }
-        if let Some(blob) = &sides.tip_blob
-            && sides.head_blob.as_ref() != Some(blob)
+        if let Some(blob) = &branches.tip_blob
+            && branches.head_blob.as_ref() != Some(blob)
         {
             let tip = self.git.content(blob)?;
             incoming.merge(read(&tip, &format!("{TASKS} of the remote"))?);
@@ -463,7 +444,7 @@ impl Sync<'_> {
 }
 
 fn read(bytes: &[u8], place: &str) -> Result<Replica, Failure> {
-    let bad = |why: String| Failure::Bad(place.to_owned(), why);
+    let bad = |why: String| Failure::Unreadable(place.to_owned(), why);
     let text = std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
     lines::parse(text).map_err(|error| bad(error.to_string()))
 }

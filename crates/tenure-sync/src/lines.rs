@@ -1,10 +1,10 @@
-//! A replica as text: one JSON object a line, in a stable order, so that it diffs and merges well.
+//! A replica as text: one JSON object per line, in a stable order, so that it diffs and merges well.
 //!
-//! Sections come first, then tasks, then deletions, each by age. A field that has its usual value is
-//! left out, and so is the time of a field that is as old as its task.
+//! Sections come first, then tasks, then deletions, each by age. A field with its default value is left
+//! out, and so is the time of a field that has not changed since its task was created.
 //!
-//! Reading is the merge of all lines: where git or a person put two versions of one line below each
-//! other, with or without conflict markers, both count.
+//! Reading merges all lines: if git or a person left two versions of one line, with or without conflict
+//! markers, both count.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) struct BadLine {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 enum Line {
-    /// What the file is.
+    /// The header: the version of the format.
     Tenure { format: u32 },
     /// A section.
     #[serde(rename_all = "camelCase")]
@@ -58,15 +58,15 @@ struct TaskLine {
     created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Changed::is_empty")]
     changed: Changed,
-    /// What has to be done before, and since when.
+    /// The tasks that this one depends on, and since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     depends_on: BTreeMap<String, Timestamp>,
-    /// What no longer has to be, and since when.
+    /// The tasks that it no longer depends on, and since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     dropped: BTreeMap<String, Timestamp>,
 }
 
-/// When fields were last changed.
+/// When each field was last changed.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Changed {
@@ -88,12 +88,15 @@ impl Changed {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The lines of a replica.
+/// Writes a replica as lines.
 pub(super) fn print(replica: &Replica) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     let mut say = |line: &Line| -> Result<(), serde_json::Error> {
@@ -126,7 +129,7 @@ pub(super) fn print(replica: &Replica) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// The replica that lines tell of.
+/// Reads a replica from lines.
 pub(super) fn parse(text: &str) -> Result<Replica, BadLine> {
     let mut replica = Replica::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -144,7 +147,7 @@ pub(super) fn parse(text: &str) -> Result<Replica, BadLine> {
     Ok(replica)
 }
 
-/// What git puts between two versions of a line.
+/// Whether this is a conflict marker of git.
 fn is_marker(line: &str) -> bool {
     ["<<<<<<<", "|||||||", "=======", ">>>>>>>"]
         .iter()
@@ -161,13 +164,13 @@ fn take(replica: &mut Replica, line: &str) -> Result<(), String> {
             task::check_title(&name).map_err(|_| format!("{name:?} can't be a section's name"))?;
             replica.add_section(SectionCopy {
                 name,
-                created_at: kept(created_at),
+                created_at: stored(created_at),
             });
             Ok(())
         }
         Line::Deleted { id, at } => {
             task::check_id("id", &id).map_err(|error| error.to_string())?;
-            replica.delete(id, kept(at));
+            replica.delete(id, stored(at));
             Ok(())
         }
         Line::Task(line) => {
@@ -224,13 +227,13 @@ impl TaskLine {
         if self.priority > 9 {
             return Err("the priority is a number from 0 (low) to 9 (high)".into());
         }
-        let created_at = kept(self.created_at);
-        let at = |changed: Option<Timestamp>| changed.map_or(created_at, kept);
+        let created_at = stored(self.created_at);
+        let at = |changed: Option<Timestamp>| changed.map_or(created_at, stored);
         let mut depends_on = BTreeMap::new();
         for (edges, present) in [(self.depends_on, true), (self.dropped, false)] {
             for (on, at) in edges {
                 task::check_id("id", &on).map_err(say)?;
-                depends_on.insert(on, Stamped::new(present, kept(at)));
+                depends_on.insert(on, Stamped::new(present, stored(at)));
             }
         }
         let last_error = self.last_error.map(|text| check::tidy(&text));
@@ -248,25 +251,25 @@ impl TaskLine {
     }
 }
 
-/// The beginning of the last month that there is, December 9999, in seconds since 1970.
+/// The beginning of December 9999, in seconds since 1970.
 const LAST_MONTH: i64 = 253_399_622_400;
 
 /// The beginning of that year.
 const LAST_YEAR: i64 = 253_370_764_800;
 
-/// A time as the database keeps it: to the millisecond. Whatever is changed later needs a later time,
-/// so the last of all are taken for earlier ones: everybody reads them alike.
-fn kept(at: Timestamp) -> Timestamp {
+/// A time as the database stores it: to the millisecond. A later change needs a later time, so a time in
+/// the last month that can be written is read as the beginning of that year, by every clone alike.
+fn stored(at: Timestamp) -> Timestamp {
     let latest = at.as_second() >= LAST_MONTH;
-    let kept = if latest {
+    let millis = if latest {
         LAST_YEAR * 1000
     } else {
         at.as_millisecond()
     };
-    Timestamp::from_millisecond(kept).unwrap_or(at)
+    Timestamp::from_millisecond(millis).unwrap_or(at)
 }
 
-/// What serde says, without the line number that is always 1.
+/// The parser's message, without the line number, which is always 1.
 fn words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line 1 column ") {
@@ -287,7 +290,7 @@ mod tests {
 "#;
 
     #[test]
-    fn what_is_read_is_written_to_the_byte() {
+    fn reading_and_writing_gives_the_same_bytes() {
         assert_eq!(print(&parse(LINES).unwrap()).unwrap(), LINES);
     }
 
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_and_nothing_is_guessed() {
+    fn a_bad_line_is_an_error_that_names_it() {
         for (line, words) in [
             ("{", "line 2: EOF while parsing an object"),
             ("7", "line 2:"),

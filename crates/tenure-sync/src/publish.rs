@@ -1,102 +1,102 @@
-//! The file's way into the branch here, and to the others.
+//! Committing the shared file to the local branch, and pushing it.
 
-use super::git::{Git, Oid, Trouble, words};
+use super::git::{Git, GitError, Oid, words};
 use super::repository::{Repository, Upstream, short};
 use super::{SUBJECT, TASKS};
 
-/// The branch here and the one there.
-pub(super) struct Sides {
+/// The local branch and the remote one, and the shared file in each.
+pub(super) struct Branches {
     pub(super) head: Option<Oid>,
     pub(super) tip: Option<Oid>,
     pub(super) head_blob: Option<Oid>,
     pub(super) tip_blob: Option<Oid>,
 }
 
-/// Where the branch here is to be.
+/// Where the local branch should go.
 pub(super) struct Plan {
-    /// With the file in it; `None` if it is left where it is.
+    /// The commit, with the file in it; `None` if the branch stays where it is.
     pub(super) target: Option<Oid>,
-    /// Whether all that the others have is in it.
+    /// Whether it includes the remote branch.
     joined: bool,
 }
 
-/// What came of a push.
+/// The result of a push.
 pub(super) enum Push {
-    /// The others have it.
-    Done,
-    /// They had it before.
-    Nothing,
-    /// Somebody else was faster.
-    Outrun,
+    /// The remote has the file now.
+    Pushed,
+    /// The remote had it before.
+    Unneeded,
+    /// The remote branch moved meanwhile.
+    Outdated,
     /// It was not pushed, and why.
-    No(String),
+    Refused(String),
 }
 
-/// Makes the commit that brings the file into the branch, and the others' commits if they touch nothing
-/// else. If they touch more, the branch here is left to the user, who will pull: a commit of ours would
+/// Makes the commit that brings the file into the local branch, together with the remote commits if they
+/// touch nothing else. If they do, the local branch is left to the user, who will pull: a commit here would
 /// make it diverge.
 pub(super) fn plan(
     git: &Git<'_>,
     repository: &Repository,
-    sides: &Sides,
+    branches: &Branches,
     blob: &Oid,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, GitError> {
     let path = &repository.path;
     let make =
         |tree: Option<&Oid>, parents: &[&Oid]| git.commit(tree, path, blob, parents, SUBJECT);
-    let base = match (&sides.head, &sides.tip) {
+    let base = match (&branches.head, &branches.tip) {
         (Some(head), Some(tip)) => git.base(head, tip)?,
         _ => None,
     };
     let base = base.as_ref();
-    let (target, joined) = match (&sides.head, &sides.tip) {
+    let (target, joined) = match (&branches.head, &branches.tip) {
         (_, Some(tip)) if base != Some(tip) && git.others(base, tip, path)? > 0 => (None, false),
         (head, Some(tip)) if base != Some(tip) => match head {
             Some(head) if base != Some(head) => {
                 if is_ours(git, base, head, path)? {
                     (Some(make(Some(tip), &[head, tip])?), true)
                 } else {
-                    (Some(alone(sides, head, blob, make)?), false)
+                    (Some(alone(branches, head, blob, make)?), false)
                 }
             }
-            _ if sides.tip_blob.as_ref() == Some(blob) => (Some(tip.clone()), true),
+            _ if branches.tip_blob.as_ref() == Some(blob) => (Some(tip.clone()), true),
             _ => (Some(make(Some(tip), &[tip])?), true),
         },
-        (Some(head), _) => (Some(alone(sides, head, blob, make)?), true),
+        (Some(head), _) => (Some(alone(branches, head, blob, make)?), true),
         (None, _) => (Some(make(None, &[])?), true),
     };
     Ok(Plan { target, joined })
 }
 
-/// The branch with the file, and nothing of the others.
+/// The local branch with the file, without the remote commits.
 fn alone(
-    sides: &Sides,
+    branches: &Branches,
     head: &Oid,
     blob: &Oid,
-    make: impl Fn(Option<&Oid>, &[&Oid]) -> Result<Oid, Trouble>,
-) -> Result<Oid, Trouble> {
-    if sides.head_blob.as_ref() == Some(blob) {
+    make: impl Fn(Option<&Oid>, &[&Oid]) -> Result<Oid, GitError>,
+) -> Result<Oid, GitError> {
+    if branches.head_blob.as_ref() == Some(blob) {
         return Ok(head.clone());
     }
     make(Some(head), &[head])
 }
 
-/// Whether syncs alone made what lies between two commits.
-fn is_ours(git: &Git<'_>, base: Option<&Oid>, tip: &Oid, path: &str) -> Result<bool, Trouble> {
+/// Whether only syncs made the commits between two.
+fn is_ours(git: &Git<'_>, base: Option<&Oid>, tip: &Oid, path: &str) -> Result<bool, GitError> {
     Ok(git.others(base, tip, path)? == 0 && git.by_hand(base, tip, SUBJECT)? == 0)
 }
 
-/// Hands the file to the others: with the branch, if nothing else would go with it.
+/// Pushes the file: with the local branch, if that publishes nothing else.
 pub(super) fn push(
     git: &Git<'_>,
     repository: &Repository,
     upstream: &Upstream,
-    sides: &Sides,
+    branches: &Branches,
     plan: &Plan,
     blob: &Oid,
-) -> Result<Push, Trouble> {
+) -> Result<Push, GitError> {
     let path = &repository.path;
-    let tip = sides.tip.as_ref();
+    let tip = branches.tip.as_ref();
     let ours = match &plan.target {
         Some(head) if plan.joined && is_ours(git, tip, head, path)? => Some(head),
         _ => None,
@@ -104,12 +104,12 @@ pub(super) fn push(
     let target = if let Some(head) = ours {
         head.clone()
     } else if let Some(tip) = tip {
-        if sides.tip_blob.as_ref() == Some(blob) {
-            return Ok(Push::Nothing);
+        if branches.tip_blob.as_ref() == Some(blob) {
+            return Ok(Push::Unneeded);
         }
         git.commit(Some(tip), path, blob, &[tip], SUBJECT)?
     } else {
-        return Ok(Push::No(format!(
+        return Ok(Push::Refused(format!(
             "{} has no branch {} yet, and pushing it would publish commits of yours: git push it once yourself; \
              {TASKS} is committed here",
             upstream.remote,
@@ -117,14 +117,14 @@ pub(super) fn push(
         )));
     };
     if Some(&target) == tip {
-        return Ok(Push::Nothing);
+        return Ok(Push::Unneeded);
     }
     let refspec = format!("{target}:{}", upstream.branch);
-    let output = git.call(&[
+    let output = git.call_remote(&[
         "push",
         "--quiet",
         "--no-verify",
-        // Whatever the settings say: nothing is signed, and no tag or submodule goes with it.
+        // Whatever the settings say: nothing is signed, and no tag or submodule is pushed.
         "--no-signed",
         "--no-follow-tags",
         "--recurse-submodules=no",
@@ -134,32 +134,35 @@ pub(super) fn push(
     ]);
     let output = match output {
         Ok(output) => output,
-        Err(Trouble::TimedOut) => {
-            return Ok(Push::No(refused(upstream, &Trouble::TimedOut.to_string())));
+        Err(GitError::TimedOut) => {
+            return Ok(Push::Refused(refused(
+                upstream,
+                &GitError::TimedOut.to_string(),
+            )));
         }
         Err(other) => return Err(other),
     };
     if output.status.success() {
-        return Ok(Push::Done);
+        return Ok(Push::Pushed);
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let outrun = [
+    let outdated = [
         "[rejected]",
         "cannot lock ref",
         "failed to update ref",
         "reference already exists",
     ];
-    if outrun.iter().any(|words| said.contains(words)) {
-        return Ok(Push::Outrun);
+    if outdated.iter().any(|words| said.contains(words)) {
+        return Ok(Push::Outdated);
     }
     let rejected = said.lines().find(|line| line.contains("[remote rejected]"));
     let why = rejected.map_or_else(|| words(&output.stderr), |line| line.trim().to_owned());
-    Ok(Push::No(refused(upstream, &why)))
+    Ok(Push::Refused(refused(upstream, &why)))
 }
 
 fn refused(upstream: &Upstream, why: &str) -> String {
     format!(
-        "{} did not take it ({why}); what is new is kept here",
+        "{} did not accept the push ({why}); new changes stay here until the next sync",
         upstream.name()
     )
 }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::git::{Git, Oid, Trouble, words};
+use super::git::{Git, GitError, Oid, words};
 use super::index::Index;
 use super::running;
-use super::{Outcome, TASKS};
+use super::{SyncOutcome, TASKS};
 
-/// What git leaves in its folder while something is under way, and what that is.
-const UNDER_WAY: [(&str, &str); 7] = [
+/// What git leaves in its folder during an operation, and the name of that operation.
+const OPERATIONS: [(&str, &str); 7] = [
     ("rebase-merge", "a rebase"),
     ("rebase-apply", "a rebase"),
     ("MERGE_HEAD", "a merge"),
@@ -18,10 +18,10 @@ const UNDER_WAY: [(&str, &str); 7] = [
     ("sequencer", "a series of picks"),
 ];
 
-/// How often a fetch is tried that another one of this clone was faster with.
+/// How often a fetch is tried that collides with another fetch in this clone.
 const FETCHES: u32 = 3;
 
-/// Where a branch comes from and goes to.
+/// The remote branch that a branch follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Upstream {
     /// The remote's name.
@@ -31,26 +31,26 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// For people.
+    /// The short name, for people.
     pub(super) fn name(&self) -> String {
         format!("{}/{}", self.remote, short(&self.branch))
     }
 
-    /// Where git keeps what it knows of it.
+    /// The remote-tracking branch.
     pub(super) fn tracking(&self) -> String {
         format!("refs/remotes/{}", self.name())
     }
 }
 
-/// A branch without its folder.
+/// The short name of a branch.
 pub(super) fn short(branch: &str) -> &str {
     branch.strip_prefix("refs/heads/").unwrap_or(branch)
 }
 
-/// A repository with a branch checked out, in which nothing is under way.
+/// A repository with a branch checked out and no operation in progress.
 #[derive(Debug)]
 pub(super) struct Repository {
-    /// The file's path in it.
+    /// The path of the shared file in it.
     pub(super) path: String,
     /// The branch that is checked out, in full.
     pub(super) branch: String,
@@ -60,29 +60,29 @@ pub(super) struct Repository {
     top: PathBuf,
 }
 
-/// What there is around a project.
-pub(super) enum Around {
-    /// A repository in which something may be done.
-    Repository(Repository),
-    /// A repository in which nothing may be done now.
-    Busy(Outcome),
-    /// None.
-    Nothing,
+/// The repository that a project is in.
+pub(super) enum RepositoryState {
+    /// It can be synced.
+    Ready(Repository),
+    /// It must not be touched now.
+    Busy(SyncOutcome),
+    /// The project is in none.
+    None,
 }
 
-/// The other side's newest commit.
+/// The newest commit of the remote branch.
 pub(super) enum Fetched {
     /// This one, or none if the branch is not there yet.
     Tip(Option<Oid>),
-    /// It could not be asked.
+    /// The remote can't be reached.
     Offline(String),
 }
 
 impl Repository {
-    /// The repository around a project.
-    pub(super) fn find(git: &Git<'_>) -> Result<Around, Trouble> {
-        let put_off = |why: String| Ok(Around::Busy(Outcome::PutOff(why)));
-        let asked = git.tell(&[
+    /// The repository that the project is in.
+    pub(super) fn find(git: &Git<'_>) -> Result<RepositoryState, GitError> {
+        let put_off = |why: String| Ok(RepositoryState::Busy(SyncOutcome::PutOff(why)));
+        let asked = git.run(&[
             "rev-parse",
             "--show-prefix",
             "--absolute-git-dir",
@@ -90,8 +90,8 @@ impl Repository {
         ]);
         let answer = match asked {
             Ok(answer) => answer,
-            Err(Trouble::Refused { words, .. }) if words.contains("not a git repository") => {
-                return Ok(Around::Nothing);
+            Err(GitError::Refused { words, .. }) if words.contains("not a git repository") => {
+                return Ok(RepositoryState::None);
             }
             Err(other) => return Err(other),
         };
@@ -99,15 +99,15 @@ impl Repository {
         let (folder, top) = folders.split_once('\n').unwrap_or((folders, ""));
         let (folder, top) = (PathBuf::from(folder), PathBuf::from(top));
         index_of(git, &folder).recover();
-        if let Some(busy) = in_the_way(&folder) {
-            return Ok(Around::Busy(busy));
+        if let Some(busy) = blocked_by(&folder) {
+            return Ok(RepositoryState::Busy(busy));
         }
         let path = format!("{prefix}{TASKS}");
-        let Some(branch) = git.ask(&["symbolic-ref", "--quiet", "HEAD"])? else {
+        let Some(branch) = git.query(&["symbolic-ref", "--quiet", "HEAD"])? else {
             return put_off("no branch is checked out (detached HEAD): check one out".into());
         };
         if git
-            .ask(&["check-ignore", "--quiet", "--no-index", "--", TASKS])?
+            .query(&["check-ignore", "--quiet", "--no-index", "--", TASKS])?
             .is_some()
         {
             return put_off(format!(
@@ -115,7 +115,7 @@ impl Repository {
             ));
         }
         let upstream = upstream(git, &branch)?;
-        Ok(Around::Repository(Self {
+        Ok(RepositoryState::Ready(Self {
             path,
             branch,
             upstream,
@@ -124,20 +124,20 @@ impl Repository {
         }))
     }
 
-    /// Whether something came up since.
-    pub(super) fn in_the_way(&self) -> Option<Outcome> {
-        in_the_way(&self.folder)
+    /// Why the repository must not be touched now, if it must not.
+    pub(super) fn blocked_by(&self) -> Option<SyncOutcome> {
+        blocked_by(&self.folder)
     }
 
-    /// Gets what the others have.
-    pub(super) fn fetch(git: &Git<'_>, upstream: &Upstream) -> Result<Fetched, Trouble> {
+    /// Fetches the remote branch.
+    pub(super) fn fetch(git: &Git<'_>, upstream: &Upstream) -> Result<Fetched, GitError> {
         let mut tries = 1;
         loop {
             let said = match Self::fetch_once(git, upstream)? {
                 Ok(tip) => return Ok(Fetched::Tip(tip)),
                 Err(said) => said,
             };
-            // Another fetch of this clone was faster: the user's, or one that outlived its sync.
+            // Another fetch runs in this clone: the user's, or one that outlived its killed sync.
             if tries >= FETCHES || !said.contains("cannot lock ref") {
                 return Ok(Fetched::Offline(said));
             }
@@ -145,13 +145,13 @@ impl Repository {
         }
     }
 
-    /// The newest commit there, or why it is not known.
+    /// The newest commit there, or why the fetch failed.
     fn fetch_once(
         git: &Git<'_>,
         upstream: &Upstream,
-    ) -> Result<Result<Option<Oid>, String>, Trouble> {
+    ) -> Result<Result<Option<Oid>, String>, GitError> {
         let refspec = format!("+{}:{}", upstream.branch, upstream.tracking());
-        let output = git.call(&[
+        let output = git.call_remote(&[
             "fetch",
             "--quiet",
             "--no-tags",
@@ -164,7 +164,7 @@ impl Repository {
         ]);
         let output = match output {
             Ok(output) => output,
-            Err(Trouble::TimedOut) => return Ok(Err(Trouble::TimedOut.to_string())),
+            Err(GitError::TimedOut) => return Ok(Err(GitError::TimedOut.to_string())),
             Err(other) => return Err(other),
         };
         if output.status.success() {
@@ -177,11 +177,11 @@ impl Repository {
         Ok(Err(said))
     }
 
-    /// Whether the entry of our file in the user's index is this one.
-    pub(super) fn has_entry(&self, git: &Git<'_>, blob: &Oid) -> Result<bool, Trouble> {
+    /// Whether the entry of the shared file in the user's index is this blob.
+    pub(super) fn has_entry(&self, git: &Git<'_>, blob: &Oid) -> Result<bool, GitError> {
         let wanted = format!("100644 {blob} 0");
         let literal = format!(":(top,literal){}", self.path);
-        let entry = git.tell(&["ls-files", "--stage", "--", &literal])?;
+        let entry = git.run(&["ls-files", "--stage", "--", &literal])?;
         Ok(entry.split('\t').next() == Some(wanted.as_str()))
     }
 
@@ -190,12 +190,12 @@ impl Repository {
         index_of(git, &self.folder)
     }
 
-    /// What of the user's would be disturbed, now that the index is ours.
-    pub(super) fn under_way(&self) -> Option<Outcome> {
-        under_way(&self.folder).or_else(|| {
+    /// What the sync would interrupt, now that it holds the index.
+    pub(super) fn interrupted_by(&self) -> Option<SyncOutcome> {
+        operation(&self.folder).or_else(|| {
             let (what, pid) = running::at_work(&self.top)?;
-            Some(Outcome::PutOff(format!(
-                "git {what} is at work here (pid {pid})"
+            Some(SyncOutcome::PutOff(format!(
+                "git {what} is running here (pid {pid})"
             )))
         })
     }
@@ -206,30 +206,30 @@ fn index_of<'a>(git: &'a Git<'_>, folder: &'a Path) -> Index<'a> {
     Index { folder, own }
 }
 
-fn in_the_way(folder: &Path) -> Option<Outcome> {
+fn blocked_by(folder: &Path) -> Option<SyncOutcome> {
     if folder.join("index.lock").exists() {
         let lock = folder.join("index.lock");
-        return Some(Outcome::PutOff(format!(
+        return Some(SyncOutcome::PutOff(format!(
             "the index is locked by another git ({}); if none runs, remove that file",
             lock.display()
         )));
     }
-    under_way(folder)
+    operation(folder)
 }
 
-fn under_way(folder: &Path) -> Option<Outcome> {
-    UNDER_WAY
+fn operation(folder: &Path) -> Option<SyncOutcome> {
+    OPERATIONS
         .iter()
         .find(|(name, _)| folder.join(name).exists())
-        .map(|(_, what)| Outcome::PutOff(format!("{what} is under way: finish or abort it")))
+        .map(|(_, what)| SyncOutcome::PutOff(format!("{what} is in progress: finish or abort it")))
 }
 
-fn upstream(git: &Git<'_>, branch: &str) -> Result<Option<Upstream>, Trouble> {
-    let of = |what: &str| git.ask(&["config", &format!("branch.{}.{what}", short(branch))]);
+fn upstream(git: &Git<'_>, branch: &str) -> Result<Option<Upstream>, GitError> {
+    let of = |what: &str| git.query(&["config", &format!("branch.{}.{what}", short(branch))]);
     let (Some(remote), Some(branch)) = (of("remote")?, of("merge")?) else {
         return Ok(None);
     };
-    // A branch may follow another one in the same repository, or an address without a name.
-    let named = git.tell(&["remote"])?.lines().any(|name| name == remote);
+    // A branch may also follow a branch of the same repository, or a URL without a name.
+    let named = git.run(&["remote"])?.lines().any(|name| name == remote);
     Ok(named.then_some(Upstream { remote, branch }))
 }

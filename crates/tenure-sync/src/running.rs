@@ -1,12 +1,12 @@
-//! Whether a git of the user's is at work in a work tree.
+//! Whether the user is running git in a work tree.
 //!
-//! Some leave no trace in git's folder for most of their time: a `git pull` that still fetches, a
-//! `git commit` whose editor is open. A branch that moves under them makes them fail.
+//! Some commands leave no trace in git's folder for most of the time: a `git pull` that still fetches, a
+//! `git commit` whose editor is open. They fail if the branch moves meanwhile.
 
 use std::fs;
 use std::path::Path;
 
-/// The commands that a moved branch or a changed file would disturb.
+/// The commands that fail if the branch moves or the shared file changes.
 const DISTURBED: [&str; 14] = [
     "am",
     "bisect",
@@ -27,8 +27,8 @@ const DISTURBED: [&str; 14] = [
 /// Options of git itself whose value is the next word.
 const WITH_VALUE: [&str; 5] = ["-C", "-c", "--git-dir", "--work-tree", "--namespace"];
 
-/// A git that is at work in this work tree: what it does, and its pid. One that started us does not
-/// count: we are its hook.
+/// A git that runs in this work tree: its command and its pid. One that started this process does not
+/// count: this process is its hook.
 pub(super) fn at_work(top: &Path) -> Option<(String, u32)> {
     let ancestors = ancestors();
     let all = fs::read_dir("/proc").ok()?.flatten();
@@ -61,7 +61,7 @@ fn command(line: &str) -> Option<String> {
     None
 }
 
-/// Those who started us, and those who started them.
+/// The ancestors of this process.
 fn ancestors() -> Vec<u32> {
     let mut found = Vec::new();
     let mut pid = std::process::id();
@@ -75,7 +75,7 @@ fn ancestors() -> Vec<u32> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may hold anything.
+    // The name in parentheses may contain anything.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }

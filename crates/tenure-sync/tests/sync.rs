@@ -11,7 +11,7 @@ mod hub;
 
 use tenure::core::Priority;
 use tenure::core::task::{Cause, Edit};
-use tenure_sync::Outcome;
+use tenure_sync::SyncOutcome;
 
 use hub::{Clone, Hub, git};
 
@@ -47,8 +47,8 @@ fn tasks_of_two_clones_come_together() {
         ".tenure/tasks.jsonl\n.tenure/tasks.jsonl"
     );
     assert_eq!(a.status(), "?? .tenure/.gitignore");
-    assert_eq!(a.sync(), Outcome::Nothing);
-    assert_eq!(b.sync(), Outcome::Nothing);
+    assert_eq!(a.sync(), SyncOutcome::UpToDate);
+    assert_eq!(b.sync(), SyncOutcome::UpToDate);
     assert_eq!(hub.git(&["rev-parse", "main"]), tip);
 }
 
@@ -200,24 +200,24 @@ fn a_remote_that_is_away_is_tried_again() {
 fn without_git_or_a_remote_the_tasks_are_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let lone = Clone::at(dir.path().to_owned());
-    assert_eq!(lone.sync(), Outcome::Nothing);
+    assert_eq!(lone.sync(), SyncOutcome::UpToDate);
     lone.add("One");
     let why = lone.put_off();
-    assert!(why.contains("no git repository"), "{why}");
+    assert!(why.contains("not a git repository"), "{why}");
     assert!(lone.file().contains("\"One\""));
     git(dir.path(), &["init", "-q", "-b", "main"]);
     for (key, value) in [("user.name", "a"), ("user.email", "a@example.org")] {
         git(dir.path(), &["config", key, value]);
     }
     match lone.sync() {
-        Outcome::Done(what) => assert!(what.contains("there is no remote"), "{what}"),
+        SyncOutcome::Synced(what) => assert!(what.contains("there is no remote"), "{what}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(
         lone.git(&["ls-tree", "-r", "--name-only", "HEAD"]),
         ".tenure/tasks.jsonl"
     );
-    assert_eq!(lone.sync(), Outcome::Nothing);
+    assert_eq!(lone.sync(), SyncOutcome::UpToDate);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_lock_that_a_killed_git_left_on_the_branch_is_named() {
     let lock = a.root.join(".git/refs/heads/main.lock");
     std::fs::write(&lock, "").unwrap();
     match a.sync() {
-        Outcome::Failed(why) => assert!(why.contains("main.lock"), "{why}"),
+        SyncOutcome::Failed(why) => assert!(why.contains("main.lock"), "{why}"),
         other => panic!("{other:?}"),
     }
     std::fs::remove_file(&lock).unwrap();

@@ -21,7 +21,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tenure::core::task::Edit;
-use tenure_sync::Outcome;
+use tenure_sync::SyncOutcome;
 
 use hub::{Clone, Hub, git};
 
@@ -50,13 +50,18 @@ fn settle(clones: &[&Clone]) {
         clone.synced();
     }
     for clone in clones {
-        assert_eq!(clone.sync(), Outcome::Nothing, "{}", clone.root.display());
+        assert_eq!(
+            clone.sync(),
+            SyncOutcome::UpToDate,
+            "{}",
+            clone.root.display()
+        );
         assert_eq!(clone.file(), clones[0].file());
     }
 }
 
 /// Syncs in a thread, and tells it to stop as soon as `when` says so.
-fn stopped(clone: Clone, when: impl Fn() -> bool + Send + 'static) -> (Outcome, Clone) {
+fn stopped(clone: Clone, when: impl Fn() -> bool + Send + 'static) -> (SyncOutcome, Clone) {
     let (tell, told) = channel();
     std::thread::spawn(move || {
         let outcome = tenure_sync::sync(&clone.project, &clone.tenure, &when, &mut |_| {});
@@ -337,7 +342,7 @@ fn a_remote_that_asks_for_a_password_is_put_off_without_a_question() {
     a.add("One");
     let (outcome, a) = stopped(a, || false);
     match outcome {
-        Outcome::PutOff(why) => assert!(why.contains("can't be reached"), "{why}"),
+        SyncOutcome::PutOff(why) => assert!(why.contains("can't be reached"), "{why}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(a.git(&["log", "-1", "--format=%s"]), "Sync tasks");
@@ -368,7 +373,7 @@ fn a_remote_that_hangs_is_left_when_the_sync_is_to_stop_with_all_that_was_starte
             fs::read_to_string(&begun).is_ok_and(|pid| pid.ends_with('\n'))
         });
         match outcome {
-            Outcome::PutOff(why) => assert!(why.contains("stopped"), "{case}: {why}"),
+            SyncOutcome::PutOff(why) => assert!(why.contains("stopped"), "{case}: {why}"),
             other => panic!("{case}: {other:?}"),
         }
         let pid = fs::read_to_string(&mark).unwrap();
@@ -397,8 +402,8 @@ fn six_clones_that_push_at_once_come_together() {
         std::thread::scope(|scope| {
             for clone in &clones {
                 scope.spawn(|| match clone.sync() {
-                    Outcome::Done(_) | Outcome::Nothing => {}
-                    Outcome::PutOff(why) => assert!(why.contains("at the same time"), "{why}"),
+                    SyncOutcome::Synced(_) | SyncOutcome::UpToDate => {}
+                    SyncOutcome::PutOff(why) => assert!(why.contains("at the same time"), "{why}"),
                     other => panic!("{other:?}"),
                 });
             }
@@ -453,7 +458,7 @@ fn a_file_in_any_other_shape_is_named_and_never_harmed() {
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     match a.sync() {
-        Outcome::Failed(why) => assert!(why.contains("tasks.jsonl can't be read"), "{why}"),
+        SyncOutcome::Failed(why) => assert!(why.contains("tasks.jsonl can't be read"), "{why}"),
         other => panic!("{other:?}"),
     }
     fs::remove_dir(&file).unwrap();
@@ -498,7 +503,7 @@ fn what_no_clone_could_read_is_not_published() {
     a.add("One");
     sql("INSERT INTO tasks (id, title) VALUES (' x', 'Odd')");
     match a.sync() {
-        Outcome::Failed(why) => assert!(why.contains("\" x\" can't be shared"), "{why}"),
+        SyncOutcome::Failed(why) => assert!(why.contains("\" x\" can't be shared"), "{why}"),
         other => panic!("{other:?}"),
     }
     b.add("Two");
@@ -637,7 +642,7 @@ fn work_beside_syncs(pulls: Pulls) {
             }
             for clone in [&a, &b] {
                 match clone.sync() {
-                    Outcome::Failed(why) => assert!(
+                    SyncOutcome::Failed(why) => assert!(
                         why.contains("cannot lock ref") || why.contains(".lock"),
                         "{why}"
                     ),

@@ -64,7 +64,7 @@ pub use config::{Config, ConfigError};
 pub use guard::{Guard, Loss};
 pub use memory::MemoryStore;
 pub use open::{BadUrl, StoreUrl, Tenure};
-pub use project::Project;
+pub use project::{Project, ProjectStore, StoreRole};
 pub use tasks::{AnyTask, TaskGuard};
 pub use tenure_core as core;
 pub use tenure_core::Acquired;

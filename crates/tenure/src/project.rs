@@ -1,8 +1,10 @@
-//! Finding and making the `.tenure` folder: [`Project`].
+//! Finding and creating a project, and listing its stores: [`Project`].
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use tenure_board::Board;
 
 use crate::open::StoreUrl;
 
@@ -12,21 +14,30 @@ pub const FOLDER: &str = ".tenure";
 /// The database's name, inside the folder.
 const DATABASE: &str = "tenure.db";
 
-/// Only what people write is for the repository; the rest belongs to this machine.
+/// Settings and shared tasks belong in the repository; everything else belongs to this machine.
 const GITIGNORE: &str = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
 
-/// Both sides of a merge of the shared tasks are kept: whoever reads the file makes one of the two.
+/// Git keeps both sides of a merge of the shared tasks: reading the file merges them.
 const GITATTRIBUTES: &str = "tasks.jsonl merge=union\n";
 
-/// A project: the folder that holds `.tenure`.
+/// The folder of another tool whose exclusive lock is honoured, too.
+const BEADS: &str = ".beads";
+
+/// The boards that a project may have, seen from its root: the installed one, then the repository's.
+const BOARDS: [&str; 2] = [".bilu/board", "src/board"];
+
+/// The lock database of another tool, seen from the root.
+const STEROIDS: &str = ".steroids/steroids.db";
+
+/// A project: the folder that contains `.tenure`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
     root: PathBuf,
 }
 
 impl Project {
-    /// The project that `from` is in, found by walking up as git does. The folder of that name in
-    /// somebody's `home` holds settings; it is a project only if it was made one.
+    /// The project that `from` is in, found by walking up as git does. The `.tenure` folder in `home`
+    /// holds the user's settings; it makes a project only if it holds a database, too.
     pub fn find(from: &Path, home: Option<&Path>) -> Option<Self> {
         let is_project = |root: &&Path| {
             let folder = root.join(FOLDER);
@@ -38,8 +49,8 @@ impl Project {
         })
     }
 
-    /// Makes `root` a project. What is there already is left as it is, so that running it again
-    /// is harmless. Tells whether the folder is new.
+    /// Makes `root` a project, and tells whether its folder is new. Files that exist are left alone, so
+    /// that running this again is harmless.
     pub fn init(root: &Path) -> io::Result<(Self, bool)> {
         let project = Self {
             root: root.to_owned(),
@@ -64,7 +75,7 @@ impl Project {
         Ok((project, new))
     }
 
-    /// The folder that holds `.tenure`.
+    /// The folder that contains `.tenure`.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -74,13 +85,90 @@ impl Project {
         self.root.join(FOLDER)
     }
 
-    /// Its store, unless another is named.
+    /// The project's own store, which a command uses unless it is given another.
     pub fn store(&self) -> StoreUrl {
         StoreUrl::Sqlite(self.folder().join(DATABASE))
     }
+
+    /// The folders in which an exclusive lock of this project may appear, in the order in which they are
+    /// checked: `.tenure`, then `.beads`. They need not exist.
+    pub fn exclusive_lock_folders(&self) -> [PathBuf; 2] {
+        [self.folder(), self.root.join(BEADS)]
+    }
+
+    /// The stores that are in this project now, in this order:
+    ///
+    /// 1. the project's own database, if it was created already ([`StoreRole::Own`]);
+    /// 2. the exclusive locks of `.tenure` and `.beads` ([`StoreRole::ExclusiveLock`]);
+    /// 3. the locks of the boards in `.bilu/board` and `src/board` ([`StoreRole::BoardLock`]);
+    /// 4. the ledger in the root ([`StoreRole::Ledger`]);
+    /// 5. the database `.steroids/steroids.db` of another program ([`StoreRole::OtherProgram`]).
+    ///
+    /// A store is listed if the folder or database that it belongs to exists, whether or not it holds any
+    /// lease. This looks at paths only: it opens no store, and creates and writes nothing.
+    ///
+    /// ```
+    /// use tenure::project::{Project, StoreRole};
+    ///
+    /// let dir = tempfile::tempdir().unwrap();
+    /// let (project, _) = Project::init(dir.path()).unwrap();
+    /// let roles: Vec<StoreRole> = project.stores().iter().map(|store| store.role).collect();
+    /// assert_eq!(roles, [StoreRole::ExclusiveLock]);
+    /// ```
+    pub fn stores(&self) -> Vec<ProjectStore> {
+        let mut stores = Vec::new();
+        let mut add = |role, url| stores.push(ProjectStore { role, url });
+        if self.folder().join(DATABASE).is_file() {
+            add(StoreRole::Own, self.store());
+        }
+        for folder in self.exclusive_lock_folders() {
+            if folder.is_dir() {
+                add(StoreRole::ExclusiveLock, StoreUrl::Exclusive(folder));
+            }
+        }
+        for board in BOARDS {
+            if let Ok(board) = Board::at(&self.root.join(board)) {
+                add(StoreRole::BoardLock, StoreUrl::Mkdir(board.lock()));
+            }
+        }
+        if self.root.join("ledger").is_dir() && self.root.join("meta.json").is_file() {
+            add(StoreRole::Ledger, StoreUrl::Ledger(self.root.clone()));
+        }
+        let steroids = self.root.join(STEROIDS);
+        if steroids.is_file() {
+            add(StoreRole::OtherProgram, StoreUrl::Steroids(steroids));
+        }
+        stores
+    }
 }
 
-/// Whether two names lead to the same folder: homes are often reached through a link.
+/// A store that was found in a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProjectStore {
+    /// What the store is to the project.
+    pub role: StoreRole,
+    /// How to open it.
+    pub url: StoreUrl,
+}
+
+/// What a store is to its project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreRole {
+    /// The project's own database.
+    Own,
+    /// The exclusive lock of a folder, for which the daemon skips its cycles.
+    ExclusiveLock,
+    /// The lock of a task board.
+    BoardLock,
+    /// The claims of the project's event ledger.
+    Ledger,
+    /// The lock tables of another program. Nothing is written there unless a user names it.
+    OtherProgram,
+}
+
+/// Whether two paths lead to the same folder: home folders are often reached through a link.
 fn is_same(a: &Path, b: &Path) -> bool {
     a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
@@ -100,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_in_a_home_make_no_project() {
+    fn settings_in_a_home_folder_make_no_project() {
         let home = tempfile::tempdir().unwrap();
         let work = home.path().join("work");
         fs::create_dir_all(&work).unwrap();
@@ -111,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn making_it_again_keeps_what_is_there() {
+    fn init_leaves_existing_files_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (project, new) = Project::init(dir.path()).unwrap();
         assert!(new);
@@ -122,9 +210,74 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_its_place_is_an_error() {
+    fn init_fails_if_a_file_has_the_folders_name() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FOLDER), "").unwrap();
         assert!(Project::init(dir.path()).is_err());
+    }
+
+    /// All paths below a folder, sorted.
+    fn tree(folder: &Path) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                paths.extend(tree(&path));
+            }
+            paths.push(path);
+        }
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn all_stores_are_listed_in_order_and_nothing_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = &dir.path().canonicalize().unwrap();
+        let (project, _) = Project::init(root).unwrap();
+        for folder in [".beads", ".bilu/board", "src/board", "ledger", ".steroids"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for file in [".tenure/tenure.db", "meta.json", ".steroids/steroids.db"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let before = tree(root);
+        let found: Vec<(StoreRole, String)> = project
+            .stores()
+            .into_iter()
+            .map(|store| (store.role, store.url.to_string()))
+            .collect();
+        let at = |scheme: &str, path: &str| format!("{scheme}:{}", root.join(path).display());
+        assert_eq!(
+            found,
+            [
+                (StoreRole::Own, at("sqlite", ".tenure/tenure.db")),
+                (StoreRole::ExclusiveLock, at("exclusive", ".tenure")),
+                (StoreRole::ExclusiveLock, at("exclusive", ".beads")),
+                (StoreRole::BoardLock, at("mkdir", ".bilu/storage/lock")),
+                (StoreRole::BoardLock, at("mkdir", "src/board/storage/lock")),
+                (
+                    StoreRole::Ledger,
+                    StoreUrl::Ledger(root.to_owned()).to_string()
+                ),
+                (
+                    StoreRole::OtherProgram,
+                    at("steroids", ".steroids/steroids.db")
+                ),
+            ]
+        );
+        assert_eq!(tree(root), before);
+    }
+
+    #[test]
+    fn half_a_ledger_and_a_file_named_like_a_board_are_no_stores() {
+        let dir = tempfile::tempdir().unwrap();
+        let (project, _) = Project::init(dir.path()).unwrap();
+        fs::create_dir(dir.path().join("ledger")).unwrap();
+        fs::create_dir(dir.path().join("src")).unwrap();
+        fs::write(dir.path().join("src/board"), "").unwrap();
+        let stores = project.stores();
+        assert_eq!(stores.len(), 1, "{stores:?}");
+        assert_eq!(stores[0].role, StoreRole::ExclusiveLock);
     }
 }

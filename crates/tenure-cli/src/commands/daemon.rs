@@ -12,7 +12,7 @@ use tenure::Project;
 use tenure::core::{Clock, Moment};
 use tenure::host::HostClock;
 use tenure::wire::ErrorCode;
-use tenure_daemon::{NotRun, State};
+use tenure_daemon::{DaemonState, StartError};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -39,7 +39,7 @@ pub(crate) fn daemon(global: &Global, daemon: Daemon) -> Result<Answer, Failure>
     }
 }
 
-/// The project we are in.
+/// The project of the current folder.
 fn project() -> Result<Project, Failure> {
     context::project(&context::start()?)
 }
@@ -48,14 +48,14 @@ fn now() -> Moment {
     HostClock::new().now()
 }
 
-/// A log that was named, as it is from everywhere.
+/// A path of a log as given, made absolute.
 fn absolute(log: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let start = context::start()?;
     Ok(log.map(|log| start.join(log)))
 }
 
-/// Which daemon runs, in a few words.
-fn which(state: &State) -> String {
+/// Identifies a running daemon in a few words.
+fn identify(state: &DaemonState) -> String {
     let process = &state.process;
     let elsewhere = if process.namespace == tenure::host::identity::namespace() {
         String::new()
@@ -70,21 +70,21 @@ fn which(state: &State) -> String {
     )
 }
 
-/// Why a daemon does not run.
-fn not_run(error: NotRun) -> Failure {
+/// Why a daemon could not run.
+fn start_failure(error: StartError) -> Failure {
     let message = error.to_string();
     match error {
-        NotRun::AlreadyRunning(state) => already_running(&state),
-        NotRun::Nameless(_) => Failure::new(ErrorCode::DaemonRunning, message),
-        NotRun::Config(error) => error.into(),
-        NotRun::Io { .. } => Failure::new(ErrorCode::Io, message),
+        StartError::AlreadyRunning(state) => already_running(&state),
+        StartError::UnidentifiedHolder(_) => Failure::new(ErrorCode::DaemonRunning, message),
+        StartError::Config(error) => error.into(),
+        StartError::Io { .. } => Failure::new(ErrorCode::Io, message),
     }
 }
 
-fn already_running(state: &State) -> Failure {
+fn already_running(state: &DaemonState) -> Failure {
     let message = format!(
-        "the daemon of this project runs already: {}\n  to see what it does: tenure daemon status; to stop it: tenure daemon stop",
-        which(state)
+        "a daemon is already running for this project: {}\n  to see what it does: tenure daemon status; to stop it: tenure daemon stop",
+        identify(state)
     );
     Failure::new(ErrorCode::DaemonRunning, message).details(status::json(&now(), state))
 }

@@ -1,9 +1,9 @@
-//! `tenure sync`: what the daemon does in a cycle, by hand.
+//! `tenure sync`: one cycle of the daemon, in the foreground.
 
 use serde_json::json;
 use tenure::wire::ErrorCode;
-use tenure_daemon::once;
-use tenure_daemon::state::Outcome;
+use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
+use tenure_sync::SyncEvent;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -13,33 +13,35 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
             ErrorCode::Usage,
-            "the tasks of the project's own store are synced: leave --store out, or name the project with -C",
+            "only the project's own store can be synced: leave --store out, or name the project with -C",
         ));
     }
     let project = context::project(&context::start()?)?;
     let config = context::config(Some(&project))?;
     let mut lines: Vec<String> = Vec::new();
-    let done = once(&project, &config, &|| false, &mut |line| {
-        // What takes time is said at once, the rest in its place.
-        if line.ends_with("...") {
+    let result = run_once(&project, &config, &|| false, &mut |event| match event {
+        // Printed at once, so that the user knows what the command waits for.
+        CycleEvent::Sync(SyncEvent::Waiting) => {
             if !global.quiet && !global.json {
-                anstream::eprintln!("{line}");
+                anstream::eprintln!("{event}");
             }
-        } else {
-            lines.push(line.to_owned());
         }
+        other => lines.push(other.to_string()),
     });
-    let ended = done.synced.map(|synced| synced.to_string());
-    let ended = ended.unwrap_or_else(|| done.line.clone());
+    let message = match &result {
+        CycleResult::Finished { reaped, sync } if reaped.failures.is_empty() => sync.to_string(),
+        other => other.to_string(),
+    };
+    let outcome = result.outcome();
     let data = json!({
-        "outcome": done.outcome.word(),
-        "message": ended,
+        "outcome": outcome.name(),
+        "message": message,
         "lines": lines,
-        "holder": done.holder,
+        "holder": result.skipped_for().map(ToString::to_string),
     });
-    match done.outcome {
-        Outcome::Done => {
-            lines.push(format!("{ended}."));
+    match outcome {
+        CycleOutcome::Done => {
+            lines.push(format!("{message}."));
             let text = if global.quiet {
                 String::new()
             } else {
@@ -47,13 +49,13 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
             };
             Ok(Answer::new(data, text))
         }
-        // The line of the protocol, to the letter.
-        Outcome::Skipped => Err(Failure::new(ErrorCode::ExclusiveLocked, ended.clone())
-            .verbatim(ended)
+        // The protocol prescribes this line.
+        CycleOutcome::Skipped => Err(Failure::new(ErrorCode::ExclusiveLocked, message.clone())
+            .verbatim(message)
             .details(data)),
-        Outcome::PutOff => Err(Failure::new(ErrorCode::SyncPutOff, ended).details(data)),
-        Outcome::Failed | Outcome::CutShort => {
-            Err(Failure::new(ErrorCode::SyncFailed, ended).details(data))
+        CycleOutcome::PutOff => Err(Failure::new(ErrorCode::SyncPutOff, message).details(data)),
+        CycleOutcome::Failed | CycleOutcome::CutShort => {
+            Err(Failure::new(ErrorCode::SyncFailed, message).details(data))
         }
     }
 }

@@ -1,100 +1,67 @@
 //! The kernel lock that serialises tenure's own processes: [`StepLock`] (G5).
 //!
-//! It is `flock` on a side file that is never removed while anybody needs it. The kernel gives it up
-//! when its process ends, however that comes. It is only ever tried, with pauses, and given up on
-//! after a while: a process that was stopped under it must not hold up the others for ever.
+//! It is a [`FileLock`] in the sidecar folder, held for one step of a store. A process that waits for
+//! it polls and gives up after a while: a process that was stopped while it held the lock must not
+//! block the others for ever.
 //!
 //! Programs that know nothing of tenure do not take it.
 
-use std::fs::{File, TryLockError};
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, StoreError};
+use tenure_core::{Clock as _, ErrorKind, StoreError};
 
+use crate::HostClock;
 use crate::files::fault::explain;
+use crate::flock::{FileLock, TryLock};
 
 /// How long to try before giving up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest single pause. A verb takes some hundred microseconds.
+/// The first pause between two attempts. Later ones are longer.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+
+/// The longest pause. A step takes some hundred microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// The guard, while it is held.
+/// The lock, held until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct StepLock(File);
+pub struct StepLock {
+    _lock: FileLock,
+}
 
 impl StepLock {
-    /// Takes the guard at this path, making its file if need be.
+    /// Takes the lock at this path, creating its file if it is missing. Fails with
+    /// [`ErrorKind::Contended`] once it has been held by others for `patience`.
     pub fn take(path: &Path, patience: Duration) -> Result<Self, StoreError> {
-        let mut waited = Duration::ZERO;
-        let mut pause = Duration::from_micros(50);
-        let again = || open(path).map_err(|error| explain("opened", path, error));
-        let mut file = again()?;
+        // Read only by a process that has to wait: a step is short, and usually the lock is free.
+        let mut start = None;
+        let clock = HostClock::new();
+        let mut pause = FIRST_PAUSE;
         loop {
-            match file.try_lock() {
-                Ok(()) if is_at(&file, path) => return Ok(Self(file)),
-                // Somebody removed the file: those who come now would lock another one.
-                Ok(()) => file = again()?,
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(explain("locked", path, error)),
+            match FileLock::try_lock(path).map_err(|error| explain("locked", path, error))? {
+                TryLock::Locked(lock) => return Ok(Self { _lock: lock }),
+                TryLock::Held | TryLock::Observed => {}
             }
-            if waited >= patience {
-                return Err(StoreError::new(
-                    ErrorKind::Contended,
-                    format!(
-                        "{} was held by another tenure for over {} s",
-                        path.display(),
-                        patience.as_secs()
-                    ),
-                )
-                .fix(
-                    "see who has it open (fuser or lsof tell) and try again; nothing was changed",
-                ));
+            let now = clock.now().ticks;
+            if now.saturating_sub(*start.get_or_insert(now)) >= patience {
+                return Err(contended(path, patience));
             }
             std::thread::sleep(pause);
-            waited = waited.saturating_add(pause);
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
     }
 }
 
-impl Drop for StepLock {
-    fn drop(&mut self) {
-        // Not left to the closing of the file: a command that is just being started has a copy.
-        let _ = self.0.unlock();
-    }
-}
-
-/// Whoever may not write the folder may still look, and to lock needs no writing.
-fn open(path: &Path) -> io::Result<File> {
-    match File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-    {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
-            File::open(path)
-        }
-        opened => opened,
-    }
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), path.metadata()) {
-        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
-        _ => false,
-    }
+fn contended(path: &Path, patience: Duration) -> StoreError {
+    let what = format!(
+        "another tenure process has held {} for more than {} s",
+        path.display(),
+        patience.as_secs()
+    );
+    StoreError::new(ErrorKind::Contended, what)
+        .fix("find the process that has it open (fuser or lsof) and try again; nothing was changed")
 }
 
 #[cfg(test)]
@@ -104,7 +71,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn the_second_one_gives_up_and_changes_nothing() {
+    fn a_process_that_waits_too_long_gives_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guard");
         let first = StepLock::take(&path, SHORT).unwrap();
@@ -115,34 +82,34 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_whose_file_was_removed_guards_nothing_and_is_taken_anew() {
+    fn a_lock_whose_file_was_removed_excludes_nobody_and_is_taken_anew() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guard");
-        let old = StepLock::take(&path, SHORT).unwrap();
+        let _old = StepLock::take(&path, SHORT).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let new = StepLock::take(&path, SHORT).unwrap();
-        assert!(!is_at(&old.0, &path));
-        assert!(is_at(&new.0, &path));
+        let _new = StepLock::take(&path, SHORT).unwrap();
+        let error = StepLock::take(&path, SHORT).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended, "the new lock excludes");
     }
 
     #[test]
-    fn whoever_waited_at_a_file_that_was_removed_meanwhile_waits_at_the_new_one() {
+    fn a_process_that_waits_for_a_removed_file_goes_on_to_wait_for_the_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guard");
         let old = StepLock::take(&path, SHORT).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send, locked) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let _guard = StepLock::take(&path, PATIENCE).unwrap();
-                tell.send(()).unwrap();
+                send.send(()).unwrap();
             });
             std::thread::sleep(SHORT);
             std::fs::remove_file(&path).unwrap();
             let new = StepLock::take(&path, SHORT).unwrap();
             drop(old);
-            assert!(told.recv_timeout(SHORT * 5).is_err(), "two have the guard");
+            assert!(locked.recv_timeout(SHORT * 5).is_err(), "two have the lock");
             drop(new);
-            told.recv_timeout(PATIENCE).unwrap();
+            locked.recv_timeout(PATIENCE).unwrap();
         });
     }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tenure::core::task::{Edit, NewTask, TaskQuery};
 use tenure::core::{Priority, Task};
 use tenure::{Config, Project, SqliteStore, Tenure};
-use tenure_sync::Outcome;
+use tenure_sync::SyncOutcome;
 
 /// A bare repository and the clones of it.
 pub struct Hub {
@@ -100,7 +100,7 @@ impl Clone {
         self.tenure.tasks().unwrap()
     }
 
-    pub fn sync(&self) -> Outcome {
+    pub fn sync(&self) -> SyncOutcome {
         let outcome = tenure_sync::sync(&self.project, &self.tenure, &|| false, &mut |_| {});
         println!("{}: {outcome}", self.root.file_name().unwrap().display());
         outcome
@@ -109,14 +109,14 @@ impl Clone {
     pub fn synced(&self) {
         let outcome = self.sync();
         assert!(
-            matches!(outcome, Outcome::Done(_) | Outcome::Nothing),
+            matches!(outcome, SyncOutcome::Synced(_) | SyncOutcome::UpToDate),
             "{outcome:?}"
         );
     }
 
     pub fn put_off(&self) -> String {
         match self.sync() {
-            Outcome::PutOff(why) => why,
+            SyncOutcome::PutOff(why) => why,
             other => panic!("{other:?}"),
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use serde_json::{Value, json};
-use tenure_daemon::State;
-use tenure_daemon::tail::Tail;
+use tenure_daemon::DaemonState;
+use tenure_daemon::tail::LogTail;
 
 use super::{absolute, project};
 use crate::answer::{Answer, Failure};
@@ -17,7 +17,8 @@ use tenure::wire::ErrorCode;
 
 pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     let path = path(asked)?;
-    let (lines, tail) = Tail::begin(&path, asked.lines).map_err(|error| unread(&path, &error))?;
+    let (lines, tail) =
+        LogTail::open(&path, asked.lines).map_err(|error| unreadable(&path, &error))?;
     if asked.follow {
         return follow(global, &path, lines, tail);
     }
@@ -27,42 +28,42 @@ pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     Ok(Answer::new(data, shown.join("\n")))
 }
 
-/// The log that is meant: the one that is named, or the daemon's, whether it runs or not.
+/// The log that was given, or that of the daemon that runs or ran last.
 fn path(asked: &Logs) -> Result<PathBuf, Failure> {
     if let Some(named) = absolute(asked.log.as_deref())? {
         return Ok(named);
     }
     let folder = project()?.folder();
-    let usual = folder.join(tenure_daemon::log::FILE);
-    let known = State::read(&folder).ok().flatten();
-    Ok(known.map_or(usual.clone(), |state| state.log(&usual)))
+    let default = folder.join(tenure_daemon::log::FILE);
+    let state = DaemonState::read(&folder).ok().flatten();
+    Ok(state.map_or(default.clone(), |state| state.log(&default)))
 }
 
 fn follow(
     global: &Global,
     path: &Path,
     first: Vec<String>,
-    mut tail: Tail,
+    mut tail: LogTail,
 ) -> Result<Answer, Failure> {
     let mut lines = first;
     loop {
-        match say(global, &lines) {
+        match print(global, &lines) {
             Ok(()) => {}
-            // Whoever read it has gone.
+            // The reader has gone.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 return Ok(Answer::silent(Exit::Done));
             }
             Err(error) => {
-                let message = format!("the log could not be shown ({error})");
+                let message = format!("the log could not be printed ({error})");
                 return Err(Failure::new(ErrorCode::Io, message));
             }
         }
-        tail.wait().map_err(|error| unread(path, &error))?;
-        lines = tail.more().map_err(|error| unread(path, &error))?;
+        LogTail::pause();
+        lines = tail.read_new().map_err(|error| unreadable(path, &error))?;
     }
 }
 
-fn say(global: &Global, lines: &[String]) -> io::Result<()> {
+fn print(global: &Global, lines: &[String]) -> io::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -81,7 +82,7 @@ fn say(global: &Global, lines: &[String]) -> io::Result<()> {
     out.flush()
 }
 
-/// The time and the text of a line.
+/// Splits a line into its time and its text.
 fn parts(line: &str) -> Option<(&str, &str)> {
     let (at, text) = line.split_once(' ')?;
     at.parse::<jiff::Timestamp>().ok().map(|_| (at, text))
@@ -102,12 +103,14 @@ fn shown(line: &str) -> String {
     }
 }
 
-fn unread(path: &Path, error: &io::Error) -> Failure {
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match error.kind() {
         ErrorKind::NotFound => Failure::new(
             ErrorCode::NoLog,
-            format!("there is no log {path}: the daemon has not run yet, or was told --log"),
+            format!(
+                "there is no log {path}: the daemon has not run yet, or was started with --log"
+            ),
         ),
         _ => Failure::new(
             ErrorCode::Io,

@@ -6,9 +6,9 @@ use anstyle::Style;
 use jiff::Timestamp;
 use serde_json::json;
 use tenure::host::inherit;
-use tenure_daemon::{Begun, Options};
+use tenure_daemon::DaemonOptions;
 
-use super::{absolute, not_run, project};
+use super::{absolute, project, start_failure};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
@@ -16,14 +16,14 @@ use crate::context;
 use crate::program::broken;
 use crate::words;
 
-/// What a detached daemon says to its starter once it really runs.
+/// The line that a detached daemon prints for `tenure daemon start` once it runs.
 pub(super) const READY: &str = "ready";
 
 pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer, Failure> {
     if detached {
-        leave().map_err(broken)?;
+        detach().map_err(broken)?;
     }
-    let options = Options {
+    let options = DaemonOptions {
         project: project()?,
         home: context::home(),
         interval: work.interval,
@@ -31,36 +31,36 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
         detached,
     };
     let silent = detached || global.json || global.quiet;
-    let begun = |_: &Begun<'_>| {
+    let started = || {
         if detached {
             let _ = writeln!(std::io::stdout(), "{READY}");
-            silence();
+            close_output();
         }
     };
     let mut echo = |at: Timestamp, line: &str| {
         if !silent {
-            show(at, line);
+            print(at, line);
         }
     };
-    let ended = tenure_daemon::run(options, begun, &mut echo).map_err(not_run)?;
+    let reason = tenure_daemon::run(options, started, &mut echo).map_err(start_failure)?;
     let pid = std::process::id();
-    let data = json!({ "pid": pid, "ended": ended.to_string() });
-    // What there is to say was said.
+    let data = json!({ "pid": pid, "ended": reason.to_string() });
+    // The reason has been printed as the last line of the log.
     Ok(Answer::new(data, ""))
 }
 
-/// Leaves behind whoever started us: its terminal, its group, and what it had open.
-fn leave() -> std::io::Result<()> {
+/// Leaves the terminal, the process group and the open files of the starter.
+fn detach() -> std::io::Result<()> {
     inherit::close_all()?;
     match rustix::process::setsid() {
-        // We lead a group, because somebody typed this by hand: that is left behind already.
+        // This process leads its group already, because a shell started it directly.
         Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// From here on, nobody listens.
-fn silence() {
+/// Points the standard streams to /dev/null.
+fn close_output() {
     let Ok(null) = std::fs::File::options()
         .read(true)
         .write(true)
@@ -73,11 +73,11 @@ fn silence() {
     let _ = rustix::stdio::dup2_stderr(&null);
 }
 
-/// A line for whoever watches.
-pub(super) fn show(at: Timestamp, line: &str) {
+/// Prints a line of the log.
+fn print(at: Timestamp, line: &str) {
     let dim = Style::new().dimmed();
     let text = format!("{dim}{}{dim:#} {line}\n", words::time(at));
     let mut out = anstream::stdout().lock();
-    // Whoever does not listen any more is told nothing; the log has it.
+    // If the output is closed, the line is still in the log.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,4 +1,4 @@
-//! `tenure daemon start`: our own program once more, which leaves the terminal behind.
+//! `tenure daemon start`: runs this program again, detached from the terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tenure::core::Clock;
 use tenure::host::HostClock;
 use tenure::{Project, duration};
+use tenure_daemon::DaemonStatus;
 use tenure_daemon::lock::is_held;
-use tenure_daemon::{Standing, look};
 
 use super::run::READY;
 use super::{absolute, already_running, now, project, status};
@@ -27,11 +27,11 @@ use crate::exit::Exit;
 use crate::program::broken;
 use tenure::wire::ErrorCode;
 
-/// How long it may take to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the daemon may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What belongs to whoever starts it, not to the daemon.
-const THEIRS: [&str; 9] = [
+/// Variables that describe a lease of the starter, and mean nothing to the daemon.
+const LEASE_VARIABLES: [&str; 9] = [
     "TENURE_HOLDER",
     "TENURE_KEY",
     "TENURE_TOKEN",
@@ -45,9 +45,9 @@ const THEIRS: [&str; 9] = [
 
 pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let project = project()?;
-    // Quick, and in better words; the daemon's own lock decides.
+    // Only for a quick answer with a better message: the daemon's lock decides.
     if let Ok(true) = is_held(&project.folder())
-        && let Ok(Standing::Running(state)) = look(&project.folder())
+        && let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder())
     {
         return Err(already_running(&state));
     }
@@ -65,27 +65,27 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
         .stderr(Stdio::from(write))
         .spawn()
         .map_err(broken)?;
-    // It has our ends of the pipe, too.
+    // The command holds the writing end of the pipe, too.
     drop(command);
     await_ready(child, File::from(read))?;
-    let Ok(Standing::Running(state)) = look(&project.folder()) else {
-        // It ran, and was ended since.
+    let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder()) else {
+        // It started, and has stopped since.
         return Err(Failure::new(
             ErrorCode::DaemonEnded,
-            "the daemon was started and has ended again: see tenure daemon logs",
+            "the daemon started and has stopped again: see tenure daemon logs",
         ));
     };
     if let Some(why) = &state.log_error {
         remark(
             global,
-            &format!("nothing can be written to its log {} ({why})", state.log),
+            &format!("its log {} can't be written ({why})", state.log),
         );
     }
     let text = if global.quiet {
         state.process.pid.to_string()
     } else {
         format!(
-            "The daemon runs: pid {}, a cycle every {}, log in {}",
+            "Started the daemon: pid {}, a cycle every {}, log: {}",
             state.process.pid,
             duration::format(state.interval()),
             state.log
@@ -94,8 +94,8 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     Ok(Answer::new(status::json(&now(), &state), text))
 }
 
-/// Starts the daemon if none runs, and says nothing, whatever comes of it: a command that has something
-/// else to do is not held up.
+/// Starts the daemon if none runs. Does not wait for it and reports no failure: the command that calls
+/// this has something else to do.
 pub(crate) fn autostart(global: &Global) {
     let forbidden = std::env::var_os("TENURE_NO_DAEMON")
         .is_some_and(|value| !matches!(value.to_str(), Some("" | "0" | "false")));
@@ -109,7 +109,7 @@ pub(crate) fn autostart(global: &Global) {
     if !is_held(&project.folder()).is_ok_and(|held| !held) {
         return;
     }
-    // Of many who start one at once, all but one find the lock taken and end.
+    // If several commands do this at once, one daemon gets the lock and the others end.
     let _ = command(&project)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -117,23 +117,23 @@ pub(crate) fn autostart(global: &Global) {
         .spawn();
 }
 
-/// Our own program, as the daemon of a project.
+/// The command line of a project's daemon.
 fn command(project: &Project) -> Command {
     let program = std::env::current_exe().ok().filter(|path| path.exists());
-    // Replaced by a newer one while we run: what runs is still to be had.
+    // If the program was replaced while it runs, the kernel still has the running version.
     let mut command = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
     command
         .arg0("tenure")
         .args(["--json", "daemon", "run", "--detached"])
         .current_dir(project.root());
-    for name in THEIRS {
+    for name in LEASE_VARIABLES {
         command.env_remove(name);
     }
     command
 }
 
-/// Waits until it says that it runs, or until it ends.
-fn await_ready(mut child: Child, mut said: File) -> Result<(), Failure> {
+/// Waits until the daemon reports that it runs, or until it ends.
+fn await_ready(mut child: Child, mut output: File) -> Result<(), Failure> {
     let clock = HostClock::new();
     let since = clock.now().ticks;
     let mut text = Vec::new();
@@ -143,60 +143,63 @@ fn await_ready(mut child: Child, mut said: File) -> Result<(), Failure> {
             .any(|line| line == READY.as_bytes())
     };
     loop {
-        let left = PATIENCE.saturating_sub(clock.now().ticks.saturating_sub(since));
+        let left = START_TIMEOUT.saturating_sub(clock.now().ticks.saturating_sub(since));
         if left.is_zero() {
-            // Ours, and not waited for: no other process can have its pid.
+            // It is a child that has not been waited for, so its pid is not reused.
             let _ = child.kill();
             let _ = child.wait();
             let message = format!(
-                "the daemon did not come up within {}, and was ended: see tenure daemon logs",
-                duration::format(PATIENCE)
+                "the daemon did not start within {} and was killed: see tenure daemon logs",
+                duration::format(START_TIMEOUT)
             );
             return Err(Failure::new(ErrorCode::DaemonFailed, message));
         }
         let timeout = Timespec::try_from(left).ok();
-        match poll(&mut [PollFd::new(&said, PollFlags::IN)], timeout.as_ref()) {
+        match poll(&mut [PollFd::new(&output, PollFlags::IN)], timeout.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(broken(error.into())),
         }
-        let count = said.read(&mut chunk).map_err(broken)?;
+        let count = output.read(&mut chunk).map_err(broken)?;
         text.extend_from_slice(chunk.get(..count).unwrap_or_default());
         if ready(&text) {
             return Ok(());
         }
         if count == 0 {
             let ended = child.wait().map_err(broken)?;
-            return Err(why(&text, ended.code()));
+            return Err(child_failure(&text, ended.code()));
         }
     }
 }
 
-/// Why it does not run, in its own words.
-fn why(said: &[u8], code: Option<i32>) -> Failure {
-    let text = String::from_utf8_lossy(said);
+/// The failure that the daemon reported before it ended.
+fn child_failure(output: &[u8], code: Option<i32>) -> Failure {
+    let text = String::from_utf8_lossy(output);
     let error = |value: &Value| {
         value
             .get("error")
             .filter(|error| error.is_object())
             .cloned()
     };
-    let told = serde_json::from_str::<Value>(&text)
+    let reported = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|value| error(&value));
     let exit = code.map_or(Exit::Runtime, Exit::Other);
-    let Some(told) = told else {
+    let Some(reported) = reported else {
         let message = format!("the daemon could not be started: {}", text.trim());
         return Failure::new(ErrorCode::DaemonFailed, message);
     };
-    let code = told
+    let code = reported
         .get("code")
         .and_then(|code| ErrorCode::deserialize(code).ok())
         .unwrap_or(ErrorCode::DaemonFailed);
-    let message = told
+    let message = reported
         .get("message")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let details = told.get("details").cloned().unwrap_or_else(|| json!({}));
+    let details = reported
+        .get("details")
+        .cloned()
+        .unwrap_or_else(|| json!({}));
     Failure::new(code, message).exit(exit).details(details)
 }

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use tenure::core::Moment;
 use tenure::duration;
-use tenure_daemon::state::{Cycle, State};
-use tenure_daemon::{Standing, look};
+use tenure_daemon::state::CycleRecord;
+use tenure_daemon::{DaemonState, DaemonStatus};
 
-use super::{now, project, which};
+use super::{identify, now, project};
 use crate::answer::{Answer, Failure};
 use crate::program::broken;
 use crate::words;
@@ -14,52 +14,52 @@ use crate::words;
 pub(super) fn status() -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let now = now();
-    Ok(match look(&folder).map_err(broken)? {
-        Standing::Running(state) => Answer::new(json(&now, &state), running(&now, &state)),
-        Standing::Nameless => Answer::new(
+    Ok(match DaemonStatus::read(&folder).map_err(broken)? {
+        DaemonStatus::Running(state) => Answer::new(json(&now, &state), running(&now, &state)),
+        DaemonStatus::Unidentified => Answer::new(
             json!({ "running": true, "pid": null }),
-            "Running, and it does not say which process it is (is it just starting?)",
+            "Running, but its process is not on record: it is probably starting or stopping",
         ),
-        Standing::NotRunning(None) => Answer::new(
+        DaemonStatus::NotRunning(None) => Answer::new(
             json!({ "running": false, "last": null }),
             "Not running; start it with: tenure daemon start",
         ),
-        Standing::NotRunning(Some(last)) => Answer::new(
-            json!({ "running": false, "last": of(&last) }),
+        DaemonStatus::NotRunning(Some(last)) => Answer::new(
+            json!({ "running": false, "last": details(&last) }),
             not_running(&now, &last),
         ),
     })
 }
 
-fn running(now: &Moment, state: &State) -> String {
+fn running(now: &Moment, state: &DaemonState) -> String {
     let mut lines = vec![format!(
         "Running: {} (tenure {})",
-        which(state),
+        identify(state),
         state.version
     )];
     if let Some(cycle) = &state.last_cycle {
         lines.push(format!("  Last cycle: {}", last(now, cycle)));
     }
     if let Some(skipped) = &state.skipped {
-        let whom = skipped.holder.as_deref();
-        let whom = whom.map_or_else(
+        let holder = skipped.holder.as_deref();
+        let why = holder.map_or_else(
             || skipped.line.clone(),
             |holder| format!("locked by {holder}"),
         );
         lines.push(format!(
-            "  Standing aside since {}, {}: {whom}",
+            "  Skipping cycles since {}, {}: {why}",
             words::time(skipped.since),
             words::ago(now, skipped.since)
         ));
     }
     let every = duration::format(state.interval());
     lines.push(match (state.cycle_since, state.next_at) {
-        (Some(since), _) => format!("  A cycle is under way since {}", words::time(since)),
+        (Some(since), _) => format!("  A cycle has been running since {}", words::time(since)),
         (None, Some(at)) => {
             let left = at.duration_since(now.wall);
             let left = std::time::Duration::try_from(left).unwrap_or_default();
             format!(
-                "  Next cycle: in {} (every {every}), or when an exclusive lock appears or goes",
+                "  Next cycle: in {} (every {every}), or when an exclusive lock appears or is removed",
                 words::elapsed(left)
             )
         }
@@ -67,22 +67,22 @@ fn running(now: &Moment, state: &State) -> String {
     });
     lines.push(format!("  Log: {}", state.log));
     if let Some(why) = &state.log_error {
-        lines.push(format!("  Nothing can be written there: {why}"));
+        lines.push(format!("  The log can't be written: {why}"));
     }
     lines.join("\n")
 }
 
-fn not_running(now: &Moment, state: &State) -> String {
+fn not_running(now: &Moment, state: &DaemonState) -> String {
     let pid = state.process.pid;
     let mut text = match &state.ended {
         Some(end) => format!(
-            "Not running; the last one, pid {pid}, stopped at {}, {}: {}",
+            "Not running; the last daemon, pid {pid}, stopped at {}, {}: {}",
             words::time(end.at),
             words::ago(now, end.at),
             end.why
         ),
         None => format!(
-            "Not running; the last one, pid {pid}, was killed (it started at {} and could not say goodbye)",
+            "Not running; the last daemon, pid {pid}, started at {} and was killed",
             words::time(state.started_at)
         ),
     };
@@ -94,7 +94,7 @@ fn not_running(now: &Moment, state: &State) -> String {
     text
 }
 
-fn last(now: &Moment, cycle: &Cycle) -> String {
+fn last(now: &Moment, cycle: &CycleRecord) -> String {
     format!(
         "{}, {}: {}",
         words::time(cycle.ended_at),
@@ -103,9 +103,9 @@ fn last(now: &Moment, cycle: &Cycle) -> String {
     )
 }
 
-/// A daemon that runs, for programs.
-pub(super) fn json(now: &Moment, state: &State) -> Value {
-    let mut value = of(state);
+/// The state of a running daemon in JSON.
+pub(super) fn json(now: &Moment, state: &DaemonState) -> Value {
+    let mut value = details(state);
     if let Value::Object(fields) = &mut value {
         let left = state
             .next_at
@@ -116,7 +116,7 @@ pub(super) fn json(now: &Moment, state: &State) -> Value {
     value
 }
 
-fn of(state: &State) -> Value {
+fn details(state: &DaemonState) -> Value {
     json!({
         "pid": state.process.pid,
         "host": state.process.host,
@@ -129,7 +129,7 @@ fn of(state: &State) -> Value {
         "lastCycle": state.last_cycle.as_ref().map(|cycle| json!({
             "startedAt": words::time(cycle.started_at),
             "endedAt": words::time(cycle.ended_at),
-            "outcome": cycle.outcome.word(),
+            "outcome": cycle.outcome.name(),
             "line": cycle.line,
         })),
         "nextAt": state.next_at.map(words::time),

@@ -7,60 +7,65 @@ use serde_json::json;
 use tenure::core::Clock;
 use tenure::duration;
 use tenure::host::HostClock;
-use tenure_daemon::{Standing, State, look, stop};
+use tenure_daemon::stop::request_stop;
+use tenure_daemon::{DaemonState, DaemonStatus};
 
-use super::{project, which};
+use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::program::broken;
 use crate::words;
 use tenure::wire::ErrorCode;
 
-/// After this, whoever waits is told what for.
-const MOMENT: Duration = Duration::from_millis(500);
+/// When to print first that the daemon still runs.
+const FIRST_REMARK: Duration = Duration::from_millis(500);
 
-/// How often to say that it still runs.
-const OFTEN: Duration = Duration::from_secs(5);
+/// How often to print it after that.
+const NEXT_REMARK: Duration = Duration::from_secs(5);
 
 pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let folder = project()?.folder();
-    let state = match look(&folder).map_err(broken)? {
-        Standing::Running(state) => state,
-        Standing::NotRunning(_) => return Err(none_runs()),
-        Standing::Nameless => {
+    let state = match DaemonStatus::read(&folder).map_err(broken)? {
+        DaemonStatus::Running(state) => state,
+        DaemonStatus::NotRunning(_) => return Err(not_running()),
+        DaemonStatus::Unidentified => {
             let lock = folder.join(tenure_daemon::lock::FILE);
             let message = format!(
-                "a daemon runs and does not say which process it is: try again, or find it with fuser {}",
+                "a daemon is running, but its process is not on record: try again, or find it with fuser {}",
                 lock.display()
             );
             return Err(Failure::new(ErrorCode::DaemonUnknown, message));
         }
     };
     let pid = state.process.pid;
-    let told = stop::tell(&state.process).map_err(|error| not_told(&state, &error))?;
-    let Some(told) = told else {
-        // It has ended since we looked.
-        return Err(none_runs());
+    let daemon = request_stop(&state.process).map_err(|error| not_stopped(&state, &error))?;
+    let Some(daemon) = daemon else {
+        // It has stopped since its status was read.
+        return Err(not_running());
     };
     let clock = HostClock::new();
     let since = clock.now().ticks;
     let passed = || clock.now().ticks.saturating_sub(since);
-    let mut said = Duration::ZERO;
+    let mut remarked = Duration::ZERO;
     loop {
         let left = wait.saturating_sub(passed());
-        let pause = if said.is_zero() { MOMENT } else { OFTEN };
-        if told.wait(left.min(pause)).map_err(broken)? {
+        let pause = if remarked.is_zero() {
+            FIRST_REMARK
+        } else {
+            NEXT_REMARK
+        };
+        if daemon.wait(left.min(pause)).map_err(broken)? {
             break;
         }
         if wait <= passed() {
-            return Err(still_runs(&state, wait));
+            return Err(still_running(&state, wait));
         }
-        if passed() >= said + pause {
-            said = passed();
-            let passed = words::elapsed(said);
+        if passed() >= remarked + pause {
+            remarked = passed();
+            let passed = words::elapsed(remarked);
             remark(
                 global,
-                &format!("waiting for pid {pid} to end its step ({passed})"),
+                &format!("waiting for pid {pid} to finish its step ({passed})"),
             );
         }
     }
@@ -72,28 +77,28 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     Ok(Answer::new(json!({ "pid": pid, "stopped": true }), text))
 }
 
-fn none_runs() -> Failure {
+fn not_running() -> Failure {
     Failure::new(
         ErrorCode::DaemonNotRunning,
-        "no daemon runs for this project: start one with tenure daemon start",
+        "no daemon is running for this project: start one with tenure daemon start",
     )
 }
 
-fn still_runs(state: &State, wait: Duration) -> Failure {
+fn still_running(state: &DaemonState, wait: Duration) -> Failure {
     let pid = state.process.pid;
     let message = format!(
-        "the daemon was told to stop and still runs after {}: {}\n  it ends with its step: see tenure daemon logs, or wait longer with --wait 5m\n  kill -KILL {pid} ends it at once; the next one goes on from there",
+        "the daemon was asked to stop and is still running after {}: {}\n  it stops after its current step: see tenure daemon logs, or wait longer with --wait 5m\n  kill -KILL {pid} ends it at once; the next daemon continues its work",
         duration::format(wait),
-        which(state)
+        identify(state)
     );
     Failure::new(ErrorCode::DaemonStillRunning, message).details(json!({ "pid": pid }))
 }
 
-fn not_told(state: &State, error: &std::io::Error) -> Failure {
+fn not_stopped(state: &DaemonState, error: &std::io::Error) -> Failure {
     let (code, why) = match error.kind() {
         ErrorKind::PermissionDenied => (
             ErrorCode::PermissionDenied,
-            "it is another user's: stop it as that user".to_owned(),
+            "it belongs to another user: stop it as that user".to_owned(),
         ),
         ErrorKind::Unsupported => (
             ErrorCode::OtherContainer,
@@ -103,7 +108,7 @@ fn not_told(state: &State, error: &std::io::Error) -> Failure {
     };
     let message = format!(
         "the daemon can't be stopped from here: {} ({why})",
-        which(state)
+        identify(state)
     );
     Failure::new(code, message)
 }
