@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use tenure::duration;
 
-use super::Waits;
+use super::WaitArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
@@ -58,7 +58,7 @@ A claim lasts as long as lock_timeout in meta.json says (5m if it says nothing),
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        waits: Waits,
+        waits: WaitArgs,
         #[command(flatten)]
         place: Place,
     },

@@ -13,7 +13,6 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
-use crate::program::broken;
 use crate::words;
 
 /// What a detached daemon says to its starter once it really runs.
@@ -21,7 +20,7 @@ pub(super) const READY: &str = "ready";
 
 pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer, Failure> {
     if detached {
-        leave().map_err(broken)?;
+        leave()?;
     }
     let options = Options {
         project: project()?,

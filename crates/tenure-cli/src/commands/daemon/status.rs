@@ -8,13 +8,12 @@ use tenure_daemon::{Standing, look};
 
 use super::{now, project, which};
 use crate::answer::{Answer, Failure};
-use crate::program::broken;
 use crate::words;
 
 pub(super) fn status() -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let now = now();
-    Ok(match look(&folder).map_err(broken)? {
+    Ok(match look(&folder)? {
         Standing::Running(state) => Answer::new(json(&now, &state), running(&now, &state)),
         Standing::Nameless => Answer::new(
             json!({ "running": true, "pid": null }),

@@ -12,7 +12,6 @@ use tenure_daemon::{Standing, State, look, stop};
 use super::{project, which};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::program::broken;
 use crate::words;
 use tenure::wire::ErrorCode;
 
@@ -24,7 +23,7 @@ const OFTEN: Duration = Duration::from_secs(5);
 
 pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let folder = project()?.folder();
-    let state = match look(&folder).map_err(broken)? {
+    let state = match look(&folder)? {
         Standing::Running(state) => state,
         Standing::NotRunning(_) => return Err(none_runs()),
         Standing::Nameless => {
@@ -49,7 +48,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     loop {
         let left = wait.saturating_sub(passed());
         let pause = if said.is_zero() { MOMENT } else { OFTEN };
-        if told.wait(left.min(pause)).map_err(broken)? {
+        if told.wait(left.min(pause))? {
             break;
         }
         if wait <= passed() {

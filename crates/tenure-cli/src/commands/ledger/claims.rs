@@ -10,10 +10,9 @@ use tenure::{Project, Tenure, Tie, duration};
 use super::folder;
 use crate::answer::{Answer, Failure, remark};
 use crate::args::ledger::{Place, WhichNode};
-use crate::args::{Global, Waits};
+use crate::args::{Global, WaitArgs};
 use crate::commands::release::{lost, mine};
 use crate::context;
-use crate::program::broken;
 use crate::signals::Signals;
 use crate::table::Table;
 use crate::waiting;
@@ -52,7 +51,7 @@ fn check_ttl(ttl: Option<Duration>) -> Result<(), Failure> {
 pub(super) fn claim(
     global: &Global,
     node: &str,
-    waits: &Waits,
+    waits: &WaitArgs,
     place: &Place,
 ) -> Result<Answer, Failure> {
     let key = key(node)?;
@@ -63,7 +62,7 @@ pub(super) fn claim(
     if global.holder.is_none() {
         ask = ask.called(context::caller(global)?);
     }
-    let mut signals = Signals::catch().map_err(broken)?;
+    let mut signals = Signals::catch()?;
     let held = waiting::acquire_or(global, &tenure, key.as_str(), ask, &mut signals, |busy| {
         let look = "tenure ledger claims";
         let (message, details) = waiting::busy_report(global, &tenure, key.as_str(), busy, look);
