@@ -1,6 +1,7 @@
-//! What a command says: text or JSON, and its exit code.
+//! What a command prints, [`Answer`] or [`Failure`], and its exit code.
 //!
-//! Text goes to stdout, errors to stderr. With `--json` both go to stdout in one envelope.
+//! 1. Text goes to stdout, errors go to stderr. With `--json` both go to stdout in one envelope.
+//! 2. A command prints its answer last, so that nothing is reported that did not happen.
 
 use std::io::Write;
 
@@ -13,15 +14,15 @@ use crate::args::Global;
 use crate::exit::Exit;
 use crate::words;
 
-/// What a command says when it did what was asked.
+/// What a command prints when it succeeded.
 pub(crate) struct Answer {
     pub(crate) exit: Exit,
     pub(crate) data: Value,
-    /// Ends without a newline; nothing is printed if it is empty.
+    /// Without a newline at the end; nothing is printed if it is empty.
     pub(crate) text: String,
-    /// Whether the command's own output was all there is to say.
+    /// Whether nothing is printed, not even with `--json`.
     pub(crate) silent: bool,
-    /// What to take back if it can't be said.
+    /// Runs if the answer cannot be written.
     undo: Option<Box<dyn FnOnce()>>,
 }
 
@@ -36,13 +37,13 @@ impl Answer {
         }
     }
 
-    /// Takes something back if the answer can't be said.
+    /// Undoes the command if the answer cannot be written: the caller would never learn its token.
     pub(crate) fn or_undo(mut self, undo: impl FnOnce() + 'static) -> Self {
         self.undo = Some(Box::new(undo));
         self
     }
 
-    /// For a command whose output is not ours.
+    /// For a command whose output is not written by tenure.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self {
             exit,
@@ -138,6 +139,19 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        let message = format!("the operating system refused ({error})");
+        Self::new(ErrorCode::Io, message)
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        std::io::Error::from(error).into()
+    }
+}
+
 impl From<BadName> for Failure {
     fn from(error: BadName) -> Self {
         Self::new(ErrorCode::BadName, error.to_string())
@@ -222,8 +236,8 @@ impl From<tenure::BadUrl> for Failure {
     }
 }
 
-/// Says it, and returns the exit code.
-pub(crate) fn give(
+/// Prints the outcome of a command and returns the exit code.
+pub(crate) fn print_outcome(
     global: &Global,
     command: &str,
     subcommand: Option<&str>,
@@ -231,17 +245,17 @@ pub(crate) fn give(
 ) -> i32 {
     match outcome {
         Ok(answer) => {
-            let said = if answer.silent || (answer.text.is_empty() && !global.json) {
+            let written = if answer.silent || (answer.text.is_empty() && !global.json) {
                 Ok(())
             } else if global.json {
-                say(&envelope(command, subcommand, answer.data, &Value::Null))
+                write_line(&envelope(command, subcommand, answer.data, &Value::Null))
             } else {
-                say(&answer.text)
+                write_line(&answer.text)
             };
-            let Err(error) = said else {
+            let Err(error) = written else {
                 return answer.exit.code();
             };
-            // That nobody reads a list to its end is no failure.
+            // A reader that closes the pipe early (`head`) is no failure.
             if error.kind() == std::io::ErrorKind::BrokenPipe {
                 return answer.exit.code();
             }
@@ -256,7 +270,7 @@ pub(crate) fn give(
                 let error = json!({
                     "code": failure.code, "message": failure.message, "details": failure.details,
                 });
-                let _ = say(&envelope(command, subcommand, Value::Null, &error));
+                let _ = write_line(&envelope(command, subcommand, Value::Null, &error));
             } else {
                 let mut text = failure.text.unwrap_or(failure.message);
                 for hint in failure.hints {
@@ -275,7 +289,7 @@ pub(crate) fn give(
 }
 
 fn envelope(command: &str, subcommand: Option<&str>, data: Value, error: &Value) -> String {
-    // Written out, because the order of the fields is part of the contract.
+    // A struct, because the order of the fields is part of the contract.
     let envelope = Envelope {
         success: error.is_null(),
         command,
@@ -296,16 +310,16 @@ struct Envelope<'a> {
 }
 
 /// Writes a line to stdout.
-fn say(text: &str) -> std::io::Result<()> {
+fn write_line(text: &str) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
-/// Writes a line of progress to stderr, unless told to be quiet.
+/// Writes a line of progress to stderr, unless `--quiet` or `--json` is given.
 pub(crate) fn remark(global: &Global, text: &str) {
     if !global.quiet && !global.json {
-        // In one piece: others write there too.
+        // In one piece, because other processes write to the same stderr.
         let _ = anstream::stderr().write_all(format!("tenure: {text}\n").as_bytes());
     }
 }
@@ -317,7 +331,7 @@ pub(crate) fn complain(message: &str) {
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
-/// Words that could not be parsed. `--help` and `--version` come this way too.
+/// A command line that cannot be parsed. clap reports `--help` and `--version` this way too.
 pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
     let json = std::env::args_os()
         .take_while(|arg| arg != "--")
@@ -326,7 +340,7 @@ pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ").to_owned();
         let error = json!({ "code": ErrorCode::Usage, "message": message, "details": {} });
-        let _ = say(&envelope("tenure", None, Value::Null, &error));
+        let _ = write_line(&envelope("tenure", None, Value::Null, &error));
     } else {
         let _ = error.print();
     }

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line: commands, options and their help texts.
 
 pub(crate) mod board;
 pub(crate) mod daemon;
@@ -19,17 +19,17 @@ use tenure::duration;
 #[command(
     name = "tenure",
     version,
-    about = "Decide who may work on what, right now: locks for agents, runners and CI jobs that share one project",
+    about = "Decide who may work on what, right now: locks for agents, runners and CI jobs that share a project",
     after_help = "Examples:
   tenure init                               make this folder a project
   tenure run build -- make all              run a command while holding the key 'build'
-  tenure run deploy --no-wait -- ./deploy   or say at once who has it (exit 6)
+  tenure run deploy --no-wait -- ./deploy   fail at once if it is held (exit 6)
   TOKEN=$(tenure acquire build --as me)     hold a key without a running command
-  tenure fence build --token $TOKEN         is it still mine? (exit 7 if not)
-  tenure tasks add 'Fix bug'                something to do
-  tenure tasks work --as me -- ./agent.sh   do all there is to do, one after another
-  tenure locks list                         who holds what, who waits
-  tenure locks history build                and how it came to that
+  tenure fence build --token $TOKEN         check that the token is still valid (exit 7 if not)
+  tenure tasks add 'Fix bug'                add a task
+  tenure tasks work --as me -- ./agent.sh   run a command for each task until none is left
+  tenure locks list                         list locks, their holders and waiters
+  tenure locks history build                show what happened to a key
 
 Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost,
 8 sequence mismatch.",
@@ -44,34 +44,31 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// Options that every command takes.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Everywhere")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag that is typed or not"
-)]
+#[command(next_help_heading = "Global options")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Global {
-    /// Work as if started in this folder
+    /// Run as if tenure was started in this folder
     #[arg(short = 'C', value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
-    /// The store, instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR,
+    /// Use this store instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR,
     /// mkdir:DIR or ledger:DIR
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
-    /// Who is asking. The same name is taken for the same holder [env: TENURE_HOLDER]
+    /// The name of the holder. Commands with the same name act for the same holder [env: TENURE_HOLDER]
     #[arg(long = "as", value_name = "ID", global = true)]
     pub(crate) holder: Option<String>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say no more than a script needs: ids, tokens, errors
+    /// Print only what a script needs: ids, tokens, errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// No colour (NO_COLOR does the same)
+    /// Print without colour [env: NO_COLOR]
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
-    /// Do not start the daemon, whatever daemon.autostart says [env: TENURE_NO_DAEMON=1]
+    /// Do not start the daemon, even if daemon.autostart is on [env: TENURE_NO_DAEMON=1]
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,
 }
@@ -80,7 +77,7 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Make this folder a project
     #[command(
-        after_help = "Makes .tenure/ with its database and a .gitignore. Running it again changes nothing."
+        after_help = "Creates .tenure/ with a database and a .gitignore. Running it again changes nothing."
     )]
     Init,
     /// Run a command while holding a key
@@ -90,57 +87,58 @@ pub(crate) enum Command {
   tenure run gpu --as agent-7 -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
 
 The command's input, output and exit code are passed through (128+n if signal n ended it).
-If the lease is lost, the command is stopped and tenure exits with 7. If the wait runs out: 6.
-A waiter that is cut off and asks again with the same --as keeps its place for a while.")]
+If the lease is lost, tenure stops the command and exits with 7. If the wait times out, it exits with 6.
+A waiter that is interrupted and asks again with the same --as keeps its place in the queue for
+locking.queueGrace. SIGHUP and SIGINT that tenure was started to ignore (nohup) stay ignored.")]
     Run(Run),
-    /// Hold a key without a running command; prints the token
+    /// Hold a key without running a command; prints the token
     #[command(after_help = "Examples:
   TOKEN=$(tenure acquire build --as agent-1 --ttl 10m)
   tenure acquire build --pid $$             the lease ends with this shell
-  tenure renew build --as agent-1           before the 10 minutes are over
+  tenure renew build --as agent-1           before the 10 minutes have passed
   tenure release build --as agent-1
 
-Without --as, the name is made up from your user, host and shell, and nobody else shares it.")]
+Without --as, the holder is named after your user, host and shell.")]
     Acquire(Acquire),
-    /// Move the end of a lease
+    /// Extend a lease
     Renew(Renew),
-    /// Give a key back
+    /// Release a key
     Release(Release),
-    /// Ask whether a grant is still the newest and stands: exit 0 if so, 7 if not
-    #[command(after_help = "Example, as a script's last step before it pushes:
+    /// Check that a token is still valid: exit 0 if it is, 7 if not
+    #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
     Fence(Fence),
-    /// Look at locks and clean up after the dead
+    /// List locks, show their history, and end expired and dead ones
     #[command(subcommand)]
     Locks(Locks),
-    /// What there is to do: add, list, begin, end; or be a runner
+    /// Add, list, start and finish tasks, or work through them
     #[command(subcommand)]
     Tasks(tasks::Tasks),
-    /// Parts of the project that one runner works on at a time
+    /// Group tasks into sections; one runner works on a section at a time
     #[command(subcommand)]
     Sections(tasks::Sections),
-    /// The lock file that makes a background process stand aside
+    /// Hold the lock file that pauses background processes
     #[command(subcommand)]
     Exclusive(exclusive::Exclusive),
-    /// The background process: stands aside for exclusive locks, frees what is over, syncs
+    /// Run the background process: it ends expired and dead leases and syncs tasks
     #[command(subcommand)]
     Daemon(daemon::Daemon),
-    /// Free what is over, and share the tasks through git: a cycle of the daemon, by hand
+    /// End expired and dead leases and share tasks through git: one cycle of the daemon
     #[command(
         after_help = "Writes the project's tasks, sections and dependencies to .tenure/tasks.jsonl, commits that file on
-the current branch, merges what others have, and pushes. Of two changes of one field the later one
-stands, and the other is in the task's history (tenure tasks show). Locks are never shared, no other
-file is touched, and commits of yours that are not published stay so.
+the current branch, merges the changes of other clones, and pushes. If two clones changed the same
+field, the later change wins and the other one stays in the task's history (tenure tasks show). Locks
+are never shared, no other file is touched, and your own unpublished commits are not pushed.
 
-Exit codes: 6 somebody holds the exclusive lock, 1 something stands in the way (it is said what; nothing
-is lost). sync.enabled: false in the settings turns it off.
+Exit codes: 6 another program holds the exclusive lock, 1 the sync failed or was put off (the message
+says why; nothing is lost). The setting sync.enabled: false turns it off.
 
 Examples:
   tenure sync
   tenure sync --json"
     )]
     Sync,
-    /// Tasks that are Markdown files: list, check, change one value at a time
+    /// Work with tasks that are Markdown files: list, check, change one value
     #[command(subcommand, after_help = board::HELP)]
     Board(board::Board),
     /// Print functions for shell scripts: board_lock_acquire, board_lock_release
@@ -151,21 +149,21 @@ Examples:
   ...
   board_lock_release .bilu/storage/lock
 
-Or keep it in a file: tenure shell-lib > lock.sh. Where tenure is not installed, the functions make
-and remove the lock folder by themselves, and never break a lock.")]
+Or save it: tenure shell-lib > lock.sh. Where tenure is not installed, the functions create and remove
+the lock folder themselves, and never take over a lock.")]
     ShellLib,
-    /// The append-only log of events, and claims on its nodes
+    /// Append events to a ledger and claim its nodes
     #[command(subcommand)]
     Ledger(ledger::Ledger),
     /// Show the settings in effect and where they come from
     #[command(subcommand)]
     Config(Config),
-    /// Print completions for a shell
+    /// Print shell completions
     #[command(
         after_help = "Example: tenure completions bash > ~/.local/share/bash-completion/completions/tenure"
     )]
     Completions {
-        /// For which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page
@@ -173,13 +171,13 @@ and remove the lock folder by themselves, and never break a lock.")]
         after_help = "Example: tenure man | man -l -\n         tenure man run > tenure-run.1"
     )]
     Man {
-        /// Of one command only
+        /// A command [default: all of them, in one page]
         command: Option<String>,
     },
 }
 
 impl Command {
-    /// The words for the JSON envelope.
+    /// The names in the JSON envelope.
     pub(crate) fn names(&self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Init => ("init", None),
@@ -205,37 +203,37 @@ impl Command {
     }
 }
 
-/// How long to hold and to wait.
+/// How long to hold a key and to wait for it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Waits {
+pub(crate) struct WaitArgs {
     /// How long the lease lasts unless it is renewed
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Wait at most this long [default: locking.waitTimeout, 30m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: say who has it and exit with 6
+    /// Do not wait: if the key is held, exit with 6
     #[arg(long)]
     pub(crate) no_wait: bool,
 }
 
-/// How to ask, the same for `run` and `acquire`.
+/// The options of a request, for `run` and `acquire`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Asking {
+pub(crate) struct RequestArgs {
     #[command(flatten)]
-    pub(crate) waits: Waits,
-    /// 0 low to 9 high [default: 5]. A minute of waiting is worth one
+    pub(crate) waits: WaitArgs,
+    /// Priority, 0 (low) to 9 (high) [default: 5]. It rises by one for each minute of waiting
     #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// What to hold: any name, or task:ID, section:ID
+    /// The key to hold: any name, or task:ID, section:ID
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) request: RequestArgs,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
@@ -243,23 +241,23 @@ pub(crate) struct Run {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Acquire {
-    /// What to hold: any name, or task:ID, section:ID
+    /// The key to hold: any name, or task:ID, section:ID
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) request: RequestArgs,
     /// Tie the lease to this process: it ends when the process does
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
 }
 
-/// Which grant is meant, the same for `renew` and `release`.
+/// The lease to act on, for `renew` and `release`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Which {
-    /// What is held
+pub(crate) struct LeaseArgs {
+    /// The key
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
-    /// The grant's token: proves it without a name
+    /// The lease's token; then --as is not needed
     #[arg(long, value_name = "N")]
     pub(crate) token: Option<u64>,
 }
@@ -267,7 +265,7 @@ pub(crate) struct Which {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Renew {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) lease: LeaseArgs,
     /// How long from now [default: as long as it was granted for]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
@@ -276,53 +274,53 @@ pub(crate) struct Renew {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) lease: LeaseArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fence {
-    /// What is held
+    /// The key
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
-    /// The grant's token
+    /// The lease's token
     #[arg(long, value_name = "N")]
     pub(crate) token: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Locks {
-    /// Who holds what, how long still, who waits
+    /// List locks: holder, time left, waiters
     List,
-    /// All about one lock and its queue
+    /// Show one lock and its queue
     Show {
-        /// A key, an id, or a unique beginning of one
+        /// A key, an id, or a unique prefix of one
         id: String,
     },
-    /// Take a lock away from its holder (needs --force, and is recorded)
+    /// Take a lock from its holder (needs --force, and is recorded)
     Release {
-        /// A key, an id, or a unique beginning of one
+        /// A key, an id, or a unique prefix of one
         id: String,
-        /// Really do it
+        /// Confirm that the holder loses the lock
         #[arg(long)]
         force: bool,
-        /// Why, for the history
+        /// The reason, for the history
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Free what has expired or is proven dead, and say why
+    /// End expired and dead leases and record why
     Cleanup {
-        /// Only say what would be freed
+        /// Only print what would be ended
         #[arg(long)]
         dry_run: bool,
     },
-    /// The story of a key: granted, renewed, released, expired, dead, forced
+    /// Show what happened to a key: granted, renewed, released, expired, dead, forced
     History {
-        /// A key, an id, or a unique beginning of one [default: all keys]
+        /// A key, an id, or a unique prefix of one [default: all keys]
         id: Option<String>,
-        /// The newest so many
+        /// At most this many, the newest
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
-        /// Not older than this, for example 2h
+        /// Only events of this period, for example 2h
         #[arg(long, value_name = "D", value_parser = duration::parse)]
         since: Option<Duration>,
     },
@@ -342,9 +340,9 @@ impl Locks {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Every setting, its value and where that comes from
+    /// Show every setting, its value and its source
     Show,
-    /// Where settings are looked for
+    /// Show where settings are read from
     Path,
 }
 

@@ -1,6 +1,6 @@
-//! The project, the settings, the store and the holder a command works with.
+//! The project, the settings, the store and the holder that a command works with.
 //!
-//! Nothing is opened that the command does not need.
+//! A command opens only what it needs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,40 +15,37 @@ use crate::answer::Failure;
 use crate::args::Global;
 use crate::commands::daemon::autostart;
 
-/// Tells commands that we start under which grants they run: `STORE:TOKEN,...`.
+/// The environment variable with the leases that a command runs under: `STORE:TOKEN,...`.
 const WITHIN: &str = "TENURE_WITHIN";
 
-/// Tells commands that we start which name was made up for them.
+/// The environment variable with the holder name that tenure generated for a command.
 const MADE_UP: &str = "TENURE_MADE_UP";
 
-/// Goes where `-C` says, so that everything, the command of `tenure run` too, is as if it had been
-/// started there.
-pub(crate) fn go(global: &Global) -> Result<(), Failure> {
+/// Changes to the folder of `-C`. The command of `tenure run` inherits it.
+pub(crate) fn change_folder(global: &Global) -> Result<(), Failure> {
     let Some(dir) = &global.dir else {
         return Ok(());
     };
     std::env::set_current_dir(dir).map_err(|error| {
         let why = match error.kind() {
             std::io::ErrorKind::NotFound => "there is no such folder".to_owned(),
-            std::io::ErrorKind::NotADirectory => {
-                "that is a file: there is no such folder".to_owned()
-            }
+            std::io::ErrorKind::NotADirectory => "that is a file, not a folder".to_owned(),
             _ => error.to_string(),
         };
         Failure::new(ErrorCode::Usage, format!("-C {}: {why}", dir.display()))
     })
 }
 
-/// Where we are.
+/// The current folder.
 pub(crate) fn start() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| {
         let message =
-            format!("the current folder can't be read ({error}): change to one that exists");
+            format!("the current folder cannot be read ({error}): change to one that exists");
         Failure::new(ErrorCode::Io, message)
     })
 }
 
-/// Where the settings of whoever is asking are kept.
+/// The home folder, where the user's settings are.
 pub(crate) fn home() -> Option<PathBuf> {
     std::env::home_dir()
 }
@@ -93,8 +90,8 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     Ok(Tenure::open(&url, config)?)
 }
 
-/// The same for a command that changes tasks: what changed is to be shared, so the daemon is started
-/// if the settings say so.
+/// The same for a command that changes tasks. It starts the daemon if the settings say so, because
+/// the daemon shares the change.
 pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open(global)?;
     if tenure.config().daemon.autostart && global.store.is_none() {
@@ -103,9 +100,9 @@ pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
     Ok(tenure)
 }
 
-/// The name in the environment that somebody chose. One that `tenure run` made up for its command is
-/// no such name: whatever that command starts would share it.
-pub(crate) fn holder_of_the_environment() -> Result<Option<String>, Failure> {
+/// The holder that `TENURE_HOLDER` names. A name that `tenure run` generated for its command does not
+/// count: every process that the command starts would share it.
+pub(crate) fn holder_from_environment() -> Result<Option<String>, Failure> {
     let Some(holder) = std::env::var_os("TENURE_HOLDER").filter(|holder| !holder.is_empty()) else {
         return Ok(None);
     };
@@ -121,7 +118,7 @@ pub(crate) fn holder_of_the_environment() -> Result<Option<String>, Failure> {
     })
 }
 
-/// The grants of this store under which this process runs, so that it does not wait for itself.
+/// The leases of this store that this process runs under. It must not wait for itself.
 pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
     let text = std::env::var(WITHIN).unwrap_or_default();
     let ours = text.split(',').filter_map(|grant| grant.rsplit_once(':'));
@@ -130,7 +127,8 @@ pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
         .collect()
 }
 
-/// The environment of a command that runs under a grant, and perhaps under others around it.
+/// The environment of a command that runs under this lease, under `others` of the same store, and
+/// under the leases that tenure itself runs under.
 pub(crate) fn environment(
     global: &Global,
     tenure: &Tenure,
@@ -163,8 +161,8 @@ pub(crate) fn named(global: &Global) -> Result<Option<HolderId>, Failure> {
     Ok(global.holder.clone().map(HolderId::parse).transpose()?)
 }
 
-/// The name of whoever typed this: the given one, or one made up from the shell it was typed in,
-/// so that `acquire` and `release` in one script are the same holder.
+/// The name of the caller: the given one, or one generated from the calling shell, so that `acquire`
+/// and `release` in one script are the same holder.
 pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
@@ -172,14 +170,15 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     Ok(made_up_name(shell()))
 }
 
-/// The process that called this, most often a shell: the one that goes on when this is done.
+/// The calling process, most often a shell.
 pub(crate) fn shell() -> u32 {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     u32::try_from(parent).unwrap_or(0)
 }
 
-/// The name of a runner: the given one, or one made up from the shell it was typed in that no other
-/// shell has, in no other container and after no restart, so that it may be taken for the same.
+/// The name of a runner: the given one, or one generated from the calling shell. No other shell gets
+/// the same name, not even in another container or after a restart, so it is safe to treat equal
+/// names as the same runner.
 pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
@@ -197,7 +196,7 @@ pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
     Ok(HolderId::parse(format!("{name}-{tag:08x}"))?)
 }
 
-/// The grant that the caller means: by its token, or by the caller's name.
+/// The lease that the caller means: by its token, or by the caller's name.
 pub(crate) fn grant(
     global: &Global,
     key: &Key,
@@ -205,7 +204,7 @@ pub(crate) fn grant(
     lease: &Lease,
 ) -> Result<Grant, Failure> {
     let token = token.map(Token);
-    // A token proves the grant by itself, unless a name says otherwise.
+    // A token is proof enough, unless the caller also gives a name.
     let holder = match (named(global)?, token) {
         (Some(named), _) => named,
         (None, Some(_)) => lease.holder.id.clone(),

@@ -1,33 +1,34 @@
-//! Texts cut and filled up to a width, in columns of a terminal: a wide character or an emoji takes two.
+//! Text cut and padded to a width in terminal columns. A wide character or an emoji takes two columns.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// The width of a terminal that does not tell.
-const USUAL: usize = 80;
+/// The width if the terminal does not report one.
+const DEFAULT: usize = 80;
 
-/// How wide standard output is.
+/// The width of standard output: of its terminal, or `COLUMNS`.
 pub(crate) fn terminal_width() -> usize {
-    let told = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-    let told = told.map(|size| usize::from(size.ws_col));
+    let reported = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let reported = reported.map(|size| usize::from(size.ws_col));
     let set = || std::env::var("COLUMNS").ok()?.parse().ok();
-    told.filter(|width| *width > 0)
+    reported
+        .filter(|width| *width > 0)
         .or_else(set)
         .filter(|width| *width > 0)
-        .unwrap_or(USUAL)
+        .unwrap_or(DEFAULT)
 }
 
-/// How wide a text is.
+/// The width of a text.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A text that can be shown on one line, whatever is in it.
+/// The text on one line, without control characters.
 pub(crate) fn flat(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// A text that is cut to a width, with a mark that it was.
+/// The text cut to at most `most` columns; a cut is marked with an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_owned();
@@ -45,17 +46,18 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     cut
 }
 
-/// A text that is filled up to a width.
+/// The text padded to at least `least` columns.
 pub(crate) fn filled(text: &str, least: usize) -> String {
     let missing = least.saturating_sub(width(text));
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// A text broken into lines of a width, between words where that goes; at most so many, the last one cut.
+/// The text broken between words into at most `lines` lines of at most `most` columns. A word that is
+/// too long, and the rest of the last line, are cut.
 pub(crate) fn wrapped(text: &str, most: usize, lines: usize) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        // Beyond the last line there is nothing to go on to: it is cut in the end.
+        // The last line takes all remaining words and is cut below.
         let is_last = all.len() == lines;
         match all.last_mut() {
             Some(line) if is_last || width(line) + 1 + width(word) <= most => {
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_characters_and_emoji_count_as_what_they_take() {
+    fn wide_characters_and_emoji_take_two_columns() {
         assert_eq!(width("日本"), 4);
         assert_eq!(width("🚀"), 2);
         assert_eq!(width("e\u{301}"), 1);

@@ -1,20 +1,20 @@
-//! The `tenure` command: arguments, words, exit codes. No rules here.
+//! The `tenure` command: arguments, words, exit codes. The rules are in `tenure-core`.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `args` | what can be typed |
+//! | `args` | the command line |
 //! | `commands` | one file for each command |
-//! | `context` | the project, the settings, the store and the holder a command works with |
-//! | `answer` | what a command says: text or JSON, and its exit code |
-//! | `exit` | exit codes, in one place |
-//! | `words` | sentences about leases |
+//! | `context` | the project, the settings, the store and the holder that a command works with |
+//! | `answer` | what a command prints: text or JSON |
+//! | `exit` | exit codes |
+//! | `words` | sentences about leases and tasks |
 //! | `table` | tables |
-//! | `fit` | texts cut and filled up to a width |
-//! | `waiting` | what a wait looks like |
-//! | `program` | the command that is to be run: found, shown, or missing |
+//! | `fit` | text cut and padded to a width |
+//! | `waiting` | waiting for a key or a task, and what it looks like |
+//! | `program` | the command to run: found, shown, or missing |
 //! | `supervise` | a command while it runs |
-//! | `stderr` | what a command says on its way out |
-//! | `signals` | signals as something to poll |
+//! | `stderr` | the last line of a command's standard error |
+//! | `signals` | signals as a file descriptor |
 //! | `terminal` | the terminal, lent to the command |
 
 mod answer;
@@ -47,12 +47,12 @@ fn main() {
     }
     let (command, subcommand) = args.command.names();
     let global = args.global.clone();
-    let outcome = context::holder_of_the_environment().and_then(|holder| {
+    let outcome = context::holder_from_environment().and_then(|holder| {
         args.global.holder = args.global.holder.or(holder);
-        context::go(&args.global)?;
+        context::change_folder(&args.global)?;
         dispatch(args)
     });
-    std::process::exit(answer::give(&global, command, subcommand, outcome));
+    std::process::exit(answer::print_outcome(&global, command, subcommand, outcome));
 }
 
 fn dispatch(args: Args) -> Result<answer::Answer, Failure> {

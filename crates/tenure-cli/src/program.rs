@@ -1,4 +1,4 @@
-//! The command that is to be run: [`Program`], found before anything is locked for it.
+//! The command to run: [`Program`], looked up before anything is locked for it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -19,8 +19,8 @@ pub(crate) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// Looks for it before anything is asked for: nobody should wait half an hour for a typing
-    /// error. `example` is how to type it right.
+    /// Looks the command up before the key is requested, so that a typing error is reported at once
+    /// and not after the wait. `example` is a correct command line.
     pub(crate) fn find(words: &'a [OsString], example: &str) -> Result<Self, Failure> {
         let (name, arguments) = words.split_first().ok_or_else(|| {
             let message = format!("no command after --: for example {example}");
@@ -34,25 +34,25 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// It, ready to be started.
+    /// The command, ready to be started.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.arg0(self.name).args(self.arguments);
         command
     }
 
-    /// It, as people would type it, cut to what fits a line.
+    /// The command as a person would type it, cut to one line.
     pub(crate) fn shown(&self) -> String {
         shown(self.words)
     }
 
-    /// Why it could not be started.
+    /// Why the command could not be started.
     pub(crate) fn not_started(&self, error: std::io::Error) -> Failure {
         not_started(self.name, error)
     }
 }
 
-/// The command as people would type it, cut to what fits a line.
+/// The command as a person would type it, cut to one line.
 fn shown(command: &[OsString]) -> String {
     let words = command
         .iter()
@@ -67,7 +67,7 @@ fn shown(command: &[OsString]) -> String {
     text.chars().take(119).chain(['…']).collect()
 }
 
-/// Looks for the program where exec would.
+/// Looks for the program where `exec` would.
 fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
@@ -108,7 +108,7 @@ fn not_executable(program: &OsStr, why: &str) -> Failure {
     Failure::new(
         ErrorCode::CommandNotExecutable,
         format!(
-            "{}: can't be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
+            "{}: cannot be executed ({why}): make it executable with chmod +x, or run it with its interpreter",
             program.to_string_lossy()
         ),
     )
@@ -116,7 +116,7 @@ fn not_executable(program: &OsStr, why: &str) -> Failure {
 
 fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
     match error.kind() {
-        // The program was there a moment ago: what is missing is the one on its first line.
+        // The program itself was found before, so its interpreter is missing.
         std::io::ErrorKind::NotFound => not_executable(
             program,
             "the interpreter that its first line names does not exist",
@@ -125,15 +125,6 @@ fn not_started(program: &OsStr, error: std::io::Error) -> Failure {
         _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
             not_executable(program, &error.to_string())
         }
-        _ => broken(error),
+        _ => error.into(),
     }
-}
-
-/// Something that the system refused.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the shape that map_err wants"
-)]
-pub(crate) fn broken(error: std::io::Error) -> Failure {
-    Failure::new(ErrorCode::Io, format!("the system refused ({error})"))
 }

@@ -1,4 +1,4 @@
-//! Signals as something to poll: [`Signals`].
+//! Signals as a file descriptor to poll: [`Signals`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,12 +10,12 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use tenure::host::signal::is_ignored;
 
-/// Every signal that a running command may be sent through us.
+/// The signals that tenure forwards to the command it runs.
 pub(crate) const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 type Delivery = SignalDelivery<UnixStream, SignalOnly>;
 
-/// The signals that came in. From its making on, none of them ends this process.
+/// The signals that arrived. While it exists, none of them ends this process.
 pub(crate) struct Signals {
     delivery: Arc<Mutex<Delivery>>,
     ready: UnixStream,
@@ -25,12 +25,12 @@ impl Signals {
     pub(crate) fn catch() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let ready = read.try_clone()?;
-        // What we were told to ignore, our command is to ignore as well.
-        let heard = FORWARDED
+        // A signal that tenure was started to ignore (`nohup`) stays ignored, here and in the command.
+        let caught = FORWARDED
             .into_iter()
             .chain([SIGTSTP])
             .filter(|signal| !is_ignored(*signal));
-        let all = heard.chain([SIGCHLD]);
+        let all = caught.chain([SIGCHLD]);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         Ok(Self {
             delivery: Arc::new(Mutex::new(delivery)),
@@ -38,7 +38,7 @@ impl Signals {
         })
     }
 
-    /// The same signals for another thread; each is seen by one of the two.
+    /// The same signals for another thread. Each signal is delivered to one of the two.
     pub(crate) fn share(&self) -> io::Result<Self> {
         Ok(Self {
             delivery: Arc::clone(&self.delivery),
@@ -46,7 +46,7 @@ impl Signals {
         })
     }
 
-    /// Those that came since the last call.
+    /// The signals since the last call.
     pub(crate) fn pending(&mut self) -> Vec<i32> {
         self.delivery
             .lock()
@@ -56,8 +56,7 @@ impl Signals {
     }
 }
 
-/// Stops this process, as the signal would have done if it had not been caught. Returns when
-/// somebody continues it.
+/// Stops this process, as SIGTSTP does when it is not caught. Returns when the process is continued.
 pub(crate) fn stop_here() {
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
 }

@@ -1,4 +1,4 @@
-//! What a command says on its way out: [`Tail`] passes its standard error on and remembers the end.
+//! The last line of a command's standard error: [`StderrTee`] copies it to ours and remembers the end.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::OwnedFd;
@@ -10,22 +10,22 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// How much of the end is remembered, in bytes.
-const KEPT: usize = 4096;
+/// How many bytes of the end are remembered.
+const TAIL: usize = 4096;
 
-/// The longest last line that is told, in characters.
+/// The longest last line, in characters.
 const LONGEST: usize = 300;
 
-/// A thread that passes a command's standard error on.
-pub(crate) struct Tail {
+/// A thread that copies a command's standard error to ours.
+pub(crate) struct StderrTee {
     stop: Arc<OwnedFd>,
     thread: JoinHandle<Vec<u8>>,
 }
 
-impl Tail {
-    /// Takes the command's standard error. Not on a terminal, where the command is to find the
-    /// terminal itself.
-    pub(crate) fn of(command: &mut Command) -> std::io::Result<Option<Self>> {
+impl StderrTee {
+    /// Redirects the command's standard error. On a terminal it does nothing, because the command
+    /// should find the terminal there.
+    pub(crate) fn attach(command: &mut Command) -> std::io::Result<Option<Self>> {
         if std::io::stderr().is_terminal() {
             return Ok(None);
         }
@@ -37,12 +37,12 @@ impl Tail {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("stderr".into())
-            .spawn(move || pass_on(read, &stopped))?;
+            .spawn(move || copy(read, &stopped))?;
         Ok(Some(Self { stop, thread }))
     }
 
-    /// The last line that the command said. What is in the pipe by now is passed on first; what
-    /// the command left behind may go on saying, nobody hears.
+    /// The last line that the command wrote. Everything in the pipe is copied first; what processes
+    /// that the command left behind write later is dropped.
     pub(crate) fn last_line(self) -> Option<String> {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let tail = self.thread.join().ok()?;
@@ -53,12 +53,12 @@ impl Tail {
     }
 }
 
-fn pass_on(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
+fn copy(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
     let mut pipe = std::fs::File::from(read);
     let mut tail = Vec::new();
     let mut chunk = [0; 8192];
     loop {
-        let over = {
+        let stopping = {
             let mut fds = [
                 PollFd::new(&pipe, PollFlags::IN),
                 PollFd::new(stopped, PollFlags::IN),
@@ -72,10 +72,10 @@ fn pass_on(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
             match pipe.read(&mut chunk) {
                 Ok(0) => return tail,
                 Ok(count) => {
-                    let said = chunk.get(..count).unwrap_or_default();
-                    let _ = std::io::stderr().write_all(said);
-                    tail.extend_from_slice(said);
-                    let too_many = tail.len().saturating_sub(KEPT);
+                    let bytes = chunk.get(..count).unwrap_or_default();
+                    let _ = std::io::stderr().write_all(bytes);
+                    tail.extend_from_slice(bytes);
+                    let too_many = tail.len().saturating_sub(TAIL);
                     tail.drain(..too_many);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -83,7 +83,7 @@ fn pass_on(read: OwnedFd, stopped: &OwnedFd) -> Vec<u8> {
                 Err(_) => return tail,
             }
         }
-        if over {
+        if stopping {
             return tail;
         }
     }

@@ -1,4 +1,4 @@
-//! The command of `tenure run` while it runs: its signals, its terminal, its end.
+//! A command while it runs: its signals, its terminal, its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use tenure::host::{Tied, bell};
 use crate::signals::{Signals, stop_here};
 use crate::terminal::Terminal;
 
-/// How long a command runs before anything is set up that only longer ones need.
-const MOMENT: Timespec = Timespec {
+/// How long a command runs before tenure sets up what only longer ones need.
+const SHORT_RUN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
@@ -24,17 +24,17 @@ const MOMENT: Timespec = Timespec {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// Whether we ended it because the lease was lost.
+    /// Whether tenure ended it because the lease was lost.
     pub(crate) lost: bool,
-    /// Whether it had the terminal then, so that what was typed reached it alone.
+    /// Whether it had the terminal, so that Ctrl+C reached the command but not tenure.
     pub(crate) had_terminal: bool,
-    /// The signal that told us to stop, if one did; the command was sent it too.
-    pub(crate) told: Option<i32>,
+    /// The signal that told tenure to stop, if one did. It was forwarded to the command.
+    pub(crate) stop_signal: Option<i32>,
 }
 
-/// Stays with a command until it ends: forwards signals to it, stops when it is stopped, and ends
-/// it when `lost` becomes readable: TERM to its whole group, KILL after `grace`. `settled` is called
-/// once it has run for a moment.
+/// Waits until a command ends. Forwards signals to it, stops when it is stopped, and ends it when
+/// `lost` becomes readable: TERM to its process group, KILL after `grace`. Calls `settled` once, when
+/// the command has run for [`SHORT_RUN`].
 pub(crate) fn supervise(
     tied: &Tied,
     signals: &mut Signals,
@@ -45,14 +45,14 @@ pub(crate) fn supervise(
 ) -> io::Result<Ended> {
     let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
-    let mut told = None;
+    let mut stop_signal = None;
     let mut kill_timer: Option<OwnedFd> = None;
     let mut settled = Some(settled);
     let mut rounds = 0_u64;
     loop {
         if let Some(status) = reap(group, terminal, signals)? {
             let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(group));
-            // What is left of a group that had to be ended is ended too.
+            // Ends the rest of its group, too.
             if was_lost {
                 tied.signal(Signal::KILL);
             }
@@ -60,10 +60,10 @@ pub(crate) fn supervise(
                 status,
                 lost: was_lost,
                 had_terminal,
-                told,
+                stop_signal,
             });
         }
-        // Not in the first round: whatever ended that one, a moment or a signal, it still runs.
+        // Not in the first round: the command has only just been started.
         if rounds > 0
             && let Some(settled) = settled.take()
         {
@@ -76,7 +76,7 @@ pub(crate) fn supervise(
         } else if !was_lost {
             fds.push(PollFd::new(lost, PollFlags::IN));
         }
-        let timeout = settled.is_some().then_some(&MOMENT);
+        let timeout = settled.is_some().then_some(&SHORT_RUN);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -91,7 +91,7 @@ pub(crate) fn supervise(
                         named,
                         Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT
                     ) {
-                        told = Some(signal);
+                        stop_signal = Some(signal);
                     }
                     tied.signal(named);
                 }
@@ -104,15 +104,15 @@ pub(crate) fn supervise(
         } else if second {
             was_lost = true;
             tied.signal(Signal::TERM);
-            // One that is stopped would never hear it.
+            // A stopped process would not react to TERM.
             tied.signal(Signal::CONT);
             kill_timer = Some(bell::alarm(grace)?);
         }
     }
 }
 
-/// Looks whether the command has ended. If it was stopped from the terminal, we stop too, and go
-/// on when we are continued.
+/// Returns the command's status if it has ended. If the terminal stopped it, tenure stops too, and
+/// continues it when tenure is continued.
 fn reap(
     group: Pid,
     terminal: Option<Terminal>,
@@ -128,7 +128,7 @@ fn reap(
         if !status.stopped() {
             return Ok(Some(ExitStatus::from_raw(status.as_raw())));
         }
-        // Only what the terminal did concerns us; a SIGSTOP is between the command and its sender.
+        // Only stops by the terminal are mirrored; a SIGSTOP was meant for the command alone.
         let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let stopped_by = status
             .stopping_signal()
@@ -136,15 +136,15 @@ fn reap(
         let (Some(terminal), Some(stopped_by)) = (terminal, stopped_by) else {
             continue;
         };
-        // It wants the terminal, and we have it (brought to the front meanwhile): it may.
+        // If the command asked for the terminal and tenure has it by now (`fg`), it is lent below.
         if stopped_by == libc::SIGTSTP || !terminal.is_ours() {
             terminal.take_back(group);
-            // All of our own group stop, as if it had been typed for them, and so do we.
+            // Stops our own process group, as Ctrl+Z would have.
             Terminal::pass_on(Signal::TSTP);
             stop_here();
-            // Here again: somebody continued us. What we told our group, we told ourselves too.
-            let heard = signals.pending();
-            let others = heard
+            // Continued. Our own TSTP was delivered to us, too: forward only the other signals.
+            let pending = signals.pending();
+            let others = pending
                 .into_iter()
                 .filter(|signal| !matches!(*signal, SIGTSTP | SIGCHLD));
             for signal in others.filter_map(Signal::from_named_raw) {
@@ -156,8 +156,8 @@ fn reap(
     }
 }
 
-/// Ctrl+Z was typed while the terminal listened to us: the command stops, we stop, and both go on
-/// when we are continued.
+/// Ctrl+Z while tenure has the terminal: stops the command and tenure, and continues the command when
+/// tenure is continued.
 fn stop_together(tied: &Tied) {
     tied.signal(Signal::TSTP);
     stop_here();

@@ -1,8 +1,8 @@
-//! Tables without frames: easy to read, and easy to cut up.
+//! Tables without borders, for people and for `grep` and `awk`.
 
 use comfy_table::{ContentArrangement, presets};
 
-/// A table that is being filled.
+/// A table with a header.
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
@@ -10,7 +10,7 @@ impl Table {
         let mut table = comfy_table::Table::new();
         table
             .load_style(presets::NOTHING)
-            // Rows are for grep and awk too: one line each, however long.
+            // One line per row, however long, for `grep` and `awk`.
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(header);
         for column in table.column_iter_mut() {

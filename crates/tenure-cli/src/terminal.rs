@@ -1,13 +1,13 @@
-//! The terminal of `tenure run`: lent to the command, as a shell does.
+//! The terminal of `tenure run`, which lends it to the command as a shell does: [`Terminal`].
 //!
-//! The command leads a process group of its own, so that all of it can be signalled. A terminal
-//! listens to one group only; so if it listens to ours, it is lent to the command's group, and
-//! taken back when the command stops or ends. What is typed (Ctrl+C, Ctrl+Z) then reaches the
-//! command directly, and we pass on to our own group what the shell around us would have seen.
+//! The command leads its own process group, so that tenure can signal all of it. A terminal has one
+//! foreground process group. If that is ours, tenure makes the command's group the foreground group,
+//! and takes the terminal back when the command stops or ends. Ctrl+C and Ctrl+Z then reach the
+//! command directly, and tenure passes them on to its own group, where the calling shell expects them.
 //!
-//! In a pipeline (`git log | tenure run build -- tee log | less`) others of our group may need the
-//! terminal too. There it is lent only once the command asks for it, and what is typed reaches us
-//! first: we pass it on to the command.
+//! In a pipeline (`git log | tenure run build -- tee log | less`) other processes of our group may
+//! need the terminal, too. There tenure lends it only when the command asks for it; until then
+//! Ctrl+C reaches tenure, which forwards it to the command.
 
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,12 +16,12 @@ use rustix::process::{Pid, Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use tenure::host::signal::without_stopping;
 
-/// The terminal that we were started on.
+/// The terminal that tenure was started on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terminal(BorrowedFd<'static>);
 
 impl Terminal {
-    /// Ours, if there is one.
+    /// The terminal of standard input or standard error, if one of them is a terminal.
     pub(crate) fn find() -> Option<Self> {
         if std::io::stdin().is_terminal() {
             Some(Self(rustix::stdio::stdin()))
@@ -32,24 +32,24 @@ impl Terminal {
         }
     }
 
-    /// Whether it listens to us.
+    /// Whether our process group is its foreground group.
     pub(crate) fn is_ours(self) -> bool {
         tcgetpgrp(self.0).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Whether it is for the command from the start: it listens to us, and we are alone with it.
-    pub(crate) fn is_for_us_alone(self) -> bool {
+    /// Whether to lend it from the start: our group is in the foreground and not part of a pipeline.
+    pub(crate) fn is_ours_alone(self) -> bool {
         std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && self.is_ours()
     }
 
-    /// Lends it to a group, unless somebody else has it.
+    /// Lends it to a group, unless another group has it.
     pub(crate) fn lend(self, group: Pid) {
         if self.is_ours() {
             let _ = tcsetpgrp(self.0, group);
         }
     }
 
-    /// Takes it back from a group; `false` if that did not have it.
+    /// Takes it back from a group. Returns `false` if that group did not have it.
     pub(crate) fn take_back(self, group: Pid) -> bool {
         let lent = tcgetpgrp(self.0).is_ok_and(|current| current == group);
         if lent {
@@ -60,7 +60,7 @@ impl Terminal {
         lent
     }
 
-    /// Does to our own group what the key on the terminal did to the command's.
+    /// Sends our own group the signal that the terminal sent to the command's.
     pub(crate) fn pass_on(signal: Signal) {
         let _ = kill_current_process_group(signal);
     }

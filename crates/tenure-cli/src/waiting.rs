@@ -1,4 +1,4 @@
-//! Waiting for something, and how signals end it.
+//! Waiting for a key or a task, and how signals end it.
 
 mod show;
 
@@ -11,34 +11,34 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::core::{Busy, Cycle};
 use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
 
-pub(crate) use self::show::{KeyStory, Show, Story, situation};
+pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, situation};
 
 use crate::answer::Failure;
-use crate::args::{Asking, Global, Waits};
+use crate::args::{Global, RequestArgs, WaitArgs};
 use crate::context;
 use crate::exit::Exit;
 use crate::signals::{Signals, stop_here};
 use crate::words;
 use tenure::wire::ErrorCode;
 
-/// Between two looks at the clock on a terminal.
+/// How often a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Fills in how to ask for a key.
+/// Builds a request for a key.
 pub(crate) fn prepare<'a>(
     global: &Global,
     tenure: &'a Tenure,
     key: &str,
-    asking: &Asking,
+    options: &RequestArgs,
 ) -> Result<Ask<'a>, Failure> {
     let mut ask = with_name(global, tenure, tenure.ask(key)?)?;
-    if let Some(priority) = asking.priority {
+    if let Some(priority) = options.priority {
         ask = ask.priority(priority);
     }
-    Ok(with_patience(tenure, ask, &asking.waits))
+    Ok(with_patience(tenure, ask, &options.waits))
 }
 
-/// Fills in who asks.
+/// Adds the holder to a request.
 pub(crate) fn with_name<'a, W>(
     global: &Global,
     tenure: &Tenure,
@@ -51,11 +51,11 @@ pub(crate) fn with_name<'a, W>(
     })
 }
 
-/// Fills in how long to hold and to wait.
+/// Adds the time to live and the wait limit to a request.
 pub(crate) fn with_patience<'a, W>(
     tenure: &Tenure,
     mut ask: Ask<'a, W>,
-    waits: &Waits,
+    waits: &WaitArgs,
 ) -> Ask<'a, W> {
     if let Some(ttl) = waits.ttl {
         ask = ask.ttl(ttl);
@@ -67,12 +67,12 @@ pub(crate) fn with_patience<'a, W>(
     wait_for(ask, limit)
 }
 
-/// Makes it wait, for somebody to watch.
+/// Makes a request wait, with progress reports for [`WaitDisplay`].
 pub(crate) fn wait_for<W>(ask: Ask<'_, W>, limit: Duration) -> Ask<'_, W> {
     ask.wait(limit).tick(if std::io::stderr().is_terminal() {
         TICK
     } else {
-        show::REMIND
+        show::REMINDER
     })
 }
 
@@ -99,17 +99,17 @@ pub(crate) fn acquire_or(
     signals: &mut Signals,
     report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<tenure::Held, Failure> {
-    let mut show = Show::new(global, tenure.clock(), KeyStory { key });
-    let (outcome, signal) = watched(tenure, signals, &mut show, |cancel, observer| {
+    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key });
+    let (outcome, signal) = watched(tenure, signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, observer)
     })?;
-    show.done(matches!(outcome, Outcome::Granted(_)));
+    display.finish(matches!(outcome, Outcome::Granted(_)));
     match outcome {
-        // It came together with a signal that told us to stop.
+        // A signal to stop arrived together with the grant.
         Outcome::Granted(held) if signal.is_some() => {
             let _freed = held.release()?;
             let signal = signal.unwrap_or(SIGINT);
-            Err(interrupted(key, &show, signal, "gave it back"))
+            Err(interrupted(key, &display, signal, "released it again"))
         }
         Outcome::Granted(held) => Ok(held),
         Outcome::Busy(busy) => Err(report(&busy)),
@@ -118,7 +118,7 @@ pub(crate) fn acquire_or(
             let signal = signal.unwrap_or(SIGINT);
             Err(interrupted(
                 key,
-                &show,
+                &display,
                 signal,
                 &place_after(global, tenure, signal),
             ))
@@ -126,39 +126,39 @@ pub(crate) fn acquire_or(
     }
 }
 
-/// Does something that may wait, shows how that goes, and ends it on a signal, which it tells.
-pub(crate) fn watched<T, S: Story>(
+/// Runs a request that may wait and displays the wait. A signal ends it and is returned.
+pub(crate) fn watched<T, W: WaitText>(
     tenure: &Tenure,
     signals: &mut Signals,
-    show: &mut Show<'_, S>,
+    display: &mut WaitDisplay<'_, W>,
     ask: impl FnOnce(&Cancel, &mut dyn FnMut(Progress<'_>)) -> Result<T, tenure::Error>,
 ) -> Result<(T, Option<i32>), Failure> {
     let cancel = Arc::new(Cancel::default());
     let mut watch = None;
     let outcome = ask(&cancel, &mut |progress| {
-        // Only now is there anything to wait for: the way of a free key needs no thread.
+        // Started here, because a free key needs no thread.
         if watch.is_none() {
             watch = Some(SignalWatch::start(signals, &cancel, tenure));
         }
         if matches!(watch, Some(Err(_))) {
             cancel.leave();
         }
-        show.update(&progress);
+        display.update(&progress);
     });
     let signal = match watch.transpose() {
         Ok(watch) => watch.and_then(SignalWatch::stop),
         Err(error) => {
-            let message = format!("waiting is not possible, the system refused ({error})");
+            let message = format!("cannot wait: the operating system refused ({error})");
             return Err(Failure::new(ErrorCode::Io, message));
         }
     };
     if outcome.is_err() {
-        show.done(false);
+        display.finish(false);
     }
     Ok((outcome?, signal))
 }
 
-/// A wait that would never end.
+/// A wait that would never end, because the holders wait for one another.
 pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
     let message =
         format!("waiting for {what} would never end: {cycle}\n  release one of these keys first");
@@ -166,7 +166,7 @@ pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
         .details(serde_json::json!({ "key": what, "cycle": cycle }))
 }
 
-/// What became of the place of somebody whom this signal made stop waiting.
+/// What happens to the queue position of a waiter that this signal ended.
 pub(crate) fn place_after(global: &Global, tenure: &Tenure, signal: i32) -> String {
     match kept_place(global, tenure) {
         Some(kept) if !leaves(signal) => kept,
@@ -174,24 +174,24 @@ pub(crate) fn place_after(global: &Global, tenure: &Tenure, signal: i32) -> Stri
     }
 }
 
-/// Whether a signal means that whoever waited will not come back.
+/// Whether a signal means that the waiter gives up its queue position.
 fn leaves(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGQUIT)
 }
 
 /// A wait that a signal ended.
-pub(crate) fn interrupted<S: Story>(
+pub(crate) fn interrupted<W: WaitText>(
     what: &str,
-    show: &Show<'_, S>,
+    display: &WaitDisplay<'_, W>,
     signal: i32,
     then: &str,
 ) -> Failure {
-    let waited = duration::format(words::whole(show.elapsed()));
+    let waited = words::elapsed(display.elapsed());
     let message = format!("stopped waiting for {what} after {waited}; {then}");
     Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal))
 }
 
-/// How long the place of whoever stops waiting is kept, in words, if it is kept.
+/// A sentence that says how long the queue position is kept, if it is kept.
 pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     let grace = tenure.config().locking.queue_grace;
     (global.holder.is_some() && !grace.is_zero()).then(|| {
@@ -200,7 +200,7 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     })
 }
 
-/// How to look at a key.
+/// The command that shows a key.
 fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
     if tenure.store().capabilities().any_key || key.contains(':') || global.store.is_some() {
         return words::locks_command("show", key, global.store.as_deref());
@@ -220,7 +220,8 @@ pub(crate) fn busy_report(
     match busy.place {
         Some(place) => {
             let place = words::ordinal(place.ahead + 1);
-            message = format!("the wait timed out: {message}\n  we were {place} in the queue");
+            message =
+                format!("the wait timed out: {message}\n  this command was {place} in the queue");
             if let Some(kept) = kept_place(global, tenure) {
                 message = format!("{message}; {kept}");
             }
@@ -232,7 +233,7 @@ pub(crate) fn busy_report(
     (message, details)
 }
 
-/// A thread that turns signals into an end of the wait.
+/// A thread that ends the wait when a signal arrives.
 struct SignalWatch {
     stop: Arc<std::os::fd::OwnedFd>,
     thread: std::thread::JoinHandle<Option<i32>>,
@@ -262,7 +263,7 @@ impl SignalWatch {
                     if poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR) {
                         return None;
                     }
-                    let over = fds.last().is_some_and(|fd| !fd.revents().is_empty());
+                    let stopping = fds.last().is_some_and(|fd| !fd.revents().is_empty());
                     for signal in signals.pending() {
                         match signal {
                             SIGCHLD => continue,
@@ -276,7 +277,7 @@ impl SignalWatch {
                         store.wake();
                         return Some(signal);
                     }
-                    if over {
+                    if stopping {
                         return None;
                     }
                 }

@@ -1,4 +1,4 @@
-//! Sentences about leases, the same in every command.
+//! Sentences about leases and tasks, the same in every command.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tenure::wire::ErrorCode;
 
 use crate::answer::Failure;
 
-/// Longer than any lease lasts.
+/// More time than any lease may have: a lease with more has no end.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A time for programs and people alike.
@@ -24,7 +24,7 @@ pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
     format!("{} ago", duration::format(whole(age)))
 }
 
-/// Without fractions of a second, once there is a second.
+/// Rounded down to whole seconds, or to milliseconds below one second.
 pub(crate) fn whole(duration: Duration) -> Duration {
     if duration < Duration::from_secs(1) {
         Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0))
@@ -33,12 +33,12 @@ pub(crate) fn whole(duration: Duration) -> Duration {
     }
 }
 
-/// How long something has lasted.
+/// A duration in words.
 pub(crate) fn elapsed(duration: Duration) -> String {
     duration::format(whole(duration))
 }
 
-/// A word as it has to be typed into a shell.
+/// A word quoted for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -64,7 +64,7 @@ pub(crate) fn ordinal(number: usize) -> String {
     format!("{number}{suffix}")
 }
 
-/// Who holds it since when, in one line.
+/// The holder, and since when it holds the lease.
 pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     format!(
         "{} since {}, {}",
@@ -74,19 +74,43 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     )
 }
 
-/// Until when a lease lasts, as far as anybody can tell.
+/// The time a lease has left, or how it ended.
 pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
         Verdict::Alive | Verdict::Unknown(_) => match lease.expires.remaining(now) {
-            Some(left) if left >= FOR_EVER => "until it ends".into(),
+            Some(left) if left >= FOR_EVER => "no end".into(),
             Some(left) => duration::format(whole(left)),
             None => "its command still runs".into(),
         },
     }
 }
 
-/// When a lease ends.
+/// What is known of a holder, in parentheses.
+pub(crate) fn evidence(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Alive => "the holder is alive".to_owned(),
+        Verdict::Unknown(doubt) => doubt.to_string(),
+        Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
+    }
+}
+
+/// The state of a lease in one line.
+pub(crate) fn state(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
+    let has_end = lease
+        .expires
+        .remaining(now)
+        .is_none_or(|left| left < FOR_EVER);
+    match verdict {
+        Verdict::Unknown(_) if has_end => {
+            format!("held until {} ({})", end(now, lease), evidence(verdict))
+        }
+        Verdict::Alive | Verdict::Unknown(_) => format!("held ({})", evidence(verdict)),
+        Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
+    }
+}
+
+/// When a lease ends, after the word "until".
 pub(crate) fn end(now: &Moment, lease: &Lease) -> String {
     match lease.expires.remaining(now) {
         Some(left) if left >= FOR_EVER => "its process ends".to_owned(),
@@ -108,7 +132,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
             } else {
                 ""
             };
-            // A lock without an end has none to tell.
+            // A lock without an end has no line about it.
             if lease
                 .expires
                 .remaining(now)
@@ -124,12 +148,12 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
             let next = busy
                 .behind
                 .as_ref()
-                .map_or_else(|| "the first in its queue".to_owned(), ToString::to_string);
-            lines.push(format!("{key} is about to go to {next}"));
+                .map_or_else(|| "the first in the queue".to_owned(), ToString::to_string);
+            lines.push(format!("{key} is about to be granted to {next}"));
         }
     }
     if busy.waiting > 0 {
-        lines.push(format!("  {} in its queue", busy.waiting));
+        lines.push(format!("  {} in the queue", busy.waiting));
     }
     let lease = busy.lease.as_ref();
     let details = json!({
@@ -191,7 +215,7 @@ fn waiter_json(waiter: &Waiter) -> Value {
     })
 }
 
-/// An id as lists show it: of a UUID its beginning is enough.
+/// An id as lists show it: the first group of a UUID.
 pub(crate) fn short(id: &str) -> &str {
     match id.split_once('-') {
         Some((first, _)) if id.len() == 36 && first.len() == 8 => first,
@@ -199,7 +223,7 @@ pub(crate) fn short(id: &str) -> &str {
     }
 }
 
-/// A task in a line.
+/// A task in one line.
 pub(crate) fn task_line(task: &Task) -> String {
     let section = task.section.as_ref();
     let section = section.map_or_else(String::new, |section| format!(", in {}", section.name));
@@ -231,7 +255,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
     })
 }
 
-/// A task that another runner holds, in the words of the seed.
+/// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
     let until = time(lease.expires.wall);
     let text = format!(
@@ -246,7 +270,7 @@ pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
         .details(details)
 }
 
-/// The same for its section.
+/// A task whose section another runner holds, in the words of the protocol.
 pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
     let until = time(lease.expires.wall);
     let (id, name) = match &task.section {
@@ -268,7 +292,7 @@ pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
     .details(details)
 }
 
-/// A task that was taken over from whoever wants to change it.
+/// A task that another runner took over from the caller.
 pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
     let who = match lease {
         Some(lease) => format!(
@@ -279,14 +303,14 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
         ),
         None => match &task.runner {
             Some(runner) => format!(
-                "its newest grant is {runner}'s, with token {}, and it is {} now",
+                "{runner} got it with token {}, and it is {} now",
                 task.token, task.status
             ),
             None => format!("it is {} now", task.status),
         },
     };
     let message = format!(
-        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; see tenure locks history {}",
+        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; to see what happened: tenure locks history {}",
         task.title,
         quoted(&format!("task:{}", task.id))
     );
@@ -313,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinals_are_those_of_english() {
+    fn ordinals_follow_english_rules() {
         let words: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111]
             .into_iter()
             .map(ordinal)

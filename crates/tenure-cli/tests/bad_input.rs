@@ -1,4 +1,4 @@
-//! What was typed wrong is refused with its exit code and a way out, and nothing happens.
+//! Wrong input is refused with an exit code and a way out, and changes nothing.
 
 mod project;
 
@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use project::Project;
 
-/// A call that has to be refused: the words before and after, what stands between them, the code
-/// for programs, and words for people.
+/// A call that must be refused: the words before and after the wrong one, the wrong one, the code for
+/// programs, and texts that the message for people must contain.
 struct Bad<'a>(&'a str, &'a str, &'a str, &'a [&'a str]);
 
 #[track_caller]
@@ -35,12 +35,12 @@ fn refused(project: &Project, cases: &[Bad<'_>]) {
     }
     assert_eq!(
         project.tenure("locks history").exits(0).out,
-        "Nothing has happened yet.\n"
+        "No events yet.\n"
     );
 }
 
 #[test]
-fn a_key_needs_a_name_that_can_be_shown() {
+fn a_key_must_be_printable() {
     let project = Project::new();
     let long = "k".repeat(256);
     let wide = "é".repeat(128);
@@ -65,7 +65,7 @@ fn a_key_needs_a_name_that_can_be_shown() {
 }
 
 #[test]
-fn a_holder_needs_a_name_that_can_be_shown() {
+fn a_holder_must_be_printable() {
     let project = Project::new();
     let long = "h".repeat(256);
     for words in ["run build --as", "acquire build --as"] {
@@ -116,7 +116,7 @@ fn the_longest_and_the_oddest_names_that_are_allowed_work_everywhere() {
 }
 
 #[test]
-fn a_time_to_live_must_make_sense() {
+fn a_time_to_live_must_be_valid() {
     let project = Project::new();
     for words in [
         "run build --ttl",
@@ -146,7 +146,7 @@ fn a_time_to_live_must_make_sense() {
 }
 
 #[test]
-fn a_wait_and_a_priority_must_make_sense() {
+fn a_wait_and_a_priority_must_be_valid() {
     let project = Project::new();
     refused(
         &project,
@@ -209,7 +209,7 @@ fn an_unknown_store_is_named_with_one_that_is_known() {
 }
 
 #[test]
-fn words_that_nobody_knows_are_usage_errors() {
+fn unknown_words_are_usage_errors() {
     let project = Project::new();
     for words in [
         "frobnicate",
@@ -235,7 +235,7 @@ fn words_that_nobody_knows_are_usage_errors() {
             assert_eq!(json.err, "", "{words}");
         }
     }
-    // After -- it is the command's.
+    // After -- it belongs to the command.
     let said = project.tenure("run -- echo --json").exits(2);
     assert_eq!(said.out, "");
     project
@@ -244,7 +244,7 @@ fn words_that_nobody_knows_are_usage_errors() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_without_a_crash() {
+fn arguments_that_are_not_utf_8_are_refused() {
     let project = Project::new();
     let odd = OsStr::from_bytes(b"k\xff");
     for words in [
@@ -286,8 +286,8 @@ fn bytes_that_are_no_text_are_refused_without_a_crash() {
 }
 
 #[test]
-fn a_strange_login_name_keeps_nobody_out() {
-    // The person did not choose a holder's name, so it is not theirs to correct.
+fn a_strange_login_name_does_not_matter() {
+    // The user did not choose this holder's name, so the user cannot correct it.
     let project = Project::new();
     for user in ["", "a\nb", " ", &"u".repeat(300)] {
         project
@@ -307,7 +307,7 @@ fn a_strange_login_name_keeps_nobody_out() {
 
 #[test]
 fn an_empty_holder_in_the_environment_counts_as_none() {
-    // As an empty TENURE_LOCKING_WAIT_TIMEOUT does: some tools can't unset a variable.
+    // As an empty TENURE_LOCKING_WAIT_TIMEOUT does: some tools cannot unset a variable.
     let project = Project::new();
     project
         .call("run build")
@@ -323,7 +323,7 @@ fn an_empty_holder_in_the_environment_counts_as_none() {
 }
 
 #[test]
-fn what_runs_under_a_grant_may_say_anything_about_it() {
+fn a_command_that_runs_under_a_lease_may_pass_any_arguments() {
     let project = Project::new();
     for within in ["", ",", "abc", "1,2,,x", "99999999999999999999999999"] {
         project

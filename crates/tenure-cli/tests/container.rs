@@ -1,12 +1,12 @@
-//! Containers that share a project's folder: same machine, other pids.
+//! Containers that share a project's folder: the same machine, other pids.
 //!
-//! unshare(1) stands in for the container: a pid namespace of its own, the same host name.
+//! unshare(1) stands in for a container: its own pid namespace, the same host name.
 
 mod project;
 
 use project::{Call, Project, until};
 
-/// Runs a script in a container that is killed with its first process, if this machine allows that.
+/// Runs a script in a container that ends with its first process, if this machine allows that.
 fn container(project: &Project, script: &str) -> Option<Call> {
     let inside = |script: &str| {
         let mut command = project.program("unshare");
@@ -31,7 +31,7 @@ fn container(project: &Project, script: &str) -> Option<Call> {
 }
 
 #[test]
-fn a_running_command_in_a_container_holds_its_key_outside_too_and_no_longer() {
+fn a_command_in_a_container_holds_its_key_outside_until_it_ends() {
     let project = Project::new();
     let script = "exec $TENURE run build --as inside --ttl 1h -- sh -c 'echo $$; exec sleep 300'";
     let Some(call) = container(&project, script) else {
@@ -70,7 +70,7 @@ fn a_waiter_in_a_container_is_woken_from_outside() {
 #[test]
 fn a_pid_of_another_container_is_never_judged() {
     let project = Project::new();
-    // By the time we look, no process has that number in there, and some other may have it here.
+    // By now no process has that pid in the container, and another process may have it here.
     let script = "sleep 300 & $TENURE acquire build --as inside --ttl 1h --pid $! -q; kill $!";
     let Some(call) = container(&project, script) else {
         return;

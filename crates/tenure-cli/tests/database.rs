@@ -1,4 +1,4 @@
-//! Databases that can't be used: each is refused in words, and no command is run without a lock.
+//! Unusable databases: each is refused with a clear message, and no command runs without a lock.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod project;
@@ -7,7 +7,7 @@ use std::fs;
 
 use project::{Project, Said};
 
-/// A project that has given two keys away, with everything in the database file itself.
+/// A project that granted two keys, with an empty write-ahead log.
 fn used() -> Project {
     let project = Project::new();
     project.acquire("build --as me");
@@ -22,7 +22,7 @@ fn used() -> Project {
     project
 }
 
-/// No command is run, and the error names the file, the trouble and the way out.
+/// Checks that no command runs, and that the error names the file, the problem and the way out.
 #[track_caller]
 fn refused(project: &Project, code: &str, words: &[&str]) {
     let run = project
@@ -67,7 +67,7 @@ fn a_truncated_database() {
         fs::write(project.database(), &whole[..part]).unwrap();
         refused(&project, code(part), &["tenure.db", "move it away"]);
     }
-    // A missing byte may go unnoticed, but it frees nothing.
+    // A missing byte may go unnoticed, but it releases no lease.
     fs::write(project.database(), &whole[..whole.len() - 1]).unwrap();
     let run = project.call("run build --no-wait").sh("touch ran").end();
     assert!([1, 6].contains(&run.code), "{run:?}");
@@ -75,7 +75,7 @@ fn a_truncated_database() {
     project.tenure("fence build --token 1").exits(0);
 }
 
-/// Less than SQLite's header can't even be told from something else.
+/// A file shorter than SQLite's header cannot be recognised as a database.
 fn code(bytes: usize) -> &'static str {
     if bytes < 100 {
         "NOT_A_STORE"
@@ -85,8 +85,8 @@ fn code(bytes: usize) -> &'static str {
 }
 
 #[test]
-fn a_database_truncated_to_nothing_is_not_taken_for_a_new_one() {
-    // Or tokens would begin at 1 again, and every lease would be forgotten without a word.
+fn an_empty_database_file_is_not_mistaken_for_a_new_one() {
+    // Otherwise tokens would restart at 1, and every lease would be silently forgotten.
     let project = used();
     fs::write(project.database(), "").unwrap();
     let run = project.call("run build --no-wait").sh("touch ran").end();
@@ -95,7 +95,7 @@ fn a_database_truncated_to_nothing_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_folder() {
+fn a_folder_instead_of_a_database() {
     let project = used();
     fs::remove_file(project.database()).unwrap();
     fs::create_dir(project.database()).unwrap();
@@ -149,7 +149,7 @@ fn a_store_in_a_folder_that_does_not_exist() {
 }
 
 #[test]
-fn a_row_that_somebody_garbled_by_hand() {
+fn a_row_that_was_edited_by_hand() {
     let project = used();
     let db = rusqlite::Connection::open(project.database()).unwrap();
     for (column, value) in [
@@ -176,7 +176,7 @@ fn a_row_that_somebody_garbled_by_hand() {
 }
 
 #[test]
-fn a_writer_that_does_not_let_go_is_waited_for_and_then_named_as_the_trouble() {
+fn a_writer_that_blocks_the_database_is_waited_for_and_then_reported() {
     let project = used();
     let db = rusqlite::Connection::open(project.database()).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -197,7 +197,7 @@ fn a_writer_that_does_not_let_go_is_waited_for_and_then_named_as_the_trouble() {
     project.tenure("release build --as me").exits(0);
 }
 
-/// Runs a script with mounts of its own, if this machine allows that.
+/// Runs a script in its own mount namespace, if this machine allows that.
 fn with_mounts(project: &Project, script: &str) -> Option<Said> {
     let unshare = |script: &str| {
         let mut command = project.program("unshare");

@@ -29,7 +29,7 @@ fn every_command_has_help_and_all_of_them_are_listed() {
         let one = project.tenure(&format!("{command} --help")).exits(0);
         assert!(one.out.contains("Usage: tenure"), "{command}");
     }
-    // However its lines are broken.
+    // Independent of line breaks.
     all.out = all.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for code in [
         "2 usage",
@@ -48,7 +48,7 @@ fn every_command_has_help_and_all_of_them_are_listed() {
 }
 
 #[test]
-fn completions_are_made_for_each_shell_and_bash_takes_them() {
+fn completions_exist_for_each_shell_and_load_in_bash() {
     let project = Project::uninitialised();
     for shell in ["bash", "zsh", "fish"] {
         let said = project.tenure(&format!("completions {shell}")).exits(0);
@@ -69,7 +69,7 @@ fn completions_are_made_for_each_shell_and_bash_takes_them() {
 }
 
 #[test]
-fn manual_pages_are_made_for_the_whole_and_for_each_command() {
+fn tenure_and_each_command_have_a_manual_page() {
     let project = Project::uninitialised();
     let whole = project.tenure("man").exits(0).out;
     assert!(whole.contains(".TH tenure 1"), "{whole}");
@@ -81,7 +81,7 @@ fn manual_pages_are_made_for_the_whole_and_for_each_command() {
 }
 
 #[test]
-fn a_manual_page_can_be_read_as_one() {
+fn a_manual_page_renders_without_warnings() {
     let project = Project::uninitialised();
     let page = project.tenure("man run").exits(0).out;
     let mut man = project.program("man");

@@ -17,10 +17,10 @@ fn git(project: &Project, words: &str) -> String {
 }
 
 #[test]
-fn making_a_project_again_is_harmless() {
+fn a_second_init_changes_nothing() {
     let project = Project::uninitialised();
     let first = project.tenure("init").exits(0);
-    assert!(first.out.starts_with("Made "), "{first:?}");
+    assert!(first.out.starts_with("Created "), "{first:?}");
     let token = project.acquire("build --as me");
     project.write(".tenure/.gitignore", "mine\n");
     project.write(".tenure/config.yaml", "locking:\n  waitTimeout: 1m\n");
@@ -44,7 +44,7 @@ fn git_sees_only_what_people_write() {
     project.write(".tenure/something-else", "");
     std::fs::create_dir(project.path(".tenure/folder")).unwrap();
     project.write(".tenure/folder/config.yaml", "");
-    // While a lock is held, everything that tenure ever writes is there.
+    // While a lock is held, every file that tenure writes exists.
     let _held: Running = project.hold("run build");
     assert!(project.path(".tenure/tenure.db-live").is_dir());
 
@@ -64,7 +64,7 @@ fn git_sees_only_what_people_write() {
 }
 
 #[test]
-fn eight_that_make_it_at_once_make_one_project() {
+fn eight_concurrent_inits_make_one_project() {
     let project = Project::uninitialised();
     let calls: Vec<Running> = (0..8)
         .map(|_| {
@@ -81,7 +81,7 @@ fn eight_that_make_it_at_once_make_one_project() {
 }
 
 #[test]
-fn without_a_project_every_command_says_how_to_make_one() {
+fn without_a_project_every_command_says_how_to_create_one() {
     let project = Project::uninitialised();
     for words in [
         "acquire build",
@@ -139,7 +139,7 @@ fn a_file_in_the_way_is_named() {
 }
 
 #[test]
-fn a_folder_whose_name_is_not_text_can_be_a_project() {
+fn a_folder_whose_name_is_not_utf_8_can_be_a_project() {
     let project = Project::uninitialised();
     let odd = project.root().join(OsStr::from_bytes(b"caf\xe9"));
     std::fs::create_dir(&odd).unwrap();
@@ -172,7 +172,7 @@ fn settings_in_the_home_folder_do_not_make_it_a_project() {
         "locking:\n  waitTimeout: 1m\n",
     )
     .unwrap();
-    // Homes are often reached through a link, and the current folder never is.
+    // A home folder is often a symbolic link; the current folder is always resolved.
     let link = project.path("link-to-home");
     std::os::unix::fs::symlink(&home, &link).unwrap();
     for told in [&home, &link] {

@@ -39,7 +39,7 @@ schema  agent-7 (on [..])[..]2      held   [..] ago[..]9m 5[..]0
 }
 
 #[test]
-fn what_is_over_is_marked() {
+fn expired_and_dead_leases_are_marked() {
     let project = Project::new();
     project.acquire("late --as me --ttl 100ms");
     let dead = project.hold("run crashed --ttl 1h");
@@ -65,7 +65,7 @@ fn what_is_over_is_marked() {
 }
 
 #[test]
-fn show_tells_all_about_one_lock() {
+fn show_prints_every_field_of_a_lock() {
     let project = Project::new();
     let held = project.hold("run build --as agent-1 --ttl 1h");
     let _waiter = project.queue("build", "run build --as agent-2 --priority 7 -- true");
@@ -75,7 +75,7 @@ fn show_tells_all_about_one_lock() {
 Key:        build
 Holder:     agent-1 (pid {} on [..])
 Token:      1
-Verdict:    alive
+State:      held (the holder is alive)
 Acquired:   [..]Z ([..] ago)
 Heartbeat:  [..]Z ([..] ago)
 Expires:    [..]Z (in [..])
@@ -92,7 +92,7 @@ Waiting:    1. agent-2 (pid [..] on [..]), priority 7
 }
 
 #[test]
-fn a_lock_is_found_by_its_key_or_a_unique_beginning() {
+fn a_lock_is_found_by_its_key_or_a_unique_prefix() {
     let project = Project::new();
     for key in ["build", "build-linux", "build-mac", "deploy"] {
         project.acquire(&format!("{key} --as me"));
@@ -112,7 +112,10 @@ fn a_lock_is_found_by_its_key_or_a_unique_beginning() {
         "the key itself wins over what it begins"
     );
     let said = project.tenure("locks show bui");
-    said.fails(2, &["build, build-linux, build-mac", "give more of it"]);
+    said.fails(
+        2,
+        &["build, build-linux, build-mac", "give a longer prefix"],
+    );
     let said = project.tenure("locks show bui --json").exits(2);
     assert_eq!(said.error(), "AMBIGUOUS");
     assert_eq!(
@@ -183,7 +186,7 @@ fn a_lock_is_taken_away_only_with_force_and_that_is_recorded() {
         .exits(0);
     assert_eq!(
         said.out,
-        "Took build away from me (on [..]); recorded as forced by boss.\n".replace("[..]", &host())
+        "Took build from me (on [..]); recorded as forced by boss.\n".replace("[..]", &host())
     );
     project.tenure("locks release build --force").exits(4);
     assert_eq!(project.story("build"), "granted 1, forced 1");
@@ -204,14 +207,14 @@ fn host() -> String {
 }
 
 #[test]
-fn cleanup_frees_what_is_over_and_says_why() {
+fn cleanup_ends_expired_and_dead_leases_and_says_why() {
     let project = Project::new();
     assert!(
         project
             .tenure("locks cleanup")
             .exits(0)
             .out
-            .contains("Nothing has expired")
+            .contains("No lease has expired")
     );
     let _alive = project.hold("run alive --ttl 1h");
     project.acquire("stands --as me --ttl 1h");
@@ -262,12 +265,12 @@ fn cleanup_frees_what_is_over_and_says_why() {
             .tenure("locks cleanup")
             .exits(0)
             .out
-            .contains("Nothing has expired")
+            .contains("No lease has expired")
     );
 }
 
 #[test]
-fn cleanup_removes_the_traces_of_dead_processes() {
+fn cleanup_removes_the_files_of_dead_processes() {
     let project = Project::new();
     let lives = || {
         std::fs::read_dir(project.path(".tenure/tenure.db-live"))
@@ -284,14 +287,14 @@ fn cleanup_removes_the_traces_of_dead_processes() {
 }
 
 #[test]
-fn the_history_is_the_whole_story_in_order() {
+fn the_history_lists_every_event_in_order() {
     let project = Project::new();
     assert!(
         project
             .tenure("locks history")
             .exits(0)
             .out
-            .contains("Nothing has happened yet")
+            .contains("No events yet")
     );
     project.acquire("build --as a");
     project.tenure("renew build --as a").exits(0);
@@ -360,7 +363,7 @@ fn the_history_is_the_whole_story_in_order() {
 }
 
 #[test]
-fn the_history_of_a_free_key_is_found_by_a_beginning_too() {
+fn the_history_of_a_free_key_is_found_by_a_prefix() {
     let project = Project::new();
     project.tenure("run build-linux -- true").exits(0);
     project.tenure("run deploy -- true").exits(0);
@@ -379,7 +382,7 @@ fn the_history_of_a_free_key_is_found_by_a_beginning_too() {
 }
 
 #[test]
-fn one_event_is_one_line_whatever_people_wrote() {
+fn one_event_is_one_line_whatever_the_reason_contains() {
     let project = Project::new();
     project.acquire("build --as me");
     project
@@ -393,7 +396,7 @@ fn one_event_is_one_line_whatever_people_wrote() {
 }
 
 #[test]
-fn a_place_that_is_kept_is_not_shown_as_a_free_key_that_nobody_waits_for() {
+fn a_free_key_with_a_reserved_place_is_shown_as_such() {
     let project = Project::new();
     project.acquire("build --as me");
     project

@@ -219,7 +219,7 @@ fn a_key_that_can_not_be_given_back_is_complained_of() {
     std::fs::remove_dir_all(project.path(".tenure")).unwrap();
     run.let_go();
     let said = run.ended().exits(0);
-    assert!(said.err.contains("could not be given back"), "{said:?}");
+    assert!(said.err.contains("could not be released"), "{said:?}");
 }
 
 #[test]

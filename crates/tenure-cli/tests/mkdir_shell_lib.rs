@@ -172,7 +172,7 @@ fn a_script_whose_lock_was_taken_away_is_told_when_it_gives_it_back() {
         );
         let said = said.end().exits(0);
         assert_eq!(said.out, "1\ntheirs\n", "{shell} {tenure} {said:?}");
-        assert!(said.err.contains("not held any more"), "{said:?}");
+        assert!(said.err.contains("no longer held"), "{said:?}");
     });
 }
 

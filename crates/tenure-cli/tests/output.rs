@@ -1,4 +1,4 @@
-//! What is written where: the JSON envelope, colours, and readers that went away.
+//! Output: the JSON envelope, colours, and readers that close the pipe.
 
 mod project;
 
@@ -45,7 +45,7 @@ fn json_is_one_envelope_with_its_fields_in_order() {
   "data": null,
   "error": {
     "code": "LOCK_NOT_FOUND",
-    "message": "no lock is called nothing: see tenure locks list",
+    "message": "no lock matches nothing: see tenure locks list",
     "details": {
       "id": "nothing"
     }
@@ -102,7 +102,7 @@ fn errors_go_to_stderr_as_text_and_to_stdout_as_json() {
 }
 
 #[test]
-fn no_colour_is_written_where_nobody_sees_it() {
+fn no_colour_is_written_without_a_terminal() {
     let project = Project::new();
     for words in [
         "release nothing",
@@ -120,14 +120,14 @@ fn no_colour_is_written_where_nobody_sees_it() {
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_failure() {
+fn a_reader_that_closes_the_pipe_is_no_failure() {
     let project = Project::new();
     for n in 0..40 {
         project.acquire(&format!(
             "a-key-with-quite-a-long-name-so-that-the-list-is-long-{n} --as me"
         ));
     }
-    // More than a pipe holds, into a pipe that nobody reads.
+    // More than a pipe buffers, into a pipe without a reader.
     for words in [
         "locks list",
         "locks list --json",
@@ -153,7 +153,7 @@ fn a_reader_that_went_away_is_no_failure() {
 }
 
 #[test]
-fn closed_files_are_no_failure() {
+fn closed_standard_streams_are_no_failure() {
     let project = Project::new();
     for closed in [">&-", "2>&-", "<&-", "<&- >&- 2>&-"] {
         let script = format!(
@@ -171,7 +171,7 @@ fn hints_can_be_pasted_into_a_shell() {
     let said = project.call("acquire --as me").arg(key).end().exits(0);
     let hint = said
         .err
-        .split_once("give it back with: tenure ")
+        .split_once("to release it: tenure ")
         .unwrap()
         .1
         .trim()

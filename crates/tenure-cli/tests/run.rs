@@ -270,7 +270,7 @@ fn a_command_that_can_not_be_executed_is_126_at_once_and_locks_nothing() {
     ] {
         project
             .tenure(words)
-            .fails(126, &["can't be executed", "chmod +x"]);
+            .fails(126, &["cannot be executed", "chmod +x"]);
     }
     let said = project.tenure("run other --json -- ./plain").exits(126);
     assert_eq!(said.error(), "COMMAND_NOT_EXECUTABLE");

@@ -36,7 +36,7 @@ impl Folder {
         let path = project.path(".steroids/steroids.db");
         fs::copy(sample, &path).unwrap();
         let db = Connection::open(path).unwrap();
-        // Whatever this machine takes for today.
+        // Relative to this machine's date.
         for table in ["task_locks", "section_locks"] {
             let sql = format!("UPDATE {table} SET expires_at = '2024-01-15T11:30:00.000Z'");
             assert_eq!(db.execute(&sql, []).unwrap(), 1);
@@ -54,7 +54,7 @@ impl Folder {
         self.project.tenure(&Self::words(words))
     }
 
-    /// Whose a task is, as the other program sees it.
+    /// The holder of a task, as the other program sees it.
     fn holder(&self, task: &str) -> Option<String> {
         let sql = "SELECT max(runner_id) FROM task_locks
                    WHERE task_id = ?1 AND expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
@@ -208,7 +208,7 @@ fn a_command_runs_while_it_holds_a_task() {
     running.let_go();
     running.ended().exits(0);
     assert_eq!(folder.holder(FREE), None);
-    // Killed: the next one need not wait for its time to run out.
+    // Killed: the next command does not wait for the lease to expire.
     let running = folder
         .project
         .hold(&Folder::words(&format!("run task:{FREE} --as me")));
@@ -220,7 +220,7 @@ fn a_command_runs_while_it_holds_a_task() {
 }
 
 #[test]
-fn a_command_waits_until_the_other_program_lets_go() {
+fn a_command_waits_until_the_other_program_releases_the_lock() {
     let folder = Folder::new();
     folder.lock(FREE);
     folder
@@ -265,7 +265,7 @@ fn a_lock_that_expired_is_claimed_and_a_section_is_held_like_a_task() {
 }
 
 #[test]
-fn times_are_written_in_utc_wherever_it_is() {
+fn times_are_written_in_utc_in_every_time_zone() {
     for zone in ["Pacific/Auckland", "America/Los_Angeles", "XYZ-9"] {
         let folder = Folder::new();
         folder
@@ -289,7 +289,7 @@ fn times_are_written_in_utc_wherever_it_is() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_found() {
+fn an_unknown_task_or_section_is_not_found() {
     let folder = Folder::new();
     for key in ["task:nowhere", "section:nowhere"] {
         folder
@@ -331,7 +331,7 @@ fn a_key_that_is_neither_task_nor_section_is_refused() {
 }
 
 #[test]
-fn what_is_no_such_database_is_refused_and_nothing_is_made() {
+fn another_file_is_refused_and_nothing_is_created() {
     let project = Project::uninitialised();
     project.write("text", "no database");
     Connection::open(project.path("other.db"))
@@ -359,7 +359,7 @@ fn what_is_no_such_database_is_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn the_other_programs_database_is_pointed_to_when_it_is_named_as_ours() {
+fn the_other_programs_database_opened_as_sqlite_is_refused_with_the_right_url() {
     let folder = Folder::new();
     folder
         .project
@@ -368,7 +368,7 @@ fn the_other_programs_database_is_pointed_to_when_it_is_named_as_ours() {
 }
 
 #[test]
-fn the_other_programs_tasks_are_its_own_business() {
+fn tasks_of_the_other_program_cannot_be_changed() {
     let folder = Folder::new();
     for words in ["tasks list", "sections list", "tasks next --as me"] {
         folder

@@ -1,4 +1,4 @@
-//! `tenure tasks import` and `export`: all or nothing, and the same again.
+//! `tenure tasks import` and `export`: all or nothing, and lossless.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,8 +25,8 @@ fn import(project: &Project, lines: impl AsRef<[u8]>) -> Said {
     project.tenure("tasks import lines")
 }
 
-/// A project with a bit of everything.
-fn furnished() -> Project {
+/// A project with every kind of task and section.
+fn populated() -> Project {
     let project = Project::new();
     for section in ["Backend", "Front end", "ünïcode 日本"] {
         project.call("sections add").arg(section).end().exits(0);
@@ -57,8 +57,8 @@ fn furnished() -> Project {
 }
 
 #[test]
-fn a_round_trip_is_the_same_to_the_byte() {
-    let project = furnished();
+fn a_round_trip_is_identical_byte_for_byte() {
+    let project = populated();
     let first = export(&project);
     assert_eq!(first.lines().count(), 9);
     assert_eq!(export(&project), first, "and again");
@@ -66,16 +66,16 @@ fn a_round_trip_is_the_same_to_the_byte() {
     let said = import(&other, &first).exits(0);
     assert_eq!(
         said.out,
-        "Imported: 6 tasks added, 0 changed, 0 as they were; 3 sections added.\n"
+        "Imported: 6 tasks added, 0 changed, 0 unchanged; 3 sections added.\n"
     );
     assert_eq!(export(&other), first);
     let said = import(&other, &first).exits(0);
-    assert!(said.out.contains("0 changed, 6 as they were"), "{said:?}");
+    assert!(said.out.contains("0 changed, 6 unchanged"), "{said:?}");
     assert_eq!(export(&other), first);
 }
 
 #[test]
-fn what_was_said_of_a_failure_survives_a_round_trip() {
+fn the_last_error_survives_a_round_trip() {
     for error in ["two\nlines\tand a tab", "\x1b[31mred\x1b[0m", "bell \x07"] {
         let project = Project::new();
         project.tenure("tasks add one").exits(0);
@@ -113,7 +113,7 @@ fn the_order_is_that_in_which_they_were_added() {
 }
 
 #[test]
-fn tasks_that_are_imported_together_are_as_old_as_their_lines_say() {
+fn imported_tasks_are_as_old_as_the_order_of_their_lines() {
     let project = Project::new();
     let lines: Vec<String> = (0..12).map(|n| format!("{{\"title\":\"t{n}\"}}")).collect();
     let lines = lines.join("\n");
@@ -152,8 +152,8 @@ fn a_line_may_wait_for_one_that_comes_later() {
 }
 
 #[test]
-fn bad_lines_are_told_with_their_number_and_nothing_is_imported() {
-    let project = furnished();
+fn bad_lines_are_reported_with_their_number_and_nothing_is_imported() {
+    let project = populated();
     let before = export(&project);
     let long = format!("{{\"title\":\"{}\"}}", "x".repeat(10 * 1024 * 1024));
     let described = format!(
@@ -232,8 +232,8 @@ fn bad_lines_are_told_with_their_number_and_nothing_is_imported() {
 }
 
 #[test]
-fn a_list_is_no_task() {
-    // Serde takes the fields of a struct from a list too, by their places.
+fn a_json_array_is_not_a_task() {
+    // serde also reads the fields of a struct from an array, by position.
     let project = Project::new();
     let said = import(&project, "[\"task\",\"x\",null,\"by its place\"]\n");
     assert_eq!(said.code, 2, "{said:?}");
@@ -242,7 +242,7 @@ fn a_list_is_no_task() {
 
 #[test]
 fn a_circle_of_lines_is_refused() {
-    let project = furnished();
+    let project = populated();
     let before = export(&project);
     let lines = "{\"id\":\"x\",\"title\":\"X\"}\n{\"id\":\"a\",\"title\":\"A\",\"dependsOn\":[\"b\"]}\n\
                  {\"id\":\"b\",\"title\":\"B\",\"dependsOn\":[\"c\"]}\n{\"id\":\"c\",\"title\":\"C\",\"dependsOn\":[\"a\"]}\n";
@@ -274,7 +274,7 @@ fn a_line_that_only_waits_for_a_circle_is_not_blamed_for_it() {
 }
 
 #[test]
-fn many_bad_lines_are_told_together() {
+fn many_bad_lines_are_reported_together() {
     let project = Project::new();
     let said = import(&project, "{}\n{\"title\":\"fine\"}\n{}\n\n{}\n").exits(2);
     for line in ["line 1: ", "line 3: ", "line 5: "] {
@@ -286,7 +286,7 @@ fn many_bad_lines_are_told_together() {
 }
 
 #[test]
-fn text_that_is_not_utf_8_is_told_with_its_line() {
+fn text_that_is_not_utf_8_is_reported_with_its_line() {
     let project = Project::new();
     let said = import(&project, b"{\"title\":\"good\"}\n\n{\"title\":\"\xff\"}\n");
     said.fails(2, &["line 3: ", "UTF-8"]);
@@ -316,7 +316,7 @@ fn files_of_other_systems_are_read() {
 
 #[test]
 fn a_file_without_lines_changes_nothing() {
-    let project = furnished();
+    let project = populated();
     let before = export(&project);
     for lines in ["", "\n", "\n\n  \n"] {
         let said = import(&project, lines).exits(0);
@@ -326,7 +326,7 @@ fn a_file_without_lines_changes_nothing() {
 }
 
 #[test]
-fn what_can_not_be_read_is_said() {
+fn a_file_that_cannot_be_read_is_reported() {
     let project = Project::new();
     let said = project.tenure("tasks import no-such-file");
     said.fails(4, &["no-such-file"]);
@@ -340,7 +340,7 @@ fn what_can_not_be_read_is_said() {
 }
 
 #[test]
-fn lines_come_from_standard_input_too() {
+fn lines_are_read_from_standard_input() {
     let project = Project::new();
     let mut running = project.call("tasks import -").input().start();
     let mut stdin = running.stdin.take().unwrap();
@@ -356,11 +356,11 @@ fn lines_come_from_standard_input_too() {
 }
 
 #[test]
-fn a_section_is_meant_by_its_name_alone() {
+fn an_import_finds_a_section_by_its_name_only() {
     let project = Project::new();
     let said = project.tenure("sections add Backend --quiet").exits(0);
     let id = said.out.trim();
-    // The name of one is the beginning of the other's id, or all of it.
+    // The name of one is a prefix of the other's id, or equal to it.
     for name in [&id[..4], &id[..8], id] {
         let line = json!({ "title": "x", "section": name });
         import(&project, format!("{line}\n")).exits(0);
@@ -391,7 +391,7 @@ fn an_id_that_can_be_imported_can_be_found() {
 }
 
 #[test]
-fn attempts_without_end_do_no_harm() {
+fn a_huge_number_of_attempts_does_no_harm() {
     let project = Project::new();
     for (n, attempts) in [u64::MAX, 9_223_372_036_854_775_807]
         .into_iter()
@@ -410,7 +410,7 @@ fn attempts_without_end_do_no_harm() {
 }
 
 #[test]
-fn a_task_that_somebody_works_on_is_not_changed_under_their_hands() {
+fn an_import_does_not_change_a_task_that_a_runner_works_on() {
     let project = Project::new();
     import(&project, "{\"id\":\"a\",\"title\":\"A\"}\n").exits(0);
     project.tenure("tasks next --as me").exits(0);
@@ -429,7 +429,7 @@ fn a_task_that_somebody_works_on_is_not_changed_under_their_hands() {
 }
 
 #[test]
-fn an_import_of_what_was_exported_does_not_touch_what_is_worked_on() {
+fn an_import_of_an_export_does_not_touch_tasks_in_progress() {
     let project = Project::new();
     import(
         &project,
@@ -467,7 +467,7 @@ fn two_imports_at_once_do_not_mix() {
 
 #[test]
 fn json_gives_the_lines_in_an_envelope() {
-    let project = furnished();
+    let project = populated();
     let said = project.tenure("tasks export --json").exits(0);
     let lines = said.json()["data"]["lines"].as_array().unwrap().clone();
     let text = export(&project);

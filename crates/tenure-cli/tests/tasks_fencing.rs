@@ -18,7 +18,7 @@ fn id(said: Said) -> String {
     said.exits(0).out.trim().to_owned()
 }
 
-/// A task in a section, which A has begun with a certain way to lose it.
+/// A task in a section that runner A started, and a way in which A loses its lease.
 struct Scene {
     project: Project,
     key: String,
@@ -82,7 +82,7 @@ impl Scene {
         assert_eq!(said.json()["data"]["title"], "one");
     }
 
-    /// All there is: tasks, locks, history.
+    /// All tasks, locks and events.
     fn state(&self) -> Vec<Value> {
         let history = self.project.tenure("locks history --json").exits(0).json();
         let locks = self.project.tenure("locks list --json").exits(0).json();
@@ -125,12 +125,12 @@ impl Scene {
 }
 
 #[test]
-fn who_was_taken_over_from_is_refused_and_told_who_has_it() {
+fn a_runner_that_was_taken_over_is_refused_and_told_the_new_holder() {
     for loss in [Loss::Expired, Loss::Killed, Loss::Forced] {
         let scene = Scene::new(loss);
         scene.b_takes_over();
         scene.a_is_refused(&["was lost", "held by b", "nothing was changed"]);
-        // The one who has it is not disturbed.
+        // The new holder is not affected.
         scene
             .project
             .tenure("tasks update one --status completed --as b")
@@ -139,7 +139,7 @@ fn who_was_taken_over_from_is_refused_and_told_who_has_it() {
 }
 
 #[test]
-fn who_was_taken_over_from_is_refused_after_the_other_has_finished() {
+fn a_runner_that_was_taken_over_is_refused_after_the_new_holder_finished() {
     for loss in [Loss::Expired, Loss::Killed, Loss::Forced] {
         let scene = Scene::new(loss);
         scene.b_takes_over();
@@ -152,13 +152,13 @@ fn who_was_taken_over_from_is_refused_after_the_other_has_finished() {
 }
 
 #[test]
-fn who_was_forced_off_is_refused_before_anybody_took_it() {
+fn a_runner_that_lost_its_lease_by_force_is_refused_even_if_the_task_is_free() {
     let scene = Scene::new(Loss::Forced);
     scene.a_is_refused(&["was lost", "nothing was changed"]);
 }
 
 #[test]
-fn who_finishes_late_but_before_anybody_wanted_it_is_not_refused() {
+fn a_late_runner_is_accepted_if_no_other_runner_took_the_task() {
     for loss in [Loss::Expired, Loss::Killed] {
         for by_token in [true, false] {
             let scene = Scene::new(loss);
@@ -177,11 +177,11 @@ fn who_finishes_late_but_before_anybody_wanted_it_is_not_refused() {
 }
 
 #[test]
-fn a_runner_that_comes_back_and_begins_it_anew_is_no_late_one_any_more() {
+fn a_runner_that_starts_the_task_again_is_no_longer_late() {
     let scene = Scene::new(Loss::Expired);
     scene.b_takes_over();
     let project = &scene.project;
-    // It does not get it while the other has it.
+    // It cannot start the task while the other runner holds it.
     project
         .tenure("tasks update one --status in_progress --as a --no-wait")
         .exits(6);
@@ -195,7 +195,7 @@ fn a_runner_that_comes_back_and_begins_it_anew_is_no_late_one_any_more() {
         .exits(0);
     let token = said.json()["data"]["token"].as_u64().unwrap();
     assert!(token > scene.token);
-    // Its old self is still a late one.
+    // Its old token is still refused.
     project
         .tenure(&format!(
             "tasks update one --status completed --token {}",
@@ -208,7 +208,7 @@ fn a_runner_that_comes_back_and_begins_it_anew_is_no_late_one_any_more() {
 }
 
 #[test]
-fn who_never_had_it_is_told_that_it_is_locked() {
+fn a_runner_that_never_held_the_task_is_told_that_it_is_locked() {
     let scene = Scene::new(Loss::Expired);
     scene.b_takes_over();
     let before = scene.state();
@@ -268,7 +268,7 @@ fn a_runner_whose_task_was_taken_over_while_it_was_stopped_writes_nothing() {
         .start();
     until("it works", || runner.out().ends_with('\n'));
     let command = runner.command();
-    // As a machine that sleeps: neither renews nor hears anything.
+    // Like a machine that sleeps: it neither renews nor reacts.
     runner.signal(Signal::STOP);
     process::signal(command, Signal::STOP);
     project

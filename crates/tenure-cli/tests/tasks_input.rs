@@ -1,4 +1,4 @@
-//! Whatever is typed: a clear answer, nothing changed, no panic.
+//! Wrong input to `tenure tasks`: a clear answer, no change, no panic.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,7 +25,7 @@ fn add(project: &Project, words: &[&str]) -> String {
     call.end().exits(0).out.trim().to_owned()
 }
 
-/// Calls with these words, of which none is split.
+/// Calls tenure with exactly these arguments.
 fn tenure(project: &Project, words: &[&str]) -> Said {
     let mut call = project.call("");
     for word in words {
@@ -34,7 +34,7 @@ fn tenure(project: &Project, words: &[&str]) -> Said {
     call.end()
 }
 
-/// All that a command could change.
+/// Everything that a command could change.
 fn state(project: &Project) -> (String, String, String, String) {
     let said = |words: &str| project.tenure(words).out;
     (
@@ -45,13 +45,13 @@ fn state(project: &Project) -> (String, String, String, String) {
     )
 }
 
-/// Holds a call to a code and words, as text and as JSON, and to changing nothing.
+/// Checks that a call fails with this code and these texts, as text and as JSON, and changes nothing.
 #[track_caller]
-fn refused(project: &Project, words: &[&str], exit: i32, code: &str, told: &[&str]) {
+fn refused(project: &Project, words: &[&str], exit: i32, code: &str, texts: &[&str]) {
     let before = state(project);
     let said = tenure(project, words).fails(exit, told);
     assert_eq!(said.out, "", "{words:?}");
-    // A word that is typed wrong is refused by the parser, which has its own beginning.
+    // The argument parser begins its messages with "error:".
     let start = said.err.to_lowercase();
     assert!(start.starts_with("error: "), "{words:?}: {said:?}");
     let with_json: Vec<&str> = words.iter().copied().chain(["--json"]).collect();
@@ -67,8 +67,8 @@ fn refused(project: &Project, words: &[&str], exit: i32, code: &str, told: &[&st
     assert_eq!(state(project), before, "{words:?} changed something");
 }
 
-/// A project with tasks that are easily mistaken.
-fn furnished() -> Project {
+/// A project with tasks that are easily confused.
+fn populated() -> Project {
     let project = Project::new();
     project.tenure("sections add Backend").exits(0);
     add(&project, &["one", "--section", "Backend"]);
@@ -82,7 +82,7 @@ fn furnished() -> Project {
 
 #[test]
 fn bad_titles_and_names_are_refused() {
-    let project = furnished();
+    let project = populated();
     let long = "x".repeat(501);
     let huge = "x".repeat(100_000);
     for (title, told) in [
@@ -121,7 +121,7 @@ fn bad_titles_and_names_are_refused() {
 }
 
 #[test]
-fn titles_at_the_edge_are_taken() {
+fn titles_at_the_limits_are_accepted() {
     let project = Project::new();
     let long = "é".repeat(250);
     for title in [
@@ -151,7 +151,7 @@ fn titles_at_the_edge_are_taken() {
 
 #[test]
 fn text_that_is_not_utf_8_is_refused() {
-    let project = furnished();
+    let project = populated();
     let before = state(&project);
     let bad = OsStr::from_bytes(b"\xff\xfe");
     for words in [
@@ -198,7 +198,7 @@ fn a_title_of_several_tasks_is_refused_with_the_candidates() {
     }
     let said = project.tenure("tasks show same --json").exits(2).json();
     assert_eq!(said["error"]["details"]["candidates"], json!([one, two]));
-    // One that is spelled exactly so goes before the others, and an id is always one.
+    // An exact match wins over other spellings, and an id is always unique.
     let said = project.tenure("tasks show SAME --json").exits(0).json();
     assert_eq!(said["data"]["id"], other.as_str());
     project.tenure("tasks show Same").exits(2);
@@ -209,7 +209,7 @@ fn a_title_of_several_tasks_is_refused_with_the_candidates() {
 }
 
 #[test]
-fn a_beginning_of_an_id_is_enough_if_it_is_unique() {
+fn a_unique_prefix_of_an_id_is_enough() {
     let project = Project::new();
     project.write(
         "tasks",
@@ -226,11 +226,11 @@ fn a_beginning_of_an_id_is_enough_if_it_is_unique() {
     };
     assert_eq!(found("abcd-1"), "one");
     assert_eq!(found("task:abcd-1"), "one");
-    assert_eq!(found("abcd"), "three", "an id goes before a beginning");
+    assert_eq!(found("abcd"), "three", "an id wins over a prefix");
     assert_eq!(found("abcd-"), "AMBIGUOUS");
-    assert_eq!(found("abcd-2"), "two", "an id goes before a title");
+    assert_eq!(found("abcd-2"), "two", "an id wins over a title");
     assert_eq!(found("efgh"), "abcd-2");
-    assert_eq!(found("efg"), "TASK_NOT_FOUND", "too short to be meant");
+    assert_eq!(found("efg"), "TASK_NOT_FOUND", "too short for a prefix");
     assert_eq!(found("%___"), "TASK_NOT_FOUND");
     assert_eq!(found("ONE"), "one");
     assert_eq!(found(""), "TASK_NOT_FOUND");
@@ -239,8 +239,8 @@ fn a_beginning_of_an_id_is_enough_if_it_is_unique() {
 }
 
 #[test]
-fn what_is_not_there_is_4() {
-    let project = furnished();
+fn unknown_tasks_and_sections_exit_with_4() {
+    let project = populated();
     for words in [
         ["tasks", "show", "nothing"].as_slice(),
         &["tasks", "update", "nothing", "--status", "completed"],
@@ -275,7 +275,7 @@ fn what_is_not_there_is_4() {
 
 #[test]
 fn a_section_of_the_same_name_is_refused() {
-    let project = furnished();
+    let project = populated();
     for name in ["Backend", "backend", "BACKEND"] {
         let words = ["sections", "add", name];
         let said = tenure(&project, &words);
@@ -285,8 +285,8 @@ fn a_section_of_the_same_name_is_refused() {
 }
 
 #[test]
-fn words_that_make_no_sense_are_2() {
-    let project = furnished();
+fn wrong_arguments_exit_with_2() {
+    let project = populated();
     for (words, told) in [
         (["tasks", "update", "one"].as_slice(), "nothing to change"),
         (&["tasks", "update", "one", "--status", "done"], "pending"),
@@ -373,7 +373,7 @@ fn words_that_make_no_sense_are_2() {
         (&["sections", "remove", "x"], "remove"),
         (&["tasks", "remove", "x"], "remove"),
     ] {
-        // What comes after -- is not ours.
+        // Arguments after -- belong to the command.
         if words.contains(&"--") {
             let said = tenure(&project, words).fails(2, &[told]);
             assert_eq!(said.out, "");
@@ -406,13 +406,13 @@ fn words_that_make_no_sense_are_2() {
 }
 
 #[test]
-fn a_dependency_on_itself_or_in_a_circle_is_refused() {
-    let project = furnished();
+fn a_dependency_cycle_is_refused() {
+    let project = populated();
     for (task, on) in [("one", "one"), ("one", "two"), ("one", "three")] {
         let words = ["tasks", "update", task, "--depends-on", on];
         refused(&project, &words, 2, "CIRCULAR_DEPENDENCY", &["one"]);
     }
-    // Not if the way is given up in the same breath.
+    // Unless the same command removes the dependency that closes the cycle.
     let words = ["tasks", "update", "two", "--no-depends-on", "one"];
     tenure(&project, &words).exits(0);
     let words = ["tasks", "update", "one", "--depends-on", "two"];
@@ -420,8 +420,8 @@ fn a_dependency_on_itself_or_in_a_circle_is_refused() {
 }
 
 #[test]
-fn a_task_that_waits_for_another_can_not_be_begun() {
-    let project = furnished();
+fn a_blocked_task_cannot_be_started() {
+    let project = populated();
     let words = ["tasks", "update", "three", "--status", "in_progress"];
     refused(
         &project,
@@ -446,8 +446,8 @@ fn a_task_that_waits_for_another_can_not_be_begun() {
 }
 
 #[test]
-fn a_status_is_not_set_if_the_rest_is_refused() {
-    let project = furnished();
+fn a_status_is_not_set_if_another_change_is_refused() {
+    let project = populated();
     project
         .tenure("tasks update one --status in_progress --as me")
         .exits(0);
@@ -475,8 +475,8 @@ fn a_status_is_not_set_if_the_rest_is_refused() {
 }
 
 #[test]
-fn a_status_and_the_rest_are_set_together() {
-    let project = furnished();
+fn a_status_and_other_changes_are_made_together() {
+    let project = populated();
     let words = "tasks update one --as me --status review --title uno --priority 9 --section=";
     project.tenure(words).exits(0);
     let shown = project.tenure("tasks show uno --json").exits(0).json();
@@ -486,8 +486,8 @@ fn a_status_and_the_rest_are_set_together() {
 }
 
 #[test]
-fn a_task_that_somebody_works_on_stays_in_its_section() {
-    let project = furnished();
+fn a_task_in_progress_stays_in_its_section() {
+    let project = populated();
     project
         .tenure("tasks update one --status in_progress --as me")
         .exits(0);
@@ -496,7 +496,7 @@ fn a_task_that_somebody_works_on_stays_in_its_section() {
 }
 
 #[test]
-fn without_a_project_everything_is_3() {
+fn without_a_project_every_command_exits_with_3() {
     let project = Project::uninitialised();
     for words in [
         "tasks add x",
@@ -520,8 +520,8 @@ fn without_a_project_everything_is_3() {
 }
 
 #[test]
-fn flags_are_honoured_wherever_they_stand() {
-    let project = furnished();
+fn flags_are_honoured_at_every_position() {
+    let project = populated();
     for words in [
         "--json tasks list",
         "tasks --json list",
@@ -556,8 +556,8 @@ fn flags_are_honoured_wherever_they_stand() {
         let said = project.tenure(words).exits(0);
         assert_eq!((said.out.as_str(), said.err.as_str()), ("", ""), "{words}");
     }
-    // After --, they are the command's.
-    let project = furnished();
+    // After -- they belong to the command.
+    let project = populated();
     let said = project
         .tenure("tasks work --no-wait --as me -- echo --json --quiet")
         .exits(0);
@@ -657,8 +657,8 @@ fn filters_limits_and_order_of_the_list() {
 }
 
 #[test]
-fn any_limit_that_can_be_typed_is_a_limit() {
-    let project = furnished();
+fn every_number_is_a_valid_limit() {
+    let project = populated();
     for limit in [
         "9223372036854775806",
         "9223372036854775807",
@@ -670,7 +670,7 @@ fn any_limit_that_can_be_typed_is_a_limit() {
 }
 
 #[test]
-fn show_tells_all_about_a_task() {
+fn show_prints_every_field_of_a_task() {
     let project = Project::new();
     project.tenure("sections add Backend").exits(0);
     let before = add(&project, &["before"]);
@@ -732,7 +732,7 @@ fn show_tells_all_about_a_task() {
 }
 
 #[test]
-fn a_runner_without_a_name_is_the_shell_it_was_typed_in() {
+fn a_runner_without_a_name_is_the_calling_shell() {
     let project = Project::new();
     add(&project, &["one"]);
     let script =
@@ -740,7 +740,7 @@ fn a_runner_without_a_name_is_the_shell_it_was_typed_in() {
     project.shell(script).end().exits(0);
     add(&project, &["two"]);
     project.shell("$TENURE tasks next -q; true").end().exits(0);
-    // Another shell is another runner, and is told how to be the same.
+    // Another shell is another runner; the message says how to act for the first one.
     let said = project
         .shell("$TENURE tasks update two --status completed; exit $?")
         .end();

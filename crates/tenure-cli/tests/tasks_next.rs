@@ -1,4 +1,4 @@
-//! `tenure tasks next`: the best task that is ready, to exactly one.
+//! `tenure tasks next`: the best ready task, for exactly one runner.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,7 +26,7 @@ fn add(project: &Project, words: &str) -> String {
     id(project.tenure(&format!("tasks add --quiet {words}")))
 }
 
-/// The title of the task that a runner is given.
+/// The title of the task that a runner gets.
 #[track_caller]
 fn next(project: &Project, words: &str) -> String {
     let said = project
@@ -61,7 +61,7 @@ fn fifty_runners_on_a_thousand_tasks_get_each_exactly_once() {
             call.env("TENURE_HOLDER", format!("runner-{n}")).start()
         })
         .collect();
-    // A busy machine may take its time, but it gets on.
+    // Slow on a busy machine, but it makes progress.
     for given in (50..=1000).step_by(50) {
         until("the next fifty are given", || {
             project.read("given").lines().count() >= given
@@ -69,7 +69,7 @@ fn fifty_runners_on_a_thousand_tasks_get_each_exactly_once() {
     }
     for runner in runners {
         let said = runner.ended().exits(0);
-        let none = ["is held by others", "is yours already"];
+        let none = ["other runners hold", "you already hold"];
         assert!(
             none.iter().any(|words| said.err.contains(words)),
             "{said:?}"
@@ -98,7 +98,7 @@ fn fifty_runners_on_a_thousand_tasks_get_each_exactly_once() {
 }
 
 #[test]
-fn the_most_urgent_goes_first_then_the_oldest() {
+fn the_highest_priority_comes_first_then_the_oldest() {
     let project = Project::new();
     add(&project, "old");
     add(&project, "new");
@@ -117,7 +117,7 @@ fn the_most_urgent_goes_first_then_the_oldest() {
 }
 
 #[test]
-fn a_runner_keeps_its_section_and_leaves_that_of_others() {
+fn a_runner_keeps_its_section_and_avoids_sections_of_other_runners() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     add(&project, "s1 --section S --priority 9");
@@ -133,7 +133,7 @@ fn a_runner_keeps_its_section_and_leaves_that_of_others() {
     project
         .tenure("tasks update s2 --status failed --as a")
         .exits(0);
-    // Only b's own is left.
+    // Only b's own task is left.
     assert_eq!(
         project.tenure("tasks next --as a --json").exits(6).error(),
         "TASKS_LOCKED"
@@ -145,7 +145,7 @@ fn a_runner_keeps_its_section_and_leaves_that_of_others() {
 }
 
 #[test]
-fn each_reason_for_none_has_its_own_code() {
+fn each_reason_for_no_task_has_its_own_code() {
     let project = Project::new();
     let none = |exit: i32, code: &str, words: &[&str]| {
         let said = project.tenure("tasks next --as me --json").exits(exit);
@@ -153,13 +153,13 @@ fn each_reason_for_none_has_its_own_code() {
         assert_eq!(said.err, "");
         project.tenure("tasks next --as me").fails(exit, words);
     };
-    // Nothing was ever added.
+    // No task exists.
     none(4, "NO_TASK_LEFT", &["no task is left", "tenure tasks add"]);
 
     add(&project, "one");
     add(&project, "two --depends-on one");
     project.tenure("tasks next --as other").exits(0);
-    none(6, "TASKS_LOCKED", &["is held by others", "other", "until"]);
+    none(6, "TASKS_LOCKED", &["other runners hold", "other", "until"]);
     let said = project.tenure("tasks next --as me --json").exits(6).json();
     assert_eq!(said["error"]["details"]["lockedBy"], "other");
 
@@ -169,7 +169,7 @@ fn each_reason_for_none_has_its_own_code() {
     none(
         4,
         "TASKS_BLOCKED",
-        &["\"two\" waits for \"one\" (review)", "nobody works on"],
+        &["\"two\" waits for \"one\" (review)", "no runner works on"],
     );
 
     project
@@ -189,23 +189,23 @@ fn each_reason_for_none_has_its_own_code() {
     let fail = "echo sorry >&2; exit 3";
     let work = project.call("tasks work --as other --retries 100 --no-wait");
     work.sh(fail).end().exits(0);
-    none(6, "TASKS_LATER", &["tried again at"]);
+    none(6, "TASKS_LATER", &["retried at"]);
 }
 
 #[test]
-fn a_runner_that_has_all_that_is_left_is_not_told_of_others() {
+fn a_runner_that_holds_every_remaining_task_is_told_so() {
     let project = Project::new();
     add(&project, "one");
     project.tenure("tasks next --as me").exits(0);
     let said = project.tenure("tasks next --as me");
     assert!(
-        !said.err.contains("by others"),
+        !said.err.contains("other runners"),
         "there are no others: {said:?}"
     );
 }
 
 #[test]
-fn quiet_prints_the_id_alone_and_json_has_the_token() {
+fn quiet_prints_only_the_id_and_json_has_the_token() {
     let project = Project::new();
     let one = add(&project, "one");
     let said = project.tenure("tasks next --as a --quiet").exits(0);
@@ -226,7 +226,7 @@ fn quiet_prints_the_id_alone_and_json_has_the_token() {
         .json();
     assert_eq!(shown["data"]["token"], token);
     assert_eq!(shown["data"]["expiresAt"], data["expiresAt"]);
-    // And the token is enough to end it.
+    // The token is enough to finish it.
     project
         .tenure(&format!(
             "tasks update two --status completed --token {token}"
@@ -234,8 +234,8 @@ fn quiet_prints_the_id_alone_and_json_has_the_token() {
         .exits(0);
 }
 
-/// Far apart, so that nobody finds anything by looking again.
-fn hardly_ever_looking() -> Project {
+/// A project whose waiters hardly ever poll, so that only a wake-up ends a wait.
+fn with_rare_polls() -> Project {
     let project = Project::new();
     project.write(".tenure/config.yaml", "locking:\n  pollInterval: 60m\n");
     project
@@ -245,7 +245,7 @@ const WAITS: &str = "tasks next --as waiter --wait 10m --quiet";
 
 #[test]
 fn a_wait_is_ended_by_a_task_that_is_added() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     let waiter = project.queue("task:*", WAITS);
     let one = add(&project, "one");
     assert_eq!(id(waiter.ended()), one);
@@ -253,7 +253,7 @@ fn a_wait_is_ended_by_a_task_that_is_added() {
 
 #[test]
 fn a_wait_is_ended_by_an_import() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     let waiter = project.queue("task:*", WAITS);
     project.write("tasks.jsonl", "{\"id\":\"imported\",\"title\":\"x\"}\n");
     project.tenure("tasks import tasks.jsonl").exits(0);
@@ -262,7 +262,7 @@ fn a_wait_is_ended_by_an_import() {
 
 #[test]
 fn a_wait_is_ended_by_the_end_of_a_dependency() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     add(&project, "one");
     let two = add(&project, "two --depends-on one");
     project.tenure("tasks next --as other").exits(0);
@@ -274,8 +274,8 @@ fn a_wait_is_ended_by_the_end_of_a_dependency() {
 }
 
 #[test]
-fn a_wait_is_ended_by_a_dependency_that_is_taken_away() {
-    let project = hardly_ever_looking();
+fn a_wait_is_ended_by_a_dependency_that_is_removed() {
+    let project = with_rare_polls();
     add(&project, "one");
     let two = add(&project, "two --depends-on one");
     project.tenure("tasks next --as other").exits(0);
@@ -286,8 +286,8 @@ fn a_wait_is_ended_by_a_dependency_that_is_taken_away() {
     assert_eq!(id(waiter.ended()), two);
 }
 
-/// A section of two tasks, the first of which `other` works on.
-fn section_at_work(project: &Project) -> (String, String) {
+/// A section of two tasks; `other` works on the first one.
+fn section_in_progress(project: &Project) -> (String, String) {
     let section = id(project.tenure("sections add S --quiet"));
     add(project, "one --section S");
     let two = add(project, "two --section S");
@@ -296,8 +296,8 @@ fn section_at_work(project: &Project) -> (String, String) {
 
 #[test]
 fn a_wait_is_ended_by_a_section_that_is_released() {
-    let project = hardly_ever_looking();
-    let (section, two) = section_at_work(&project);
+    let project = with_rare_polls();
+    let (section, two) = section_in_progress(&project);
     project.tenure("tasks next --as other").exits(0);
     let waiter = project.queue("task:*", WAITS);
     project
@@ -311,14 +311,14 @@ fn a_wait_is_ended_by_a_section_that_is_released() {
 
 #[test]
 fn a_wait_is_ended_by_a_section_that_its_runner_leaves() {
-    let project = hardly_ever_looking();
-    let (_, two) = section_at_work(&project);
+    let project = with_rare_polls();
+    let (_, two) = section_in_progress(&project);
     project.tenure("tasks next --as other").exits(0);
     let waiter = project.queue("task:*", WAITS);
     project
         .tenure("tasks update one --status completed --as other")
         .exits(0);
-    // What is left there is not for its runner.
+    // Its runner cannot work on the rest of the section.
     project
         .tenure("tasks update two --section= --priority 9")
         .exits(0);
@@ -327,7 +327,7 @@ fn a_wait_is_ended_by_a_section_that_its_runner_leaves() {
 
 #[test]
 fn a_wait_is_ended_by_force() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     let one = add(&project, "one");
     project.tenure("tasks next --as other").exits(0);
     let waiter = project.queue("task:*", WAITS);
@@ -339,8 +339,8 @@ fn a_wait_is_ended_by_force() {
 
 #[test]
 fn a_wait_is_ended_by_the_death_of_a_runner() {
-    let project = hardly_ever_looking();
-    let (_, two) = section_at_work(&project);
+    let project = with_rare_polls();
+    let (_, two) = section_in_progress(&project);
     let runner = project
         .call("tasks work --as other")
         .sh("echo $$; exec sleep 300")
@@ -349,12 +349,12 @@ fn a_wait_is_ended_by_the_death_of_a_runner() {
     let waiter = project.queue("task:*", WAITS);
     runner.killed().exits(137);
     let given = id(waiter.ended());
-    assert_ne!(given, two, "the one that was begun is the older one");
+    assert_ne!(given, two, "the task in progress is the older one");
 }
 
 #[test]
 fn a_wait_is_ended_by_the_death_of_a_process_that_a_lock_is_tied_to() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     let one = add(&project, "one");
     let mut agent = project.program("sleep").arg("300").spawn().unwrap();
     project
@@ -370,7 +370,7 @@ fn a_wait_is_ended_by_the_death_of_a_process_that_a_lock_is_tied_to() {
 
 #[test]
 fn a_wait_is_ended_by_the_expiry_of_a_lock() {
-    let project = hardly_ever_looking();
+    let project = with_rare_polls();
     let one = add(&project, "one");
     project.tenure("tasks next --as other --ttl 700ms").exits(0);
     let waiter = project.start(WAITS);
@@ -380,8 +380,8 @@ fn a_wait_is_ended_by_the_expiry_of_a_lock() {
 }
 
 #[test]
-fn a_wait_is_ended_when_a_failed_attempt_is_to_be_tried_again() {
-    let project = hardly_ever_looking();
+fn a_wait_is_ended_when_a_failed_task_is_retried() {
+    let project = with_rare_polls();
     let one = add(&project, "one");
     project
         .tenure("tasks work --as other --retries 1 --no-wait -- false")
@@ -390,7 +390,7 @@ fn a_wait_is_ended_when_a_failed_attempt_is_to_be_tried_again() {
 }
 
 #[test]
-fn a_failed_attempt_whose_time_has_come_is_listed_as_ready() {
+fn a_failed_task_is_ready_again_after_its_delay() {
     let project = Project::new();
     add(&project, "one");
     project
@@ -401,12 +401,12 @@ fn a_failed_attempt_whose_time_has_come_is_listed_as_ready() {
         ready["data"]["tasks"].as_array().unwrap().len() == 1
     });
     let list = project.tenure("tasks list").exits(0).out;
-    assert!(!list.contains("again later"), "{list}");
+    assert!(!list.contains("retried later"), "{list}");
 }
 
 #[test]
-fn those_who_wait_are_served_in_the_order_they_came() {
-    let project = hardly_ever_looking();
+fn waiting_runners_are_served_in_order() {
+    let project = with_rare_polls();
     let waiters: Vec<Running> = (1..=4)
         .map(|n| {
             project.queue(
@@ -422,8 +422,8 @@ fn those_who_wait_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn many_who_wait_are_all_served_by_one_import() {
-    let project = hardly_ever_looking();
+fn one_import_serves_many_waiting_runners() {
+    let project = with_rare_polls();
     let waiters: Vec<Running> = (1..=6)
         .map(|n| {
             project.queue(
@@ -446,7 +446,7 @@ fn many_who_wait_are_all_served_by_one_import() {
 }
 
 #[test]
-fn a_wait_that_runs_out_or_is_interrupted_leaves_no_place_behind() {
+fn a_wait_that_times_out_or_is_interrupted_leaves_no_ticket() {
     let project = Project::new();
     let said = project.tenure("tasks next --wait 50ms").exits(4);
     assert!(said.err.contains("no task is left"), "{said:?}");
@@ -462,9 +462,9 @@ fn a_wait_that_runs_out_or_is_interrupted_leaves_no_place_behind() {
 }
 
 #[test]
-fn a_signal_that_comes_together_with_the_task_is_not_swallowed() {
-    // Stopped, the waiter can't help but find both when it goes on: the task is free, and it was
-    // told to end.
+fn a_signal_that_arrives_with_the_task_is_not_lost() {
+    // While stopped, the waiter misses both events: when it continues, the task is free and the
+    // signal is pending.
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     let one = add(&project, "one --section S");
@@ -501,7 +501,7 @@ fn a_signal_that_comes_together_with_the_task_is_not_swallowed() {
 }
 
 #[test]
-fn the_bar_of_a_wait_fits_a_line_of_the_terminal() {
+fn the_progress_bar_fits_one_line() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     add(&project, "one --section S");
@@ -532,7 +532,7 @@ fn the_bar_of_a_wait_fits_a_line_of_the_terminal() {
 }
 
 #[test]
-fn what_nobody_hears_of_is_not_taken() {
+fn a_task_is_put_back_if_the_answer_cannot_be_written() {
     let project = Project::new();
     add(&project, "one");
     for words in [
@@ -551,7 +551,7 @@ fn what_nobody_hears_of_is_not_taken() {
 }
 
 #[test]
-fn a_pid_or_time_that_makes_no_sense_takes_nothing() {
+fn a_wrong_pid_or_time_to_live_starts_nothing() {
     let project = Project::new();
     add(&project, "one");
     for (words, code) in [

@@ -1,4 +1,4 @@
-//! The seed's scenarios, texts, JSON and SQL, played by real processes.
+//! The scenarios, texts, JSON and SQL of the task lock protocol, with real processes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -46,8 +46,8 @@ fn update(project: &Project, title: &str, words: &str) -> project::Call {
     project.call(&format!("tasks update {words}")).arg(title)
 }
 
-/// Plays "Two Runners, Same Section" up to its last three lines; `wants` is how B waits for the
-/// section or for what is in it, `queue` the key that it queues for.
+/// Plays "Two Runners, Same Section" up to its last three lines. `wants` is the command with which B
+/// waits for the section or one of its tasks, `queue` the key that it queues for.
 fn two_runners(
     project: &Project,
     keys: &(String, String, String),
@@ -171,13 +171,13 @@ fn two_runners_in_one_section_where_the_second_waits_with_next() {
     project
         .tenure("tasks next --as runner-c")
         .fails(4, &["no task is left"]);
-    // [Runner B] Going idle: until there is something to do again.
+    // [Runner B] Going idle: until there is a task again.
     let more = project.tenure("tasks add Three --section Backend --quiet");
     assert_eq!(b.ended().exits(0).out.trim(), id(more));
 }
 
 #[test]
-fn a_task_that_was_completed_while_somebody_waited_for_it_is_not_begun_again() {
+fn a_task_that_was_completed_during_the_wait_is_not_started_again() {
     let project = Project::new();
     let keys = backend(&project);
     let words = "--status in_progress --as runner-b --wait 10m";
@@ -189,7 +189,7 @@ fn a_task_that_was_completed_while_somebody_waited_for_it_is_not_begun_again() {
     assert_eq!(
         status(&project, "Task 2"),
         "completed",
-        "it was done, and is to be done again: {said:?}"
+        "it was started again: {said:?}"
     );
     assert_ne!(said.code, 0, "{said:?}");
     // [Runner B] Going idle
@@ -197,7 +197,7 @@ fn a_task_that_was_completed_while_somebody_waited_for_it_is_not_begun_again() {
 }
 
 #[test]
-fn an_expired_lock_is_claimed_as_the_seed_tells_it() {
+fn an_expired_lock_is_claimed_as_documented() {
     let project = Project::new();
     let task = id(project.tenure("tasks add --quiet One"));
     // [Runner A] Started Task 1 at 10:00
@@ -233,7 +233,7 @@ fn an_expired_lock_is_claimed_by_next_with_its_section() {
         .tenure("tasks next --as runner-a --ttl 300ms")
         .exits(0);
     until("it has expired", || project.verdict(&one) == "expired");
-    // The section's lease lasts longer, and was A's: but A works on nothing there any more.
+    // The section's lease is A's and lasts longer, but A works on no task of it any more.
     assert_ne!(project.verdict(&section), "expired");
     let said = project
         .tenure("tasks next --as runner-b --json")
@@ -244,7 +244,7 @@ fn an_expired_lock_is_claimed_by_next_with_its_section() {
 }
 
 #[test]
-fn a_lock_of_a_process_that_was_killed_is_claimed_at_once() {
+fn the_lock_of_a_killed_process_is_claimed_at_once() {
     let project = Project::new();
     let task = id(project.tenure("tasks add --quiet One"));
     let key = format!("task:{task}");
@@ -261,7 +261,7 @@ fn a_lock_of_a_process_that_was_killed_is_claimed_at_once() {
     // [Runner A] Crashed at 10:15 (lock expires at 11:00)
     process::signal(agent.id(), Signal::KILL);
     agent.wait().unwrap();
-    // [Runner B] Claiming the lock of a process that is proven to be gone
+    // [Runner B] Claiming the lock of a dead process
     let said = project
         .tenure("tasks update One --status in_progress --as runner-b --no-wait --json")
         .exits(0)
@@ -275,7 +275,7 @@ fn a_lock_of_a_process_that_was_killed_is_claimed_at_once() {
 
 const CTRL_C: &str = "\x03";
 
-/// `tenure` on a terminal of its own, made by script(1).
+/// `tenure` on a new terminal, made by script(1).
 struct Terminal(Running);
 
 impl Terminal {
@@ -302,7 +302,7 @@ impl Terminal {
 }
 
 #[test]
-fn a_wait_on_a_terminal_says_the_lines_of_the_seed() {
+fn a_wait_on_a_terminal_prints_the_documented_lines() {
     let project = Project::new();
     let task = id(project.call("tasks add --quiet").arg("Fix bug").end());
     update(&project, "Fix bug", "--status in_progress --as runner-a")
@@ -338,7 +338,7 @@ fn a_wait_on_a_terminal_says_the_lines_of_the_seed() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_of_a_wait_for_a_task_behind() {
+fn ctrl_c_removes_every_trace_of_a_wait_for_a_task() {
     let project = Project::new();
     let (section, one, two) = backend(&project);
     update(&project, "Task 1", "--status in_progress --as runner-a")
@@ -373,7 +373,7 @@ fn ctrl_c_leaves_nothing_of_a_wait_for_a_task_behind() {
 }
 
 #[test]
-fn no_wait_says_the_lines_of_the_seed() {
+fn no_wait_prints_the_documented_lines() {
     let project = Project::new();
     let task = id(project.call("tasks add --quiet").arg("Fix bug").end());
     let runner = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
@@ -468,7 +468,7 @@ fn sqlite3(project: &Project, statement: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_seeds_query_finds_the_lock() {
+fn the_documented_query_finds_the_lock() {
     let project = Project::new();
     let (section, one, _) = backend(&project);
     let (section, one) = (&section["section:".len()..], &one["task:".len()..]);
@@ -517,7 +517,7 @@ fn the_seeds_query_finds_the_lock() {
 fn a_row_that_another_program_wrote_is_a_lock() {
     let project = Project::new();
     let task = id(project.tenure("tasks add --quiet One"));
-    // In the words of the seed: two times by default, one by hand.
+    // As documented: two times are defaults, one is given.
     let insert = format!(
         "INSERT INTO task_locks (task_id, runner_id, expires_at)
          VALUES ('{task}', 'foreign', strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 hour'))"

@@ -1,4 +1,4 @@
-//! `tenure tasks work`: a runner in one line, whatever happens to it or to its command.
+//! `tenure tasks work`: signals, crashes and lost leases of a runner and its command.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -68,7 +68,7 @@ fn work_with_bash(project: &Project, words: &str, script: &str) -> Running {
         .start()
 }
 
-/// Starts a runner whose command says its pid and stays.
+/// Starts a runner whose command prints its pid and keeps running.
 #[track_caller]
 fn at_work(project: &Project, words: &str, script: &str) -> Running {
     let running = work(project, words)
@@ -114,7 +114,7 @@ fn eight_runners_do_200_tasks_although_two_are_killed() {
     let began = |runner: &str| project.read("began").matches(runner).count();
     let mut runners: Vec<Running> = (0..8)
         .map(|n| {
-            // Those who are to be killed stay in their third task until they are.
+            // The runners to be killed stay in their third task.
             let script = if n < 2 {
                 "if [ $(grep -c \" $TENURE_HOLDER$\" began) -ge 2 ]; then
                     echo $TENURE_TASK_ID $TENURE_HOLDER >> began; exec 902> room-$TENURE_TASK_ID
@@ -151,7 +151,7 @@ fn eight_runners_do_200_tasks_although_two_are_killed() {
     );
     nothing_is_locked(&project);
     assert_eq!(done + began("runner-0") + began("runner-1") - 2, 200);
-    // What the killed ones had was taken over, and history says of whom.
+    // The tasks of the killed runners were taken over, and the history names the dead holders.
     for n in 0..2 {
         let caught = project.read(&format!("caught-runner-{n}"));
         let key = format!("task:{}", caught.trim());
@@ -215,7 +215,7 @@ fn a_chain_of_dependencies_is_done_in_order_by_two_runners() {
 }
 
 #[test]
-fn the_command_is_told_its_task_in_its_environment_and_as_json() {
+fn the_command_gets_its_task_in_its_environment_and_as_json() {
     let project = Project::new();
     project.tenure("sections add Backend").exits(0);
     let before = add(&project, "before");
@@ -266,7 +266,7 @@ fn a_command_that_does_not_read_its_input_is_no_failure() {
 }
 
 #[test]
-fn the_exit_code_decides_and_the_last_line_is_kept() {
+fn the_exit_code_decides_and_the_last_line_is_recorded() {
     let project = Project::new();
     add(&project, "good");
     add(&project, "bad");
@@ -294,7 +294,7 @@ fn the_exit_code_decides_and_the_last_line_is_kept() {
 }
 
 #[test]
-fn a_failed_task_is_tried_again_and_then_stays_failed() {
+fn a_failed_task_is_retried_and_then_stays_failed() {
     let project = Project::new();
     add(&project, "hopeless");
     add(&project, "second-time");
@@ -318,7 +318,7 @@ fn a_failed_task_is_tried_again_and_then_stays_failed() {
 }
 
 #[test]
-fn a_command_that_is_not_there_locks_nothing() {
+fn a_missing_command_locks_nothing() {
     let project = Project::new();
     add(&project, "one");
     work(&project, "--as me -- no-such-command")
@@ -343,7 +343,7 @@ fn a_command_that_is_not_there_locks_nothing() {
 }
 
 #[test]
-fn a_command_that_sets_the_status_itself_is_believed() {
+fn a_command_may_set_the_status_itself() {
     let project = Project::new();
     for (title, code) in [
         ("review", 0),
@@ -378,18 +378,18 @@ fn a_command_can_set_the_status_from_within_another_lock() {
 }
 
 #[test]
-fn a_command_that_puts_its_task_back_is_not_given_it_again_and_again() {
+fn a_command_that_puts_its_task_back_does_not_get_it_again() {
     let project = Project::new();
     add(&project, "one");
     let script = "echo >> tries; [ $(wc -l < tries) -lt 20 ] || exit 0
         $TENURE tasks update $TENURE_TASK_ID --status pending --quiet";
     work(&project, "--as me").sh(script).end();
     let tries = project.read("tries").lines().count();
-    assert!(tries < 20, "the runner is in a circle");
+    assert!(tries < 20, "the runner loops");
 }
 
 #[test]
-fn what_a_command_leaves_behind_ends_with_it() {
+fn processes_that_a_command_leaves_behind_end_with_it() {
     let project = Project::new();
     add(&project, "one");
     add(&project, "two");
@@ -405,7 +405,7 @@ fn what_a_command_leaves_behind_ends_with_it() {
 }
 
 #[test]
-fn a_signal_ends_the_runner_and_gives_the_task_back() {
+fn a_signal_ends_the_runner_and_puts_the_task_back() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let project = Project::new();
         project.tenure("sections add S").exits(0);
@@ -458,7 +458,7 @@ fn a_command_that_ignores_a_signal_keeps_its_task_until_it_ends() {
 }
 
 #[test]
-fn a_runner_that_is_killed_takes_its_command_with_it_and_the_next_one_takes_over() {
+fn a_killed_runner_ends_its_command_and_the_next_runner_takes_over() {
     let project = Project::new();
     let one = add(&project, "one");
     let runner = at_work(&project, "--as first --ttl 1h", "sleep 300 & wait");
@@ -476,7 +476,7 @@ fn a_runner_that_is_killed_takes_its_command_with_it_and_the_next_one_takes_over
 }
 
 #[test]
-fn a_task_that_is_taken_away_stops_its_command_and_the_runner_goes_on() {
+fn a_task_that_is_taken_away_stops_its_command_and_the_runner_continues() {
     let project = Project::new();
     let one = add(&project, "one --priority 9");
     add(&project, "two");
@@ -491,14 +491,14 @@ fn a_task_that_is_taken_away_stops_its_command_and_the_runner_goes_on() {
     let said = runner.ended().fails(7, &["\"one\" was lost", "1 lost"]);
     assert_eq!(process::members(command), [] as [u32; 0], "{said:?}");
     assert_eq!(status(&project, "two"), "completed");
-    // It is free again, for others.
+    // Other runners can start it again.
     nothing_is_locked(&project);
     let next = project.tenure("tasks next --as other --quiet").exits(0);
     assert_eq!(next.out.trim(), one);
 }
 
 #[test]
-fn a_task_that_somebody_else_has_got_is_not_written_to() {
+fn a_task_that_was_taken_over_is_not_written_to() {
     let project = Project::new();
     let one = add(&project, "one");
     let script = "trap '' TERM; echo; until [ -e go ]; do sleep 0.02; done; exit 0";
@@ -528,8 +528,8 @@ fn a_task_that_is_put_back_from_outside_is_not_worked_on_by_two() {
     add(&project, "one");
     let runner = at_work(&project, "--as me --no-wait", "exec sleep 300");
     let command = runner.command();
-    // Somebody at a keyboard, in the runner's name: allowed or not, nobody else may get it while
-    // the command runs.
+    // A person with the runner's name. Allowed or not: no other runner may get the task while the
+    // command runs.
     let said = project.tenure("tasks update one --status pending --as me");
     if said.code == 0 {
         until("the command is stopped", || !process::alive(command));
@@ -563,12 +563,12 @@ fn two_runners_of_one_name_do_not_share_a_task() {
 }
 
 #[test]
-fn a_runner_inside_a_runner_does_not_wait_for_the_one_around_it() {
+fn a_nested_runner_does_not_wait_for_the_outer_one() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     add(&project, "one --section S");
     add(&project, "two --section S");
-    // Without a section, it finds something to do.
+    // Without a section, it finds another task.
     add(&project, "loose --priority 0");
     let script = "[ $TENURE_TASK_TITLE = one ] || exit 0
         $TENURE tasks work --as inner -- sh -c 'echo $TENURE_TASK_TITLE >> inner'";
@@ -579,7 +579,7 @@ fn a_runner_inside_a_runner_does_not_wait_for_the_one_around_it() {
 }
 
 #[test]
-fn closed_files_are_no_failure() {
+fn closed_standard_streams_are_no_failure() {
     let project = Project::new();
     add(&project, "one");
     add(&project, "two");
@@ -590,7 +590,7 @@ fn closed_files_are_no_failure() {
     let input: Value = serde_json::from_str(&project.read("in")).unwrap();
     assert_eq!(input["title"], "three");
 
-    // Nobody reads what the command and the runner say.
+    // The output of the command and the runner has no reader.
     project.tenure("tasks update one --status pending").exits(0);
     let script = "{ $TENURE tasks work --as me -- sh -c 'until [ -e gone ]; do sleep 0.02; done
         echo lost; echo lost >&2; echo done > said'; echo $? > code; } 2>&1 |
@@ -608,7 +608,7 @@ fn closed_files_are_no_failure() {
 }
 
 #[test]
-fn the_output_with_json_is_json_alone() {
+fn with_json_the_output_is_only_json() {
     let project = Project::new();
     add(&project, "good");
     add(&project, "bad");
@@ -636,13 +636,13 @@ fn the_output_with_json_is_json_alone() {
     let (chatter, error) = said.err.split_at("chatter\nchatter\n".len());
     assert_eq!(chatter, "chatter\nchatter\n");
     assert!(
-        error.starts_with("Error: not all tasks were completed"),
+        error.starts_with("Error: some tasks were not completed"),
         "{error}"
     );
 }
 
 #[test]
-fn no_wait_ends_when_others_hold_what_is_left() {
+fn no_wait_ends_when_other_runners_hold_the_remaining_tasks() {
     let project = Project::new();
     add(&project, "one --priority 9");
     add(&project, "two");
@@ -658,7 +658,7 @@ fn no_wait_ends_when_others_hold_what_is_left() {
 }
 
 #[test]
-fn a_runner_waits_for_others_and_ends_when_nothing_can_come_of_it() {
+fn a_runner_waits_for_others_and_ends_when_no_task_can_become_ready() {
     let project = Project::new();
     add(&project, "one");
     add(&project, "two --depends-on one");
@@ -689,7 +689,7 @@ fn a_short_wait_does_not_end_while_others_work_and_does_no_harm() {
         add(&project, "one");
         project.tenure("tasks next --as other").exits(0);
         let mut runner = work(&project, &format!("--as me --wait {wait} -- true")).start();
-        // Long enough for what goes round in circles to fall down.
+        // Long enough for a busy loop to show.
         for _ in 0..100 {
             assert!(
                 runner.runs() || runner.err().is_empty(),
@@ -709,7 +709,7 @@ fn a_short_wait_does_not_end_while_others_work_and_does_no_harm() {
 }
 
 #[test]
-fn a_runner_that_is_cut_off_while_it_waits_says_what_becomes_of_its_place() {
+fn an_interrupted_runner_says_what_happens_to_its_place() {
     let project = Project::new();
     add(&project, "one");
     project.tenure("tasks next --as other").exits(0);
@@ -728,7 +728,7 @@ fn a_runner_that_is_cut_off_while_it_waits_says_what_becomes_of_its_place() {
 }
 
 #[test]
-fn a_runner_interrupted_while_it_waits_leaves_nothing_behind() {
+fn a_runner_interrupted_by_ctrl_c_leaves_no_ticket() {
     let project = Project::new();
     add(&project, "one");
     project.tenure("tasks next --as other").exits(0);
@@ -769,7 +769,7 @@ fn a_lease_is_renewed_while_its_command_runs() {
     assert_eq!(status(&project, "one"), "completed");
 }
 
-/// A runner on a terminal of its own, made by script(1).
+/// A runner on a new terminal, made by script(1).
 fn on_a_terminal(project: &Project, line: &str) -> Running {
     let mut script = project.program("script");
     script

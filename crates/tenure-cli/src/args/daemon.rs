@@ -1,4 +1,4 @@
-//! What can be typed about the daemon.
+//! The command line of `tenure daemon`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,46 +10,47 @@ use tenure::duration;
 pub(crate) enum Daemon {
     /// Run in the foreground, until Ctrl+C
     #[command(after_help = "Examples:
-  tenure daemon run                     watch it work
+  tenure daemon run                     run in this terminal
   tenure daemon run --interval 5s
 
-Every cycle it looks for .tenure/.exclusive-lock and .beads/.exclusive-lock. While somebody holds one
-of them, nothing is done. Otherwise leases that are over are freed, and the tasks are synced. A lock
-that appears or goes wakes it at once. There is one daemon for a project: a second one says which
-runs (exit 6).")]
+In every cycle it checks .tenure/.exclusive-lock and .beads/.exclusive-lock. While another program
+holds one of them, the daemon does nothing. Otherwise it ends expired and dead leases and syncs the
+tasks. It wakes up when one of these locks appears or disappears. A project has one daemon: a second
+one prints which one runs (exit 6).")]
     Run(Run),
-    /// Run in the background; returns when it really runs
+    /// Run in the background; returns when the daemon is ready
     #[command(after_help = "Examples:
   tenure daemon start
   tenure daemon start --interval 30s --log /var/log/tenure.log
   tenure daemon start --foreground      the same as tenure daemon run
 
-It survives the terminal it was started on. If one runs already, that is said (exit 6). To start it
-by itself when tasks change: daemon.autostart (see tenure config show).")]
+It keeps running when the terminal closes. If one runs already, start fails (exit 6). The setting
+daemon.autostart starts it whenever tasks change (see tenure config show).")]
     Start(Start),
-    /// Stop it, and wait until it is gone
+    /// Stop the daemon and wait until it has exited
     #[command(after_help = "Example: tenure daemon stop --wait 1m
 
-It ends the step it is at first. Exit codes: 4 none runs, 1 it still runs when the wait is over.")]
+The daemon finishes its current step first. Exit codes: 4 no daemon runs, 1 it still runs when the wait
+times out.")]
     Stop {
-        /// Wait at most this long for its end
+        /// Wait at most this long
         #[arg(long, value_name = "D", value_parser = duration::parse, default_value = "30s")]
         wait: Duration,
     },
-    /// Whether it runs, what it did last, when it goes on, and for whom it stands aside
+    /// Show whether it runs, its last cycle, its next one, and which lock pauses it
     #[command(after_help = "Examples:
   tenure daemon status
   tenure daemon status --json | jq .data.running
 
 Exit code 0, whether it runs or not.")]
     Status,
-    /// Show the end of its log
+    /// Show the end of the log
     #[command(after_help = "Examples:
   tenure daemon logs -n 100
-  tenure daemon logs -f                 and what is added, until Ctrl+C
-  tenure daemon logs -f --json          one object a line
+  tenure daemon logs -f                 follow the log until Ctrl+C
+  tenure daemon logs -f --json          one object per line
 
-Old logs (daemon.log.1 to .3) are read where needed, and a log that is begun anew is followed.")]
+Older logs (daemon.log.1 to .3) are read where needed. A log that is rotated is followed.")]
     Logs(Logs),
 }
 
@@ -65,13 +66,13 @@ impl Daemon {
     }
 }
 
-/// How it is to work.
+/// How the daemon works.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Work {
-    /// How long to rest between two cycles, 1s to 1d [default: daemon.interval, 1m]
+    /// The pause between two cycles, 1s to 1d [default: daemon.interval, 1m]
     #[arg(long, value_name = "D", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
-    /// The log [default: .tenure/daemon.log]
+    /// The log file [default: .tenure/daemon.log]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
 }
@@ -80,7 +81,7 @@ pub(crate) struct Work {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) work: Work,
-    /// For tenure daemon start: leave the terminal behind
+    /// For tenure daemon start: detach from the terminal
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
 }
@@ -99,10 +100,10 @@ pub(crate) struct Logs {
     /// How many lines
     #[arg(short = 'n', long = "lines", value_name = "N", default_value_t = 20)]
     pub(crate) lines: usize,
-    /// Go on with what is added
+    /// Print lines as they are added
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// The log [default: that of the daemon that runs, or of the last one]
+    /// The log file [default: that of the running daemon, or of the last one]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use tenure::duration;
 
-use super::Waits;
+use super::WaitArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
@@ -60,7 +60,7 @@ protocol allows from 1s to 1h.")]
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        waits: Waits,
+        waits: WaitArgs,
         #[command(flatten)]
         place: Place,
     },

@@ -1,4 +1,4 @@
-//! What can be typed about tasks and sections.
+//! The command line of `tenure tasks` and `tenure sections`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ pub(crate) enum Sections {
     /// Add a section
     #[command(after_help = "Example: tenure sections add Backend")]
     Add {
-        /// What it is called; no other section may be
+        /// Its name, which no other section may have
         name: String,
     },
-    /// Every section, what is left to do in it, and who has it
+    /// List sections: open tasks, runner, time left
     List,
 }
 
@@ -38,72 +38,73 @@ pub(crate) enum Tasks {
   tenure tasks add 'Fix the login bug' --section Backend --priority 8
   tenure tasks add 'Release it' --depends-on 'Fix the login bug' --depends-on 3f2a9c01")]
     Add(Add),
-    /// Tasks: those in progress first, then pending, review, failed, completed, skipped
+    /// List tasks: in progress first, then pending, review, failed, completed, skipped
     #[command(after_help = "Examples:
   tenure tasks list --status pending --limit 50
   tenure tasks list --section Backend --ready
   tenure tasks list --search login --json")]
     List(List),
-    /// All about one task
+    /// Show one task
     Show {
-        /// Its id, its title, or a unique beginning of its id
+        /// Its id, its title, or a unique prefix of its id
         #[arg(value_name = "ID_OR_TITLE")]
         task: String,
     },
-    /// Change a task: its status (which takes or gives back its locks) or anything else
+    /// Change a task: its status (which takes or releases its locks) or anything else
     #[command(after_help = "Examples:
-  tenure tasks update 'Fix bug' --status in_progress --as agent-1     begin it, waiting for its locks
-  tenure tasks update 'Fix bug' --status in_progress --no-wait        or say at once who has it (exit 6)
-  tenure tasks update 'Fix bug' --status completed --as agent-1       end it, and give the locks back
+  tenure tasks update 'Fix bug' --status in_progress --as agent-1     start it, waiting for its locks
+  tenure tasks update 'Fix bug' --status in_progress --no-wait        fail at once if it is held (exit 6)
+  tenure tasks update 'Fix bug' --status completed --as agent-1       finish it and release its locks
   tenure tasks update 3f2a9c01 --priority 9 --depends-on 'Write the test'
 
-Beginning a task takes its section's and its own lock, together or not at all. Ending it gives its
-own back, and the section's when nothing is left to be done in it. If it was taken over meanwhile,
-nothing changes and tenure exits with 7.")]
+Starting a task takes the lock of its section and its own, both or neither. Finishing it releases its
+own lock, and the section's when no open task is left in the section. If another runner took the task
+over in the meantime, nothing changes and tenure exits with 7.")]
     Update(Box<Update>),
-    /// Begin the best task that is ready, and print it
+    /// Start the best ready task and print it
     #[command(after_help = "Examples:
   tenure tasks next --as agent-1
   ID=$(tenure tasks next --as agent-1 --quiet --wait 10m)
 
-The best is the most urgent, then the oldest, whose dependencies are done, which nobody holds, and
-whose section is free or yours. Exit codes: 6 all that is ready is held by others, 4 nothing is left
-(or what is left waits for something that nobody works on).")]
+A task is ready when its dependencies are done, it is not locked, and its section is free or yours.
+The best is the one with the highest priority, then the oldest. Exit codes: 6 other runners hold every
+ready task, 4 no task is left (or every task that is left waits for one that no runner works on).")]
     Next(Next),
-    /// Be a runner: begin one task after another, run a command for each, until none is left
+    /// Run a command for one task after another until none is left
     #[command(after_help = "Examples:
   tenure tasks work --as agent-1 -- ./agent.sh
   tenure tasks work --as agent-1 --retries 2 -- sh -c 'echo $TENURE_TASK_ID $TENURE_TASK_TITLE $TENURE_TOKEN'
 
-The task is on the command's standard input too, as JSON. Exit code 0: completed; any other: failed.
-A command that sets the status itself (tenure tasks update $TENURE_TASK_ID --status review) is
-believed. tenure exits with 0 when none is left, with 1 if a task stayed failed, with 7 if one was
-taken away.")]
+The command reads the task as JSON on its standard input. If it exits with 0 the task is completed,
+otherwise it failed; unless the command set another status itself (tenure tasks update
+$TENURE_TASK_ID --status review). tenure exits with 0 when no task is left, with 1 if a task failed
+for good, with 7 if a task's lease was lost.")]
     Work(Work),
-    /// Delete tasks, for good: here, and in every clone that syncs
+    /// Delete tasks for good, here and in every clone that syncs
     #[command(after_help = "Example: tenure tasks delete 'Fix bug'
 
-A task that somebody works on is not deleted (exit 6). Tasks that waited for it no longer do. To keep
-a task that is not to be done, use tenure tasks update ... --status skipped instead.")]
+A task that a runner works on is not deleted (exit 6). Tasks that depend on it no longer wait for it.
+To keep a task without doing it, use tenure tasks update ... --status skipped instead.")]
     Delete {
-        /// Its id, its title, or a unique beginning of its id
+        /// Its id, its title, or a unique prefix of its id
         #[arg(value_name = "ID_OR_TITLE", required = true)]
         tasks: Vec<String>,
     },
-    /// Add or change many at once, from a file with one JSON object a line
+    /// Add or change many tasks, from a file with one JSON object per line
     #[command(after_help = "Examples:
   tenure tasks import tasks.jsonl
   echo '{\"title\": \"Fix bug\", \"section\": \"Backend\", \"priority\": 8}' | tenure tasks import -
 
-Fields of a task: title, id, section (a name; made if there is none), status, priority, description,
-dependsOn (a list of ids), createdAt, updatedAt, attempts, lastError. A section: {\"kind\": \"section\",
-\"name\": ...}. A task with an id that is there is changed. If a line is bad, nothing is imported.")]
+Fields of a task: title, id, section (a name; created if it does not exist), status, priority,
+description, dependsOn (a list of ids), createdAt, updatedAt, attempts, lastError. A section:
+{\"kind\": \"section\", \"name\": ...}. A line with the id of an existing task changes that task. If any
+line is wrong, nothing is imported.")]
     Import {
         /// The file, or - for standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Print all as lines that `import` reads, in an order that diffs well
+    /// Print all tasks as lines that `import` reads, in a stable order
     #[command(after_help = "Example: tenure tasks export > tasks.jsonl")]
     Export,
 }
@@ -126,76 +127,76 @@ impl Tasks {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Add {
-    /// What is to be done, in a line
+    /// What to do, in one line
     pub(crate) title: String,
-    /// The section it belongs to, by name or id
+    /// Its section, by name or id
     #[arg(long, value_name = "S")]
     pub(crate) section: Option<String>,
-    /// 0 low to 9 high [default: 5]
+    /// Priority, 0 (low) to 9 (high) [default: 5]
     #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
-    /// A task that has to be done before, by id or title; may be given several times
+    /// A task that must be done first, by id or title; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) depends_on: Vec<String>,
-    /// What is to be done, at length
+    /// What to do, in detail
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
-    /// Only those with this status
+    /// Only tasks with this status
     #[arg(long, value_name = "S", value_parser = status)]
     pub(crate) status: Option<Status>,
-    /// Only those of this section, by name or id
+    /// Only tasks of this section, by name or id
     #[arg(long, value_name = "S")]
     pub(crate) section: Option<String>,
-    /// Only those that can be begun: pending, with their dependencies done
+    /// Only tasks that can be started: pending, with their dependencies done
     #[arg(long, conflicts_with = "status")]
     pub(crate) ready: bool,
-    /// Only those with this in their title
+    /// Only tasks with this text in the title
     #[arg(long, value_name = "TEXT")]
     pub(crate) search: Option<String>,
-    /// At most so many; 0 for all
+    /// At most this many; 0 for all
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Update {
-    /// Its id, its title, or a unique beginning of its id
+    /// Its id, its title, or a unique prefix of its id
     #[arg(value_name = "ID_OR_TITLE")]
     pub(crate) task: String,
     /// pending, in_progress, review, completed, failed or skipped
     #[arg(long, value_name = "S", value_parser = status)]
     pub(crate) status: Option<Status>,
-    /// Why it failed
+    /// Why it failed, with --status failed
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
     #[command(flatten)]
-    pub(crate) waits: super::Waits,
-    /// The grant's token: proves it without a name
+    pub(crate) waits: super::WaitArgs,
+    /// The lease's token; then --as is not needed
     #[arg(long, value_name = "N")]
     pub(crate) token: Option<u64>,
     /// Tie the locks to this process: they end when the process does
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Another title
+    /// The new title
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
-    /// Another description; an empty one removes it
+    /// The new description; an empty one removes it
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// Another section, by name or id; an empty one takes it out of its section
+    /// The new section, by name or id; an empty one removes the task from its section
     #[arg(long, value_name = "S")]
     pub(crate) section: Option<String>,
-    /// Another priority, 0 low to 9 high
+    /// The new priority, 0 (low) to 9 (high)
     #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
-    /// A task that has to be done before, by id or title; may be given several times
+    /// A task that must be done first, by id or title; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) depends_on: Vec<String>,
-    /// One that no longer has to be
+    /// A dependency to remove, by id or title; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) no_depends_on: Vec<String>,
 }
@@ -205,9 +206,9 @@ pub(crate) struct Next {
     /// How long the lease lasts unless it is renewed
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
-    /// Wait for one to become ready, at most this long [default: locking.waitTimeout, 30m]
-    #[arg(long, value_name = "D", value_parser = limit, num_args = 0..=1, default_missing_value = "")]
-    pub(crate) wait: Option<Limit>,
+    /// Wait until a task is ready, at most this long [default: locking.waitTimeout, 30m]
+    #[arg(long, value_name = "D", value_parser = wait_limit, num_args = 0..=1, default_missing_value = "")]
+    pub(crate) wait: Option<WaitLimit>,
     /// Do not wait, which is the default
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -218,16 +219,16 @@ pub(crate) struct Next {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Work {
-    /// How often a task that failed is tried again, after 1s, 2s, 4s and so on up to 1m
+    /// How often a failed task is retried, after 1s, 2s, 4s and so on up to 1m
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u64,
-    /// How long the leases last unless they are renewed, which they are [default: locking.runTimeout, 5m]
+    /// How long the leases last; tenure renews them while the command runs [default: locking.runTimeout, 5m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
-    /// When none is left, wait this long for new ones before it ends
+    /// When no task is left, wait this long for a new one
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait for what others hold: stop when there is none to be had
+    /// Do not wait for tasks that other runners hold
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// The command and its arguments
@@ -237,17 +238,17 @@ pub(crate) struct Work {
 
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Limit {
-    /// As the settings say.
-    Usual,
-    /// This long.
-    At(Duration),
+pub(crate) enum WaitLimit {
+    /// `locking.waitTimeout`.
+    FromSettings,
+    /// The duration after `--wait`.
+    Given(Duration),
 }
 
-fn limit(text: &str) -> Result<Limit, duration::BadDuration> {
+fn wait_limit(text: &str) -> Result<WaitLimit, duration::BadDuration> {
     match text {
-        "" => Ok(Limit::Usual),
-        text => duration::parse(text).map(Limit::At),
+        "" => Ok(WaitLimit::FromSettings),
+        text => duration::parse(text).map(WaitLimit::Given),
     }
 }
 

@@ -1,11 +1,10 @@
-//! `tenure acquire`: hold a key without a running command.
+//! `tenure acquire`: hold a key without running a command.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use tenure::Tie;
 use tenure::core::{Reason, Verdict};
-use tenure::wire::ErrorCode;
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
@@ -17,12 +16,11 @@ use crate::words;
 pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tie = acquire.pid.map_or(Tie::Nothing, Tie::Process);
-    let mut ask = waiting::prepare(global, &tenure, &acquire.key, &acquire.asking)?.tied_to(tie);
+    let mut ask = waiting::prepare(global, &tenure, &acquire.key, &acquire.request)?.tied_to(tie);
     if global.holder.is_none() {
         ask = ask.called(context::caller(global)?);
     }
-    let mut signals = Signals::catch()
-        .map_err(|error| Failure::new(ErrorCode::Io, format!("the system refused ({error})")))?;
+    let mut signals = Signals::catch()?;
     let held = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
     let now = tenure.clock().now();
     let lease = held.lease().clone();
@@ -38,7 +36,7 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     remark(
         global,
         &format!(
-            "{} holds {} until {}; give it back with: tenure release {} {name}",
+            "{} holds {} until {}; to release it: tenure release {} {name}",
             lease.holder.id,
             lease.key,
             words::end(&now, &lease),
@@ -50,7 +48,8 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
         fields.retain(|name, _| !matches!(name.as_str(), "verdict" | "why" | "evidence"));
         fields.insert("reason".into(), json!(reason.word()));
     }
-    // A token that nobody got to see is of no use to anybody, unless it was seen before.
+    // If the answer cannot be written, the caller has no token and the lease is released. A caller
+    // that owned the lease before has seen its token.
     if reason == Reason::AlreadyOwned {
         return Ok(Answer::new(data, token));
     }

@@ -15,7 +15,7 @@ use crate::args::exclusive::{Acquire, Exclusive, Place, Run, Who};
 use crate::commands::release::{lost, not_held};
 use crate::commands::run;
 use crate::context;
-use crate::program::{Program, broken};
+use crate::program::Program;
 use crate::signals::Signals;
 use crate::waiting;
 use crate::words;
@@ -82,7 +82,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
     let pid = asked.pid.unwrap_or_else(context::shell);
     let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
-    let mut signals = Signals::catch().map_err(broken)?;
+    let mut signals = Signals::catch()?;
     let held = waiting::acquire(global, &tenure, KEY, ask, &mut signals)?;
     let lease = held.lease().clone();
     held.leave_standing();
@@ -190,8 +190,9 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
         Verdict::Alive | Verdict::Unknown(_) => Err(Failure::new(
             ErrorCode::Locked,
             format!(
-                "the exclusive lock is held by {} ({verdict})",
-                words::held(&now, lease)
+                "the exclusive lock is held by {} ({})",
+                words::held(&now, lease),
+                words::evidence(verdict)
             ),
         )
         .details(data)),

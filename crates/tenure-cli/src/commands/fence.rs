@@ -1,4 +1,4 @@
-//! `tenure fence`: is this grant still the newest, and does it stand?
+//! `tenure fence`: check that a token is still valid.
 
 use serde_json::json;
 use tenure::core::{Fenced, Key, Token};
@@ -20,7 +20,7 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("token {token} is the newest of {key} and stands until {until}")
+                format!("token {token} of {key} is valid until {until}")
             };
             Ok(Answer::new(
                 json!({ "key": key, "token": token, "holder": lease.holder.id, "expiresAt": until }),
@@ -29,7 +29,7 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
         }
         Fenced::Stale(found) => {
             let why = match &found {
-                None => "nobody holds it now".to_owned(),
+                None => "the key is free now".to_owned(),
                 Some((lease, verdict)) if lease.token == token => format!("its lease is {verdict}"),
                 Some((lease, _)) => format!(
                     "it is held by {} with token {}",
@@ -39,7 +39,7 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
             };
             Err(Failure::new(
                 ErrorCode::LeaseLost,
-                format!("token {token} may not write to {key} any more: {why}"),
+                format!("token {token} of {key} is no longer valid: {why}"),
             )
             .details(json!({
                 "key": key,

@@ -14,29 +14,26 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
         Failure::new(
             ErrorCode::Io,
             format!(
-                "{} can't be made ({error}): check that {} may be written",
+                "{} cannot be created ({error}): check that you may write to {}",
                 root.join(".tenure").display(),
                 root.display()
             ),
         )
     })?;
     let complete = !new && project.folder().join("tenure.db").exists();
-    // Makes the database too, so that whatever is wrong with it is said now.
+    // Creates the database now, so that a problem with it is reported by this command.
     Tenure::open(&project.store(), context::config(Some(&project))?)?;
     let folder = project.folder();
     let text = if new {
         format!(
-            "Made {}.\nTry: tenure run build -- echo 'only one at a time'",
+            "Created {}.\nTry: tenure run build -- echo 'only one at a time'",
             folder.display()
         )
     } else if complete {
-        format!(
-            "{} is there already; nothing was changed.",
-            folder.display()
-        )
+        format!("{} exists already; nothing was changed.", folder.display())
     } else {
         format!(
-            "Made the database in {}, which was there already.",
+            "Created the database in {}, which existed already.",
             folder.display()
         )
     };

@@ -1,4 +1,4 @@
-//! `tenure locks`: look at locks and clean up after the dead.
+//! `tenure locks`: list locks, show their history, and end expired and dead ones.
 
 use jiff::SignedDuration;
 use serde_json::json;
@@ -68,7 +68,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
                 lease.key.to_string(),
                 lease.holder.to_string(),
                 lease.token.to_string(),
-                state(verdict).to_owned(),
+                state_word(verdict).to_owned(),
                 words::ago(&now, lease.acquired_at),
                 words::until(&now, lease, verdict),
                 waiting,
@@ -83,8 +83,8 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     Ok(Answer::new(json!({ "locks": data }), rows.text()))
 }
 
-/// The word for a lease in a list.
-fn state(verdict: &Verdict) -> &'static str {
+/// The state of a lease in one word.
+fn state_word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Alive | Verdict::Unknown(_) => "held",
         Verdict::Dead(_) => "DEAD",
@@ -93,7 +93,7 @@ fn state(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// How many wait, and for how many that were cut off a place is kept.
+/// How many processes wait, and how many more have a place but do not wait right now.
 fn waiting(snapshot: &Snapshot) -> String {
     let here = snapshot
         .queue
@@ -122,7 +122,7 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
     if let Some((lease, verdict)) = &snapshot.lease {
         line("Holder", lease.holder.to_string());
         line("Token", lease.token.to_string());
-        line("Verdict", verdict.to_string());
+        line("State", words::state(now, lease, verdict));
         line(
             "Acquired",
             format!(
@@ -154,14 +154,14 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
             line("Runs", command.clone());
         }
     } else {
-        line("Holder", "nobody".into());
+        line("Holder", "none (the key is free)".into());
     }
     for (index, waiter) in snapshot.queue.iter().enumerate() {
         let name = if index == 0 { "Waiting" } else { "" };
         let away = if waiter.presence == Presence::Here {
             ""
         } else {
-            ", away: its place is kept"
+            ", away (its place is kept)"
         };
         let text = format!(
             "{}. {}, priority {}{away}",
@@ -194,8 +194,9 @@ fn release(
         return Err(Failure::new(
             ErrorCode::PermissionDenied,
             format!(
-                "{key} is held by {} ({verdict})\n  to take it away all the same, which is recorded: {} --force",
+                "{key} is held by {} ({})\n  to take it away anyway, which is recorded: {} --force",
                 words::held(&now, &lease),
+                words::evidence(&verdict),
                 words::locks_command("release", key.as_str(), global.store.as_deref())
             ),
         )
@@ -207,7 +208,7 @@ fn release(
         Forced::Freed(lease) => Ok(Answer::new(
             json!({ "key": key, "token": lease.token, "takenFrom": lease.holder.id, "by": by }),
             format!(
-                "Took {key} away from {}; recorded as forced by {by}.",
+                "Took {key} from {}; recorded as forced by {by}.",
                 lease.holder
             ),
         )),
@@ -230,7 +231,7 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
         })
         .collect();
     if lines.is_empty() {
-        lines.push("Nothing has expired and nobody is proven dead.".into());
+        lines.push("No lease has expired, and no holder is dead.".into());
     }
     let data = reaped
         .iter()
@@ -255,10 +256,7 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
 fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
     let events = tenure.store().history(query)?;
     if events.is_empty() {
-        return Ok(Answer::new(
-            json!({ "events": [] }),
-            "Nothing has happened yet.",
-        ));
+        return Ok(Answer::new(json!({ "events": [] }), "No events yet."));
     }
     let mut rows = Table::new(&["WHEN", "KEY", "EVENT", "TOKEN", "HOLDER", "DETAIL"]);
     for event in &events {
@@ -298,8 +296,8 @@ fn detail(event: &Event) -> String {
     }
 }
 
-/// The key that a person means: the key itself, its id, or a unique beginning of either, among
-/// those that are held or waited for.
+/// Finds a key by its name, its id, or a unique prefix of either, among the keys that are held or
+/// waited for.
 fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     let keys: Vec<Key> = tenure
         .store()
@@ -310,13 +308,13 @@ fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     choose(id, &keys)?.ok_or_else(|| {
         Failure::new(
             ErrorCode::LockNotFound,
-            format!("no lock is called {id}: see tenure locks list"),
+            format!("no lock matches {id}: see tenure locks list"),
         )
         .details(json!({ "id": id }))
     })
 }
 
-/// The same among those that have a history, for a key that nobody holds now.
+/// The same among the keys that have a history.
 fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     if let Ok(exact) = Key::parse(id) {
         let query = HistoryQuery {
@@ -363,7 +361,7 @@ fn choose(id: &str, keys: &[Key]) -> Result<Option<Key>, Failure> {
                 let names = several.iter().map(|key| key.as_str()).collect::<Vec<_>>();
                 return Err(Failure::new(
                     ErrorCode::Ambiguous,
-                    format!("{id} could be any of {}: give more of it", names.join(", ")),
+                    format!("{id} matches {}: give a longer prefix", names.join(", ")),
                 )
                 .details(json!({ "id": id, "candidates": names })));
             }

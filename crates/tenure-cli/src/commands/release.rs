@@ -1,4 +1,4 @@
-//! `tenure release`: give a key back.
+//! `tenure release`: release a key.
 
 use serde_json::json;
 use tenure::Tenure;
@@ -11,9 +11,9 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Failure> {
-    let key = Key::parse(release.which.key.as_str())?;
+    let key = Key::parse(release.lease.key.as_str())?;
     let tenure = context::open(global)?;
-    let (grant, _) = mine(global, &tenure, &key, release.which.token)?;
+    let (grant, _) = mine(global, &tenure, &key, release.lease.token)?;
     match tenure.store().release(&grant)? {
         Released::Freed(lease) => {
             let text = if global.quiet {
@@ -61,7 +61,7 @@ pub(crate) fn mine(
     Err(Failure::new(
         ErrorCode::PermissionDenied,
         format!(
-            "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the grant with --token, \
+            "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the lease with --token, \
              or take it away with: {} --force",
             words::held(&now, &lease),
             grant.holder,

@@ -1,4 +1,4 @@
-//! `tenure renew`: move the end of a lease.
+//! `tenure renew`: extend a lease.
 
 use serde_json::json;
 use tenure::ask::{MAX_TTL, MIN_TTL};
@@ -12,7 +12,7 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
-    let key = Key::parse(renew.which.key.as_str())?;
+    let key = Key::parse(renew.lease.key.as_str())?;
     if let Some(ttl) = renew.ttl.filter(|ttl| !(MIN_TTL..=MAX_TTL).contains(ttl)) {
         let (given, min, max) = (
             duration::format(ttl),
@@ -22,7 +22,7 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
         return Err(tenure::Error::Ttl { given, min, max }.into());
     }
     let tenure = context::open(global)?;
-    let (grant, lease) = mine(global, &tenure, &key, renew.which.token)?;
+    let (grant, lease) = mine(global, &tenure, &key, renew.lease.token)?;
     match tenure
         .store()
         .renew(&grant, renew.ttl.unwrap_or(lease.ttl))?

@@ -1,4 +1,4 @@
-//! `tenure run`: a command while holding a key.
+//! `tenure run`: run a command while holding a key.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use crate::answer::{Answer, Failure, complain};
 use crate::args::{Global, Run};
 use crate::context;
 use crate::exit::Exit;
-use crate::program::{Program, broken};
+use crate::program::Program;
 use crate::signals::Signals;
 use crate::supervise::{Ended, supervise};
 use crate::terminal::Terminal;
@@ -24,11 +24,11 @@ use crate::words;
 pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
     let program = Program::find(&run.command, "tenure run build -- make all")?;
     let tenure = context::open(global)?;
-    let ask = waiting::prepare(global, &tenure, &run.key, &run.asking)?;
+    let ask = waiting::prepare(global, &tenure, &run.key, &run.request)?;
     run_holding(global, &tenure, &run.key, ask, &program)
 }
 
-/// Runs a program while holding what is asked for.
+/// Runs a program while holding a key.
 pub(crate) fn run_holding(
     global: &Global,
     tenure: &Tenure,
@@ -37,13 +37,13 @@ pub(crate) fn run_holding(
     program: &Program<'_>,
 ) -> Result<Answer, Failure> {
     let ask = ask.command(program.shown());
-    let mut signals = Signals::catch().map_err(broken)?;
+    let mut signals = Signals::catch()?;
     let mut held = waiting::acquire(global, tenure, key, ask, &mut signals)?;
 
     let mut command = program.command();
     command.envs(context::environment(global, tenure, held.lease(), &[]));
     let terminal = Terminal::find();
-    let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
+    let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
     let tied = match Tied::spawn(&mut command, tenure.store().inherited_fd(), lent) {
         Ok(tied) => tied,
@@ -53,31 +53,27 @@ pub(crate) fn run_holding(
             return Err(failure);
         }
     };
-    let (lost, tell) = {
-        let lost = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| broken(error.into()))?;
-        let tell = lost.try_clone().map_err(broken)?;
-        (lost, tell)
-    };
-    // A command of a few milliseconds needs no thread that renews its lease: what happens to the
-    // lease meanwhile is seen when it is given back.
+    let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let report_loss = lost.try_clone()?;
+    // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when
+    // the lease is released.
     let keep_alive = || {
         held.keep_alive(move || {
-            let _ = rustix::io::write(&tell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
         });
     };
     let grace = tenure.config().run.kill_grace;
-    let ended =
-        supervise(&tied, &mut signals, terminal, &lost, grace, keep_alive).map_err(broken)?;
+    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, keep_alive)?;
     tied.untie();
-    let exit = finish(tenure, held, ended)?;
+    let exit = finish(global, tenure, held, ended)?;
     if ended.had_terminal {
-        like_the_terminal(ended);
+        repeat_terminal_signal(ended);
     }
     Ok(Answer::silent(exit))
 }
 
-/// Gives the key back and says what the whole ends with.
-fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
+/// Releases the key and returns the exit code.
+fn finish(global: &Global, tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
     let key = held.key().clone();
     let token = held.token();
     let loss = held.take_loss();
@@ -86,8 +82,8 @@ fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
         (None, Ok(Released::AlreadyGone(by))) => Some(Loss::Taken(by)),
         (None, Ok(Released::Freed(_))) => None,
         (None, Err(error)) => {
-            // It ends with this process all the same, which others can prove.
-            complain(&format!("{key} could not be given back in order: {error}"));
+            // The lease ends with this process in any case; other processes can prove that.
+            complain(&format!("{key} could not be released: {error}"));
             None
         }
     };
@@ -105,14 +101,14 @@ fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
     };
     let why = match &loss {
         Loss::Taken(Some(by)) => format!(
-            "{} has it now, with token {}",
+            "it is held by {} with token {}",
             words::held(&tenure.clock().now(), by),
             by.token
         ),
         Loss::Taken(None) => {
             format!(
-                "it was taken away (tenure locks history {} tells by whom)",
-                words::quoted(key.as_str())
+                "it was taken away (to see by whom: {})",
+                words::locks_command("history", key.as_str(), global.store.as_deref())
             )
         }
         Loss::Unrenewed(error) => format!("it could not be renewed: {error}"),
@@ -128,9 +124,9 @@ fn finish(tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
     .details(serde_json::json!({ "key": key, "token": token, "lockedBy": by })))
 }
 
-/// A command that Ctrl+C or Ctrl+\ ended on a terminal that we lent it: the shell around us must
-/// hear of it too, or a script would go on as if nothing had been typed.
-pub(crate) fn like_the_terminal(ended: Ended) {
+/// If Ctrl+C or Ctrl+\ ended a command that had the terminal, sends the same signal to our own group
+/// and to ourselves. Otherwise the calling script would continue with its next line.
+pub(crate) fn repeat_terminal_signal(ended: Ended) {
     let Some(signal) = ended.status.signal() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `tenure sections`: parts of the project that one runner works on at a time.
+//! `tenure sections`: groups of tasks that one runner works on at a time.
 
 use serde_json::json;
 use tenure::core::Verdict;

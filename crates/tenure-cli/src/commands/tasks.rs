@@ -1,4 +1,4 @@
-//! `tenure tasks`: what there is to do.
+//! `tenure tasks`: add, list, start and finish tasks.
 
 mod next;
 mod show;
@@ -37,7 +37,7 @@ pub(crate) fn tasks(global: &Global, tasks: Tasks) -> Result<Answer, Failure> {
     }
 }
 
-/// The ids of the tasks that are meant.
+/// The ids of tasks given by id, title or prefix.
 fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
     let tasks = tenure.tasks()?;
     given
@@ -76,7 +76,7 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
         Some(section) => Some(tasks.find_section(section)?.id),
         None => None,
     };
-    // One more than asked for tells whether there are more.
+    // One more than the limit, to know whether there are more.
     let limit = (list.limit > 0).then_some(list.limit);
     let mut found = tasks.tasks(&TaskQuery {
         status: list.status,
@@ -115,7 +115,7 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     Ok(Answer::new(data, text))
 }
 
-/// The status, and what it waits for.
+/// The status, and why the task cannot be started yet.
 fn state(now: &Moment, task: &Task) -> String {
     if task.status.is_open() && task.blockers > 0 {
         return format!("{} (waits for {})", task.status, task.blockers);
@@ -124,7 +124,7 @@ fn state(now: &Moment, task: &Task) -> String {
         return format!("{} (in another clone)", task.status);
     }
     if task.not_before.is_some_and(|at| at > now.wall) {
-        return format!("{} (again later)", task.status);
+        return format!("{} (retried later)", task.status);
     }
     task.status.to_string()
 }
@@ -171,7 +171,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
             std::io::ErrorKind::NotFound => ErrorCode::NotFound,
             _ => ErrorCode::Io,
         };
-        Failure::new(code, format!("{} can't be read ({error})", file.display()))
+        Failure::new(code, format!("{} cannot be read ({error})", file.display()))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -188,7 +188,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         String::new()
     } else {
         format!(
-            "Imported: {} added, {} changed, {} as they were; {} added.",
+            "Imported: {} added, {} changed, {} unchanged; {} added.",
             plural::count(done.added, "task"),
             done.changed,
             done.unchanged,

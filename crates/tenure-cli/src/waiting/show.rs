@@ -1,7 +1,7 @@
-//! What a wait looks like.
+//! What a wait looks like: [`WaitDisplay`].
 //!
 //! On a terminal: who holds the key, and a bar with the place in the queue. Without one: a line at
-//! the start and one every half minute, so that a log shows that something is alive.
+//! the start and one every half minute, so that a log shows that tenure is still waiting.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -14,33 +14,33 @@ use crate::answer::remark;
 use crate::args::Global;
 use crate::words;
 
-/// Between two lines of a wait that nobody watches.
-pub(super) const REMIND: Duration = Duration::from_secs(30);
+/// The time between two lines without a terminal.
+pub(super) const REMINDER: Duration = Duration::from_secs(30);
 
-/// The words of one kind of wait.
-pub(crate) trait Story {
-    /// When it begins.
-    fn begins(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String>;
+/// The text of one kind of wait.
+pub(crate) trait WaitText {
+    /// The lines when the wait starts.
+    fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String>;
 
-    /// Every now and then.
-    fn goes_on(&self, now: &Moment, progress: &Progress<'_>) -> String;
+    /// The line after every [`REMINDER`].
+    fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String;
 
-    /// When what was waited for has come.
-    fn ends_well(&self, waited: Duration) -> String;
+    /// The line when the request is granted.
+    fn granted(&self, waited: Duration) -> String;
 
-    /// Behind the bar.
-    fn briefly(&self, progress: &Progress<'_>) -> String {
+    /// The text after the progress bar.
+    fn beside_bar(&self, progress: &Progress<'_>) -> String {
         format!("{}{}", place(progress), held(progress))
     }
 }
 
 /// Waiting for a key.
-pub(crate) struct KeyStory<'a> {
+pub(crate) struct KeyWait<'a> {
     pub(crate) key: &'a str,
 }
 
-impl Story for KeyStory<'_> {
-    fn begins(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
+impl WaitText for KeyWait<'_> {
+    fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
         let limit = duration::format(progress.limit);
         vec![format!(
             "tenure: waiting for {} (up to {limit}): {}",
@@ -49,8 +49,8 @@ impl Story for KeyStory<'_> {
         )]
     }
 
-    fn goes_on(&self, now: &Moment, progress: &Progress<'_>) -> String {
-        let elapsed = duration::format(words::whole(progress.elapsed));
+    fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String {
+        let elapsed = words::elapsed(progress.elapsed);
         format!(
             "tenure: still waiting for {} after {elapsed}: {}",
             self.key,
@@ -58,23 +58,23 @@ impl Story for KeyStory<'_> {
         )
     }
 
-    fn ends_well(&self, waited: Duration) -> String {
-        let waited = duration::format(words::whole(waited));
+    fn granted(&self, waited: Duration) -> String {
+        let waited = words::elapsed(waited);
         format!("tenure: got {} after {waited}", self.key)
     }
 
-    fn briefly(&self, progress: &Progress<'_>) -> String {
+    fn beside_bar(&self, progress: &Progress<'_>) -> String {
         format!("{} (Ctrl+C to cancel){}", place(progress), held(progress))
     }
 }
 
-/// The place in the queue, for a bar that has to fit a line.
+/// The place in the queue, short enough for the bar's line.
 fn place(progress: &Progress<'_>) -> String {
     let place = progress.busy.place.map_or(0, |place| place.ahead) + 1;
     format!("{} in the queue", words::ordinal(place))
 }
 
-/// The same for the holder, which comes last: it is what is cut off.
+/// The holder, short enough for the bar's line. It comes last, because a long line is cut there.
 fn held(progress: &Progress<'_>) -> String {
     let lease = progress.busy.lease.as_ref();
     lease.map_or_else(String::new, |(lease, _)| {
@@ -82,7 +82,7 @@ fn held(progress: &Progress<'_>) -> String {
     })
 }
 
-/// Who has it and how many go first.
+/// The holder, and the place in the queue.
 pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
     let place = progress.busy.place.map_or_else(String::new, |place| {
         format!(", {} in the queue", words::ordinal(place.ahead + 1))
@@ -91,27 +91,27 @@ pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
         Some((lease, verdict)) if verdict.over().is_none() => {
             format!("held by {}", words::held(now, lease))
         }
-        _ => "about to go to the first in the queue".to_owned(),
+        _ => "about to be granted to the first in the queue".to_owned(),
     };
     format!("{holder}{place}")
 }
 
-/// What is shown of a wait.
-pub(crate) struct Show<'a, S> {
+/// Displays a wait on stderr.
+pub(crate) struct WaitDisplay<'a, W> {
     global: &'a Global,
     clock: &'a dyn Clock,
-    story: S,
+    text: W,
     bar: Option<ProgressBar>,
     began: Option<Duration>,
     next_line: Duration,
 }
 
-impl<'a, S: Story> Show<'a, S> {
-    pub(crate) fn new(global: &'a Global, clock: &'a dyn Clock, story: S) -> Self {
+impl<'a, W: WaitText> WaitDisplay<'a, W> {
+    pub(crate) fn new(global: &'a Global, clock: &'a dyn Clock, text: W) -> Self {
         Self {
             global,
             clock,
-            story,
+            text,
             bar: None,
             began: None,
             next_line: Duration::ZERO,
@@ -129,15 +129,15 @@ impl<'a, S: Story> Show<'a, S> {
         let now = self.clock.now();
         if self.began.is_none() {
             self.began = Some(now.ticks.saturating_sub(progress.elapsed));
-            self.next_line = REMIND;
+            self.next_line = REMINDER;
             self.begin(&now, progress);
         } else if progress.elapsed >= self.next_line && self.bar.is_none() {
-            self.next_line += REMIND;
-            self.say(&self.story.goes_on(&now, progress));
+            self.next_line += REMINDER;
+            self.print(&self.text.reminder(&now, progress));
         }
         if let Some(bar) = &self.bar {
             bar.set_position(progress.elapsed.as_secs());
-            bar.set_message(self.story.briefly(progress));
+            bar.set_message(self.text.beside_bar(progress));
         }
     }
 
@@ -145,8 +145,8 @@ impl<'a, S: Story> Show<'a, S> {
         if progress.busy.place.is_some_and(|place| place.resumed) {
             remark(self.global, "your place in the queue was kept");
         }
-        for line in self.story.begins(now, progress) {
-            self.say(&line);
+        for line in self.text.started(now, progress) {
+            self.print(&line);
         }
         let watched = std::io::stderr().is_terminal() && !self.global.quiet && !self.global.json;
         if watched {
@@ -163,19 +163,19 @@ impl<'a, S: Story> Show<'a, S> {
         }
     }
 
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         if !self.global.quiet && !self.global.json {
             let _ = writeln!(anstream::stderr(), "{line}");
         }
     }
 
-    /// Ends it.
-    pub(crate) fn done(&mut self, had: bool) {
+    /// Ends the display, with a last line if the request was granted.
+    pub(crate) fn finish(&mut self, granted: bool) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        if had && self.began.is_some() {
-            self.say(&self.story.ends_well(self.elapsed()));
+        if granted && self.began.is_some() {
+            self.print(&self.text.granted(self.elapsed()));
         }
         let _ = std::io::stderr().flush();
     }

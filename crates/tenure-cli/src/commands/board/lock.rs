@@ -21,9 +21,8 @@ use crate::args::Global;
 use crate::args::board::LockOptions;
 use crate::context;
 use crate::exit::Exit;
-use crate::program::broken;
 use crate::signals::{Signals, stop_here};
-use crate::waiting::{self, KeyStory, Show};
+use crate::waiting::{self, KeyWait, WaitDisplay};
 use crate::words;
 
 /// The only key of the lock.
@@ -69,13 +68,13 @@ impl BoardLock {
         if lock.timeout > 0 {
             ask = waiting::wait_for(ask, Duration::from_secs(lock.timeout));
         }
-        let mut signals = Signals::catch().map_err(broken)?;
-        let mut show = Show::new(global, tenure.clock(), KeyStory { key: KEY });
+        let mut signals = Signals::catch()?;
+        let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key: KEY });
         let (outcome, signal) =
-            waiting::watched(&tenure, &mut signals, &mut show, |cancel, observer| {
+            waiting::watched(&tenure, &mut signals, &mut display, |cancel, observer| {
                 ask.acquire_watched(cancel, observer)
             })?;
-        show.done(matches!(outcome, Outcome::Granted(_)));
+        display.finish(matches!(outcome, Outcome::Granted(_)));
         match outcome {
             Outcome::Granted(held) => Ok(Self {
                 held,

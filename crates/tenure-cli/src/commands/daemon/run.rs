@@ -13,7 +13,6 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
-use crate::program::broken;
 use crate::words;
 
 /// The line that a detached daemon prints for `tenure daemon start` once it runs.
@@ -21,7 +20,7 @@ pub(super) const READY: &str = "ready";
 
 pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer, Failure> {
     if detached {
-        detach().map_err(broken)?;
+        detach()?;
     }
     let options = DaemonOptions {
         project: project()?,

@@ -24,7 +24,6 @@ use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
 use crate::exit::Exit;
-use crate::program::broken;
 use tenure::wire::ErrorCode;
 
 /// How long the daemon may take to start.
@@ -58,13 +57,12 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     if let Some(log) = absolute(work.log.as_deref())? {
         command.arg("--log").arg(log);
     }
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| broken(error.into()))?;
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = command
         .stdin(Stdio::null())
-        .stdout(Stdio::from(write.try_clone().map_err(broken)?))
+        .stdout(Stdio::from(write.try_clone()?))
         .stderr(Stdio::from(write))
-        .spawn()
-        .map_err(broken)?;
+        .spawn()?;
     // The command holds the writing end of the pipe, too.
     drop(command);
     await_ready(child, File::from(read))?;
@@ -158,15 +156,15 @@ fn await_ready(mut child: Child, mut output: File) -> Result<(), Failure> {
         match poll(&mut [PollFd::new(&output, PollFlags::IN)], timeout.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
-            Err(error) => return Err(broken(error.into())),
+            Err(error) => return Err(error.into()),
         }
-        let count = output.read(&mut chunk).map_err(broken)?;
+        let count = output.read(&mut chunk)?;
         text.extend_from_slice(chunk.get(..count).unwrap_or_default());
         if ready(&text) {
             return Ok(());
         }
         if count == 0 {
-            let ended = child.wait().map_err(broken)?;
+            let ended = child.wait()?;
             return Err(child_failure(&text, ended.code()));
         }
     }

@@ -8,13 +8,12 @@ use tenure_daemon::{DaemonState, DaemonStatus};
 
 use super::{identify, now, project};
 use crate::answer::{Answer, Failure};
-use crate::program::broken;
 use crate::words;
 
 pub(super) fn status() -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let now = now();
-    Ok(match DaemonStatus::read(&folder).map_err(broken)? {
+    Ok(match DaemonStatus::read(&folder)? {
         DaemonStatus::Running(state) => Answer::new(json(&now, &state), running(&now, &state)),
         DaemonStatus::Unidentified => Answer::new(
             json!({ "running": true, "pid": null }),

@@ -13,7 +13,6 @@ use tenure_daemon::{DaemonState, DaemonStatus};
 use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::program::broken;
 use crate::words;
 use tenure::wire::ErrorCode;
 
@@ -25,7 +24,7 @@ const NEXT_REMARK: Duration = Duration::from_secs(5);
 
 pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let folder = project()?.folder();
-    let state = match DaemonStatus::read(&folder).map_err(broken)? {
+    let state = match DaemonStatus::read(&folder)? {
         DaemonStatus::Running(state) => state,
         DaemonStatus::NotRunning(_) => return Err(not_running()),
         DaemonStatus::Unidentified => {
@@ -54,7 +53,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
         } else {
             NEXT_REMARK
         };
-        if daemon.wait(left.min(pause)).map_err(broken)? {
+        if daemon.wait(left.min(pause))? {
             break;
         }
         if wait <= passed() {

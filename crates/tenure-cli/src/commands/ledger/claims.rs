@@ -10,10 +10,9 @@ use tenure::{Project, Tenure, Tie};
 use super::folder;
 use crate::answer::{Answer, Failure, remark};
 use crate::args::ledger::{Place, WhichNode};
-use crate::args::{Global, Waits};
+use crate::args::{Global, WaitArgs};
 use crate::commands::release::{lost, mine};
 use crate::context;
-use crate::program::broken;
 use crate::signals::Signals;
 use crate::table::Table;
 use crate::waiting;
@@ -40,7 +39,7 @@ fn key(node: &str) -> Result<Key, Failure> {
 pub(super) fn claim(
     global: &Global,
     node: &str,
-    waits: &Waits,
+    waits: &WaitArgs,
     place: &Place,
 ) -> Result<Answer, Failure> {
     let key = key(node)?;
@@ -50,7 +49,7 @@ pub(super) fn claim(
     if global.holder.is_none() {
         ask = ask.called(context::caller(global)?);
     }
-    let mut signals = Signals::catch().map_err(broken)?;
+    let mut signals = Signals::catch()?;
     let held = waiting::acquire_or(global, &tenure, key.as_str(), ask, &mut signals, |busy| {
         let look = "tenure ledger claims";
         let (message, details) = waiting::busy_report(global, &tenure, key.as_str(), busy, look);

@@ -1,7 +1,7 @@
 # The board's lock for shell scripts. Made by: tenure shell-lib
 #
 #   board_lock_acquire <lock_dir> <timeout_seconds>   0 acquired, 1 not: busy, or an error. 0 seconds: no wait
-#   board_lock_release <lock_dir>                     0 released or not held, 1 otherwise. As often as you like
+#   board_lock_release <lock_dir>                     0 released or not held, 1 otherwise. May be repeated
 #   board_lock_trap    <lock_dir>                     releases on EXIT; INT, TERM and HUP end the script first
 #
 #   eval "$(tenure shell-lib)"
@@ -10,15 +10,16 @@
 #   ... write ...
 #   board_lock_release .bilu/storage/lock
 #
-# Where tenure is installed ($TENURE, or tenure in the PATH) it takes and gives back the lock: waiters are
-# served in order, and a lock whose process is proven dead is taken over, by one of them only. Elsewhere the
-# lock is made with mkdir and removed with rmdir, and a lock of somebody else is never broken.
+# Where tenure is installed ($TENURE, or tenure in the PATH) it takes and releases the lock: waiters are
+# served in order, and exactly one of them takes over the lock of a dead process. Elsewhere the lock is
+# made with mkdir and removed with rmdir, and a lock of another process is never taken over.
 #
-# A trap that only releases the lock lets the script go on writing without it. board_lock_trap does not.
+# A trap that only releases the lock lets the script continue to write without it. board_lock_trap ends
+# the script.
 
 # 1 while this shell holds the lock.
 BOARD_LOCK_HELD=0
-# The lock that is held, or being taken; and with tenure, the grant.
+# The lock that is held or being taken; with tenure, its token and process.
 BOARD_LOCK_DIR=
 BOARD_LOCK_TOKEN=
 BOARD_LOCK_PID=
@@ -35,7 +36,7 @@ board_lock__busy() {
   printf '%s\n' "  If you are sure no other program is at work there, remove the lock directory." >&2
 }
 
-# Makes the lock folder with its pid in one step that no signal cuts in two. It must not exist.
+# Makes the lock folder with its pid; signals are ignored meanwhile. Fails if the folder exists.
 board_lock__make() {
   sh -c '
     trap "" HUP INT TERM
@@ -66,7 +67,7 @@ board_lock_acquire() {
     board_lock__error "cannot create the storage directory: $(dirname -- "$1")"
     return 1
   fi
-  # Of this very shell: $$ is that of the script, in a subshell too.
+  # The pid of this shell: in a subshell, $$ is still that of the script.
   BOARD_LOCK_PID=$(exec sh -c 'echo "$PPID"')
   BOARD_LOCK_DIR=$1
   BOARD_LOCK_TOKEN=
@@ -113,7 +114,7 @@ board_lock_acquire() {
 }
 
 board_lock_release() {
-  # Not held, or not by this shell: a subshell has the variables of its parent, not its locks.
+  # Not held by this shell: a subshell inherits the variables of its parent, but not its locks.
   [ "$BOARD_LOCK_DIR" = "${1:-}" ] && [ -n "$BOARD_LOCK_DIR" ] || return 0
   if [ "$(exec sh -c 'echo "$PPID"')" != "$BOARD_LOCK_PID" ]; then
     return 0
@@ -124,14 +125,14 @@ board_lock_release() {
     if "${TENURE:-tenure}" --store "mkdir:$1" --quiet release board --token "$board_lock__token"; then
       return 0
     fi
-    board_lock__error "the lock was not held any more: $1"
+    board_lock__error "the lock was no longer held: $1"
     return 1
   fi
-  # A signal may have come between the making and the flag: the pid tells whose it is.
+  # A signal may have arrived between mkdir and BOARD_LOCK_HELD=1: the pid shows whose lock it is.
   if [ "$BOARD_LOCK_HELD" -eq 1 ] || [ "$(cat "$1/pid" 2>/dev/null)" = "$BOARD_LOCK_PID" ]; then
     BOARD_LOCK_DIR= BOARD_LOCK_HELD=0
     if [ "$(cat "$1/pid" 2>/dev/null)" != "$BOARD_LOCK_PID" ]; then
-      board_lock__error "the lock was not held any more: $1"
+      board_lock__error "the lock was no longer held: $1"
       return 1
     fi
     rm -f -- "$1/pid" "$1/ts" "$1/cmd" 2>/dev/null
@@ -143,7 +144,7 @@ board_lock_release() {
   return 0
 }
 
-# Releases the lock when the script ends, however it does, and ends it when it is told to.
+# Releases the lock when the script ends for any reason. HUP, INT and TERM end the script.
 board_lock_trap() {
   BOARD_LOCK_TRAP=$1
   trap 'board_lock_release "$BOARD_LOCK_TRAP"' EXIT

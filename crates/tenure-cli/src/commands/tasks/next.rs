@@ -1,4 +1,4 @@
-//! `tenure tasks next`: begin the best task that is ready.
+//! `tenure tasks next`: start the best ready task.
 
 use std::time::Duration;
 
@@ -12,11 +12,10 @@ use super::show::{describe, line};
 use super::update::undo;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::tasks::{Limit, Next};
+use crate::args::tasks::{Next, WaitLimit};
 use crate::context;
-use crate::program::broken;
 use crate::signals::Signals;
-use crate::waiting::{self, Show, Story};
+use crate::waiting::{self, WaitDisplay, WaitText};
 use crate::words;
 use tenure::wire::ErrorCode;
 
@@ -32,27 +31,27 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     }
     if let Some(limit) = next.wait {
         let limit = match limit {
-            Limit::Usual => tenure.config().locking.wait_timeout,
-            Limit::At(limit) => limit,
+            WaitLimit::FromSettings => tenure.config().locking.wait_timeout,
+            WaitLimit::Given(limit) => limit,
         };
         ask = waiting::wait_for(ask, limit);
     }
-    let mut signals = Signals::catch().map_err(broken)?;
-    let mut show = Show::new(global, tenure.clock(), NextStory { tenure: &tenure });
+    let mut signals = Signals::catch()?;
+    let mut display = WaitDisplay::new(global, tenure.clock(), NextTaskWait { tenure: &tenure });
     let (outcome, signal) =
-        waiting::watched(&tenure, &mut signals, &mut show, |cancel, observer| {
+        waiting::watched(&tenure, &mut signals, &mut display, |cancel, observer| {
             ask.next_watched(cancel, observer)
         })?;
-    show.done(matches!(outcome, TaskOutcome::Started(_)));
+    display.finish(matches!(outcome, TaskOutcome::Started(_)));
     match outcome {
         TaskOutcome::Started(task_guard) if signal.is_some() => {
             task_guard.finish(&tenure::core::task::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
                 "a task",
-                &show,
+                &display,
                 signal,
-                "gave it back",
+                "released it again",
             ))
         }
         TaskOutcome::Started(task_guard) => Ok(taken(global, &tenure, *task_guard)),
@@ -61,7 +60,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
         TaskOutcome::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
             let place = waiting::place_after(global, &tenure, signal);
-            Err(waiting::interrupted("a task", &show, signal, &place))
+            Err(waiting::interrupted("a task", &display, signal, &place))
         }
     }
 }
@@ -92,7 +91,7 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     Answer::new(data, text).or_undo(undo)
 }
 
-/// Why there is none.
+/// Why no task was started.
 pub(super) fn none(
     global: &Global,
     tenure: &Tenure,
@@ -103,33 +102,33 @@ pub(super) fn none(
     Ok(match obstacle.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
             ErrorCode::NoTaskLeft,
-            "no task is left to be done: add one with tenure tasks add",
+            "no task is left: add one with tenure tasks add",
         ),
         Some(Shortage::Blocked) => Failure::new(
             ErrorCode::TasksBlocked,
             format!(
-                "no task is ready: what is left waits for tasks that nobody works on{}",
+                "no task is ready: the tasks that are left wait for tasks that no runner works on{}",
                 blocked_example(tenure)?
             ),
         ),
         Some(Shortage::Later { at }) => Failure::new(
             ErrorCode::TasksLater,
             format!(
-                "no task is ready yet: one that failed is tried again at {}",
+                "no task is ready yet: a failed one is retried at {}",
                 words::time(at)
             ),
         )
         .details(json!({ "notBefore": words::time(at) })),
         Some(Shortage::Locked) => {
             let message = match held {
-                None => "every task that is ready is about to go to those who wait".to_owned(),
+                None => "every ready task is about to be granted to a waiting runner".to_owned(),
                 Some((lease, _)) if lease.holder.id == me => format!(
-                    "no other task is ready: {} is yours already, until {}",
+                    "no other task is ready: you already hold {}, until {}",
                     named(tenure, &lease.key),
                     words::time(lease.expires.wall)
                 ),
                 Some((lease, _)) => format!(
-                    "every task that is ready is held by others: {} by {}, until {}",
+                    "other runners hold every ready task: {} is held by {}, until {}",
                     named(tenure, &lease.key),
                     lease.holder,
                     words::time(lease.expires.wall)
@@ -147,7 +146,7 @@ pub(super) fn none(
     })
 }
 
-/// A task or section as people call it.
+/// The title of a task or the name of a section.
 fn named(tenure: &Tenure, key: &Key) -> String {
     let found = match (tenure.tasks(), key.kind()) {
         (Ok(tasks), KeyKind::Task(id)) => {
@@ -163,7 +162,7 @@ fn named(tenure: &Tenure, key: &Key) -> String {
     found.unwrap_or_else(|| key.to_string())
 }
 
-/// One of the tasks that wait, and what for.
+/// One of the blocked tasks, and what it waits for.
 fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
     let tasks = tenure.tasks()?;
     let query = TaskQuery {
@@ -189,22 +188,22 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
 }
 
 /// Waiting for any task.
-pub(super) struct NextStory<'a> {
+pub(super) struct NextTaskWait<'a> {
     pub(super) tenure: &'a Tenure,
 }
 
-impl NextStory<'_> {
+impl NextTaskWait<'_> {
     fn why(&self, progress: &Progress<'_>) -> String {
         let place = progress.busy.place.map_or_else(String::new, |place| {
             format!(", {} in the queue", words::ordinal(place.ahead + 1))
         });
         let why = match progress.shortage {
-            Some(Shortage::NothingLeft) | None => "none is left".to_owned(),
+            Some(Shortage::NothingLeft) | None => "no task is left".to_owned(),
             Some(Shortage::Blocked) => {
-                "what is left waits for tasks that nobody works on".to_owned()
+                "the tasks that are left wait for tasks that no runner works on".to_owned()
             }
             Some(Shortage::Later { at }) => {
-                format!("one that failed is tried again at {}", words::time(at))
+                format!("a failed one is retried at {}", words::time(at))
             }
             Some(Shortage::Locked) => match &progress.busy.lease {
                 Some((lease, _)) => {
@@ -214,22 +213,22 @@ impl NextStory<'_> {
                         lease.holder
                     )
                 }
-                None => "others come first".to_owned(),
+                None => "other runners are first in the queue".to_owned(),
             },
         };
         format!("{why}{place}")
     }
 }
 
-impl Story for NextStory<'_> {
-    fn begins(&self, _: &Moment, progress: &Progress<'_>) -> Vec<String> {
+impl WaitText for NextTaskWait<'_> {
+    fn started(&self, _: &Moment, progress: &Progress<'_>) -> Vec<String> {
         vec![format!(
             "tenure: waiting for a task to become ready: {}",
             self.why(progress)
         )]
     }
 
-    fn goes_on(&self, _: &Moment, progress: &Progress<'_>) -> String {
+    fn reminder(&self, _: &Moment, progress: &Progress<'_>) -> String {
         format!(
             "tenure: still waiting for a task after {}: {}",
             words::elapsed(progress.elapsed),
@@ -237,11 +236,11 @@ impl Story for NextStory<'_> {
         )
     }
 
-    fn ends_well(&self, waited: Duration) -> String {
+    fn granted(&self, waited: Duration) -> String {
         format!("tenure: got a task after {}", words::elapsed(waited))
     }
 
-    fn briefly(&self, progress: &Progress<'_>) -> String {
+    fn beside_bar(&self, progress: &Progress<'_>) -> String {
         format!("Ctrl+C to cancel: {}", self.why(progress))
     }
 }

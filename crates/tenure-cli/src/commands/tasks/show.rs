@@ -1,4 +1,4 @@
-//! `tenure tasks show`: all about one task.
+//! `tenure tasks show`: show one task.
 
 use serde_json::{Value, json};
 use tenure::core::task::{Cause, Past};
@@ -10,7 +10,7 @@ use crate::args::Global;
 use crate::context;
 use crate::words;
 
-/// How many values of the past are shown.
+/// How many former values are shown.
 const PAST: usize = 10;
 
 pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
@@ -29,7 +29,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     }
     let mut lines = describe(&now, &task);
     let mut data = words::task_json(&task);
-    for (name, others) in [("Waits for", &before), ("Before", &dependents)] {
+    for (name, others) in [("Waits for", &before), ("Blocks", &dependents)] {
         for (index, other) in others.iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             lines.push(line(
@@ -43,7 +43,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
         .and_then(|snapshot| snapshot.lease.as_ref())
     {
         lines.push(line("Locked by", &words::held(&now, lease)));
-        lines.push(line("Verdict", &verdict.to_string()));
+        lines.push(line("Lock", &words::state(&now, lease, verdict)));
         lines.push(line("Expires", &words::time(lease.expires.shown(&now))));
         lines.push(line("Token", &lease.token.to_string()));
     }
@@ -120,12 +120,12 @@ pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
         lines.push(line(if index == 0 { "Last error" } else { "" }, text));
     }
     if let Some(at) = task.not_before.filter(|at| *at > now.wall) {
-        lines.push(line("Again at", &words::time(at)));
+        lines.push(line("Retried at", &words::time(at)));
     }
     lines
 }
 
-/// A value that a field had, for people.
+/// A former value of a field, for people.
 fn was(past: &Past) -> String {
     let Past {
         field, value, at, ..
@@ -142,7 +142,9 @@ fn was(past: &Past) -> String {
         Cause::Changed => format!("{field} was {value} until {until}"),
         Cause::Merged => format!("{field} was {value} until {until} (changed in another clone)"),
         Cause::Overruled => {
-            format!("{field} {value}, set in another clone at {at}, was overruled at {until}")
+            format!(
+                "{field} {value}, set in another clone at {at}, was discarded at {until} (a later change won)"
+            )
         }
     }
 }

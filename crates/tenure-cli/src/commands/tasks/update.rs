@@ -1,4 +1,4 @@
-//! `tenure tasks update`: begin a task, end it, or change what it says.
+//! `tenure tasks update`: start a task, finish it, or edit it.
 
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::tasks::Update;
 use crate::context;
-use crate::program::broken;
 use crate::signals::Signals;
-use crate::waiting::{self, Show, Story, situation};
+use crate::waiting::{self, WaitDisplay, WaitText, situation};
 use crate::words;
 use tenure::wire::ErrorCode;
 
@@ -32,11 +31,11 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
             "nothing to change: give --status, --title, --description, --section, --priority or --depends-on",
         ),
         None => Ok(edited(global, &tenure.tasks()?.edit_task(&task.id, &edit)?)),
-        Some(Status::InProgress) if edit.is_empty() => begin(global, &tenure, &task, update),
-        Some(Status::InProgress) => {
-            usage("a task is begun by itself: change the rest in another command, before or after")
-        }
-        Some(status) => end(global, &tenure, &task, update, &edit, status),
+        Some(Status::InProgress) if edit.is_empty() => start(global, &tenure, &task, update),
+        Some(Status::InProgress) => usage(
+            "--status in_progress takes no other changes: make them with another command, before or after",
+        ),
+        Some(status) => finish(global, &tenure, &task, update, &edit, status),
     }
 }
 
@@ -65,14 +64,14 @@ fn edited(global: &Global, task: &Task) -> Answer {
     Answer::new(words::task_json(task), text)
 }
 
-/// The token of the grant under which this command runs, if it is of this task.
+/// The token of the lease that this command runs under, if it is a lease of this task.
 fn own_token(task: &Task) -> Option<Token> {
     let id = std::env::var("TENURE_TASK_ID").ok()?;
     let token = std::env::var("TENURE_TASK_TOKEN").ok()?.parse().ok()?;
     (id == task.id).then_some(Token(token))
 }
 
-/// How whoever typed this proves that the task is theirs.
+/// How the caller proves that it holds the task.
 fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure> {
     if let Some(token) = update.token.map(Token).or_else(|| own_token(task)) {
         return Ok(Proof::Token(token));
@@ -80,7 +79,7 @@ fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure
     Ok(Proof::Name(context::runner(global)?))
 }
 
-fn end(
+fn finish(
     global: &Global,
     tenure: &Tenure,
     task: &Task,
@@ -99,11 +98,11 @@ fn end(
     let changed = tasks.change_and_edit(&task.id, &proof, &change, edit);
     let changed = changed.map_err(|error| {
         let failure = Failure::from(error);
-        // A shell that was started for this command alone is another runner than the last one.
+        // A shell that runs only this command is not the runner that started the task.
         match &proof {
             Proof::Name(name) if failure.code == ErrorCode::TaskLocked && global.holder.is_none() => {
                 failure.hint(format!(
-                    "you are {name}: name the runner with --as or TENURE_HOLDER, or prove the grant with --token"
+                    "you are {name}: name the runner with --as or TENURE_HOLDER, or prove the lease with --token"
                 ))
             }
             _ => failure,
@@ -123,74 +122,82 @@ fn end(
     Ok(Answer::new(data, text))
 }
 
-fn begin(
+fn start(
     global: &Global,
     tenure: &Tenure,
     task: &Task,
     update: &Update,
 ) -> Result<Answer, Failure> {
     if own_token(task) == Some(task.token) && task.status == Status::InProgress {
-        // It is what this very command was started for.
-        return Ok(begun_text(global, task, words::task_json(task)));
+        // tenure started this command for this task.
+        return Ok(started_text(global, task, words::task_json(task)));
     }
     let ask = waiting::with_name(global, tenure, tenure.ask_for_task()?)?
         .tied_to(update.pid.map_or(Tie::Nothing, Tie::Process))
         .priority(task.priority);
     let ask = match &global.holder {
         Some(_) => ask,
-        // No other shell has this name, so this one may be taken for the same again.
+        // No other shell has this name, so it may resume its queue position.
         None => ask.named(context::runner(global)?.as_str())?,
     };
     let ask = waiting::with_patience(tenure, ask, &update.waits);
-    let mut signals = Signals::catch().map_err(broken)?;
-    let mut show = Show::new(global, tenure.clock(), TaskStory { tenure, task });
+    let mut signals = Signals::catch()?;
+    let mut display = WaitDisplay::new(global, tenure.clock(), TaskWait { tenure, task });
     let (outcome, signal) =
-        waiting::watched(tenure, &mut signals, &mut show, |cancel, observer| {
+        waiting::watched(tenure, &mut signals, &mut display, |cancel, observer| {
             ask.start_watched(&task.id, cancel, observer)
         })?;
-    show.done(matches!(outcome, TaskOutcome::Started(_)) && signal.is_none());
+    display.finish(matches!(outcome, TaskOutcome::Started(_)) && signal.is_none());
     let what = format!("task \"{}\"", task.title);
     match outcome {
         TaskOutcome::Started(task_guard) if signal.is_some() => {
             let signal = signal.unwrap_or(SIGINT);
             put_back(*task_guard)?;
-            Err(waiting::interrupted(&what, &show, signal, "gave it back"))
+            Err(waiting::interrupted(
+                &what,
+                &display,
+                signal,
+                "released it again",
+            ))
         }
-        TaskOutcome::Started(task_guard) if is_done_meanwhile(task, &task_guard) => {
+        TaskOutcome::Started(task_guard) if was_finished_meanwhile(task, &task_guard) => {
             let was = task_guard.was();
             put_back(*task_guard)?;
             let message = format!(
-                "{what} was set to {was} while we waited for its section: it was not begun again\n  \
-                 look for another with tenure tasks next, or begin it all the same by asking again"
+                "{what} was set to {was} while this command waited for its section, so it was not started\n  \
+                 start another with tenure tasks next, or repeat the command to start it anyway"
             );
             let details = json!({ "taskId": task.id, "status": was });
             Err(Failure::new(ErrorCode::TaskDone, message).details(details))
         }
         TaskOutcome::Started(task_guard) => {
             if task_guard.was() != task.status && !task_guard.was().is_open() {
-                let note = format!("it was set to {} while we waited", task_guard.was());
+                let note = format!(
+                    "it was set to {} while this command waited",
+                    task_guard.was()
+                );
                 remark(global, &note);
             }
-            Ok(begun(global, tenure, *task_guard))
+            Ok(started_answer(global, tenure, *task_guard))
         }
         TaskOutcome::Missed(obstacle) => Err(missed(global, tenure, task, &obstacle)),
         TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
         TaskOutcome::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
             let place = waiting::place_after(global, tenure, signal);
-            Err(waiting::interrupted(&what, &show, signal, &place))
+            Err(waiting::interrupted(&what, &display, signal, &place))
         }
     }
 }
 
-/// Whether somebody else has done what was still to be done when we asked. A task that somebody
-/// was at when we asked is another matter: to wait for that was to want it afterwards.
-fn is_done_meanwhile(asked: &Task, task_guard: &TaskGuard) -> bool {
+/// Whether another runner finished a task that was pending when this command asked for it. If it was
+/// in progress then, the caller chose to wait for it and wants it afterwards.
+fn was_finished_meanwhile(asked: &Task, task_guard: &TaskGuard) -> bool {
     let done = [Status::Review, Status::Completed, Status::Skipped];
     asked.status == Status::Pending && done.contains(&task_guard.was())
 }
 
-/// Makes a task what it was before it was begun.
+/// Sets a task back to the status that it had before it was started.
 fn put_back(task_guard: TaskGuard) -> Result<(), Failure> {
     let change = put_back_to(task_guard.was());
     task_guard.finish(&change)?;
@@ -204,7 +211,7 @@ fn put_back_to(was: Status) -> Change {
     }
 }
 
-fn begun(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
+fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
     let lease = task_guard.lease();
     let mut data = words::task_json(task_guard.task());
@@ -223,14 +230,15 @@ fn begun(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let (task, reason) = (task_guard.task().clone(), task_guard.reason());
     let undo = undo(tenure, &task_guard);
     task_guard.leave_standing();
-    let answer = begun_text(global, &task, data);
+    let answer = started_text(global, &task, data);
     if reason == Some(Reason::AlreadyOwned) {
         return answer;
     }
     answer.or_undo(undo)
 }
 
-/// What to do if nobody gets to hear that a task was begun: it would be held for nothing.
+/// Undoes the start of a task. For an answer that cannot be written: the caller would not know that it
+/// holds the task.
 pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + use<> {
     let (id, proof) = (
         task_guard.task().id.clone(),
@@ -245,7 +253,7 @@ pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + u
     }
 }
 
-fn begun_text(global: &Global, task: &Task, data: Value) -> Answer {
+fn started_text(global: &Global, task: &Task, data: Value) -> Answer {
     let text = if global.quiet {
         String::new()
     } else {
@@ -254,7 +262,7 @@ fn begun_text(global: &Global, task: &Task, data: Value) -> Answer {
     Answer::new(data, text)
 }
 
-/// A task that is not to be had, in the words of the seed.
+/// A task that could not be started, in the words of the protocol.
 fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) -> Failure {
     let busy = &obstacle.busy;
     let own = task_lease(tenure, task);
@@ -263,7 +271,7 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
         .as_ref()
         .filter(|(_, verdict)| verdict.over().is_none());
     let failure = match (held, obstacle.key.kind(), own) {
-        // Whoever has the section for this very task.
+        // The holder of the section works on this task.
         (Some((lease, _)), KeyKind::Section(_), Some(own)) if own.holder.id == lease.holder.id => {
             words::task_locked(task, &own)
         }
@@ -280,13 +288,13 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
         let kept = waiting::kept_place(global, tenure);
         let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
         return failure.hint(format!(
-            "the wait timed out; we were {place} in the queue{kept}"
+            "the wait timed out; this command was {place} in the queue{kept}"
         ));
     }
     failure
 }
 
-/// The lease on the task itself, if one stands.
+/// The lease on the task itself, if it is held.
 fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
     let snapshot = tenure.store().inspect(&task.key().ok()?).ok()?;
     let (lease, verdict) = snapshot.lease?;
@@ -294,12 +302,12 @@ fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
 }
 
 /// Waiting for a task.
-struct TaskStory<'a> {
+struct TaskWait<'a> {
     tenure: &'a Tenure,
     task: &'a Task,
 }
 
-impl TaskStory<'_> {
+impl TaskWait<'_> {
     fn what(&self, progress: &Progress<'_>) -> String {
         let own = task_lease(self.tenure, self.task);
         match (progress.key.kind(), &self.task.section) {
@@ -311,8 +319,8 @@ impl TaskStory<'_> {
     }
 }
 
-impl Story for TaskStory<'_> {
-    fn begins(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
+impl WaitText for TaskWait<'_> {
+    fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
         vec![
             format!("{} is locked by another runner.", self.what(progress)),
             "Waiting for lock... (Ctrl+C to cancel)".to_owned(),
@@ -320,7 +328,7 @@ impl Story for TaskStory<'_> {
         ]
     }
 
-    fn goes_on(&self, now: &Moment, progress: &Progress<'_>) -> String {
+    fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String {
         format!(
             "{} still waiting: {}",
             words::elapsed(progress.elapsed),
@@ -328,7 +336,7 @@ impl Story for TaskStory<'_> {
         )
     }
 
-    fn ends_well(&self, _: Duration) -> String {
+    fn granted(&self, _: Duration) -> String {
         "Lock released!".to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! `tenure tasks work`: a runner in one line.
+//! `tenure tasks work`: run a command for one task after another.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -18,24 +18,24 @@ use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
 use tenure::{AnyTask, Ask, Loss, TaskGuard, TaskOutcome, Tenure};
 
-use super::next::{NextStory, none};
+use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
 use crate::args::Global;
 use crate::args::tasks::Work;
-use crate::commands::run::like_the_terminal;
+use crate::commands::run::repeat_terminal_signal;
 use crate::context;
 use crate::exit::Exit;
-use crate::program::{Program, broken};
+use crate::program::Program;
 use crate::signals::Signals;
-use crate::stderr::Tail;
+use crate::stderr::StderrTee;
 use crate::supervise::{Ended, supervise};
 use crate::terminal::Terminal;
-use crate::waiting::{self, Show};
+use crate::waiting::{self, WaitDisplay};
 use crate::words;
 use tenure::wire::ErrorCode;
 
-/// How long a runner waits for others: as long as they work.
-const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// How long a runner waits for tasks that other runners hold: without a limit.
+const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let program = Program::find(
@@ -49,17 +49,17 @@ pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
         work,
         program,
         tenure: &tenure,
-        signals: Signals::catch().map_err(broken)?,
-        done: Tally::default(),
+        signals: Signals::catch()?,
+        summary: Summary::default(),
     };
     let ended = runner.work();
-    runner.leave_sections();
+    runner.release_sections();
     ended
 }
 
-/// What became of the tasks.
+/// How the tasks ended.
 #[derive(Debug, Default)]
-struct Tally {
+struct Summary {
     completed: u64,
     other: u64,
     retried: u64,
@@ -67,31 +67,32 @@ struct Tally {
     lost: Vec<(Task, String)>,
 }
 
-/// What to do after a task.
-enum Then {
-    /// The next one.
-    Next,
-    /// The next one, but not this one again: it was taken away, or put back.
-    LeaveIt,
-    /// Nothing.
+/// What the runner does after a task.
+enum AfterTask {
+    /// Starts the next one.
+    Continue,
+    /// Starts the next one, and does not start this one again: it was taken over, or put back.
+    Exclude,
+    /// Ends.
     Stop(Failure),
 }
 
-enum Next {
-    Task(Box<TaskGuard>),
+/// What the request for a task led to.
+enum NextTask {
+    Started(Box<TaskGuard>),
     None(Failure),
     Interrupted(Failure),
 }
 
 struct Runner<'a> {
-    /// As its last task was granted to it.
+    /// The holder of its last task's lease.
     holder: Option<Holder>,
     global: &'a Global,
     work: &'a Work,
     program: Program<'a>,
     tenure: &'a Tenure,
     signals: Signals,
-    done: Tally,
+    summary: Summary,
 }
 
 impl<'a> Runner<'a> {
@@ -99,27 +100,27 @@ impl<'a> Runner<'a> {
         let mut ask = self.ask()?;
         loop {
             let task_guard = match self.next(&ask)? {
-                Next::Task(task_guard) => task_guard,
-                Next::None(failure) => return self.end(&failure),
-                Next::Interrupted(failure) => {
-                    self.tell();
-                    return Err(failure.details(self.tally()));
+                NextTask::Started(task_guard) => task_guard,
+                NextTask::None(failure) => return self.end(&failure),
+                NextTask::Interrupted(failure) => {
+                    self.print_summary();
+                    return Err(failure.details(self.summary_json()));
                 }
             };
             let id = task_guard.task().id.clone();
             match self.run(*task_guard)? {
-                Then::Next => {}
-                Then::LeaveIt => ask = ask.leave_to_others(&id),
-                Then::Stop(failure) => {
-                    self.tell();
-                    return Err(failure.details(self.tally()));
+                AfterTask::Continue => {}
+                AfterTask::Exclude => ask = ask.leave_to_others(&id),
+                AfterTask::Stop(failure) => {
+                    self.print_summary();
+                    return Err(failure.details(self.summary_json()));
                 }
             }
         }
     }
 
-    /// Gives back the sections it still has: it has no more use for them.
-    fn leave_sections(&self) {
+    /// Releases the sections that it still holds.
+    fn release_sections(&self) {
         if let (Some(holder), Ok(tasks)) = (&self.holder, self.tenure.tasks()) {
             let _ = tasks.leave_idle_sections(holder);
         }
@@ -138,33 +139,35 @@ impl<'a> Runner<'a> {
             return Ok(ask);
         }
         let limit = self.work.wait.unwrap_or_default();
-        Ok(waiting::wait_for(ask, AS_LONG_AS_IT_TAKES).until_none_left_for(limit))
+        Ok(waiting::wait_for(ask, UNLIMITED).until_none_left_for(limit))
     }
 
-    fn next(&mut self, ask: &Ask<'_, AnyTask>) -> Result<Next, Failure> {
-        let story = NextStory {
+    fn next(&mut self, ask: &Ask<'_, AnyTask>) -> Result<NextTask, Failure> {
+        let story = NextTaskWait {
             tenure: self.tenure,
         };
-        let mut show = Show::new(self.global, self.tenure.clock(), story);
+        let mut display = WaitDisplay::new(self.global, self.tenure.clock(), story);
         let (outcome, signal) = waiting::watched(
             self.tenure,
             &mut self.signals,
-            &mut show,
+            &mut display,
             |cancel, observer| ask.next_watched(cancel, observer),
         )?;
-        show.done(matches!(outcome, TaskOutcome::Started(_)));
+        display.finish(matches!(outcome, TaskOutcome::Started(_)));
         let stop = |signal: Option<i32>, then: &str| {
             let signal = signal.unwrap_or(SIGINT);
-            Next::Interrupted(waiting::interrupted("a task", &show, signal, then))
+            NextTask::Interrupted(waiting::interrupted("a task", &display, signal, then))
         };
         Ok(match outcome {
             TaskOutcome::Started(task_guard) if signal.is_some() => {
                 task_guard.finish(&Change::GiveBack)?;
-                stop(signal, "gave it back")
+                stop(signal, "released it again")
             }
-            TaskOutcome::Started(task_guard) => Next::Task(task_guard),
-            TaskOutcome::Missed(obstacle) => Next::None(none(self.global, self.tenure, &obstacle)?),
-            TaskOutcome::Deadlock(cycle) => Next::None(waiting::deadlock("a task", &cycle)),
+            TaskOutcome::Started(task_guard) => NextTask::Started(task_guard),
+            TaskOutcome::Missed(obstacle) => {
+                NextTask::None(none(self.global, self.tenure, &obstacle)?)
+            }
+            TaskOutcome::Deadlock(cycle) => NextTask::None(waiting::deadlock("a task", &cycle)),
             TaskOutcome::Cancelled => {
                 let place =
                     waiting::place_after(self.global, self.tenure, signal.unwrap_or(SIGINT));
@@ -174,7 +177,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs the command for one task.
-    fn run(&mut self, mut task_guard: TaskGuard) -> Result<Then, Failure> {
+    fn run(&mut self, mut task_guard: TaskGuard) -> Result<AfterTask, Failure> {
         let task = task_guard.task().clone();
         self.holder = Some(task_guard.lease().holder.clone());
         remark(
@@ -195,57 +198,56 @@ impl<'a> Runner<'a> {
             .env("TENURE_TASK_ID", &task.id)
             .env("TENURE_TASK_TITLE", &task.title)
             .env("TENURE_TASK_ATTEMPT", (task.attempts + 1).to_string())
-            .stdin(Stdio::from(as_input(&task_guard).map_err(broken)?));
+            .stdin(Stdio::from(as_input(&task_guard)?));
         if self.global.json {
-            // What is on our own output is the answer alone.
+            // Standard output is for the answer.
             let stderr = std::io::stderr().as_fd().try_clone_to_owned();
-            command.stdout(Stdio::from(stderr.map_err(broken)?));
+            command.stdout(Stdio::from(stderr?));
         }
-        let tail = Tail::of(&mut command).map_err(broken)?;
+        let stderr = StderrTee::attach(&mut command)?;
         let terminal = Terminal::find();
-        let lent = terminal.filter(|terminal| terminal.is_for_us_alone());
+        let lent = terminal.filter(|terminal| terminal.is_ours_alone());
         let lent = lent.as_ref().map(Terminal::as_fd);
         let tied = match Tied::spawn(&mut command, self.tenure.store().inherited_fd(), lent) {
             Ok(tied) => tied,
             Err(error) => {
                 let failure = self.program.not_started(error);
                 task_guard.finish(&Change::GiveBack)?;
-                return Ok(Then::Stop(failure));
+                return Ok(AfterTask::Stop(failure));
             }
         };
-        // Ours ends with the command's own.
+        // Closes our ends of its pipes.
         drop(command);
-        let lost = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| broken(error.into()))?;
-        let tell = Arc::new(lost.try_clone().map_err(broken)?);
+        let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let report_loss = Arc::new(lost.try_clone()?);
         let keep_alive = || {
             task_guard.keep_alive(move || {
-                let _ = rustix::io::write(&*tell, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
             });
         };
         let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, keep_alive)
-            .map_err(broken)?;
-        // What it left behind ends with it: the next to work on this must be alone.
+        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, keep_alive)?;
+        // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
-        let last_line = tail.and_then(Tail::last_line);
+        let last_line = stderr.and_then(StderrTee::last_line);
         self.finish(task_guard, &task, ended, last_line)
     }
 
-    /// Writes down what became of a task.
+    /// Records how a task ended.
     fn finish(
         &mut self,
         mut task_guard: TaskGuard,
         task: &Task,
         ended: Ended,
         last_line: Option<String>,
-    ) -> Result<Then, Failure> {
-        let mut then = Then::Next;
-        // What is typed at a terminal reaches the command alone.
+    ) -> Result<AfterTask, Failure> {
+        let mut after = AfterTask::Continue;
+        // Ctrl+C at a lent terminal reaches only the command.
         let typed = ended.status.signal().filter(|signal| {
             ended.had_terminal && !ended.lost && [SIGINT, SIGQUIT].contains(signal)
         });
-        let interrupted = ended.told.or(typed);
-        let error = words_of(ended.status, last_line);
+        let interrupted = ended.stop_signal.or(typed);
+        let error = describe_end(ended.status, last_line);
         let change = if ended.status.success() && !ended.lost {
             Change::To(Status::Completed)
         } else if interrupted.is_some() || ended.lost {
@@ -261,74 +263,76 @@ impl<'a> Runner<'a> {
         };
         let now = self.tenure.tasks()?.find_task(&task.id)?;
         if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
-            // Its own command put it back, and would again.
+            // The command itself set the task back to pending, and would do so again.
             task_guard.leave_standing();
-            self.note(&now, &Change::GiveBack, &error);
-            then = Then::LeaveIt;
-        } else if let Some(said) = task_guard.ended_by_token()? {
+            self.record(&now, &Change::GiveBack, &error);
+            after = AfterTask::Exclude;
+        } else if let Some(changed) = task_guard.ended_by_token()? {
             task_guard.leave_standing();
-            self.note(&said, &Change::To(said.status), &error);
+            self.record(&changed, &Change::To(changed.status), &error);
         } else {
             let loss = task_guard.take_loss();
             match task_guard.finish(&change) {
-                // If the lease was lost when the command was done, nobody else was faster.
-                Ok(Changed { task, .. }) if !ended.lost => self.note(&task, &change, &error),
+                // The change was accepted, so no other runner took the task over.
+                Ok(Changed { task, .. }) if !ended.lost => self.record(&task, &change, &error),
                 Ok(Changed { task, .. }) => {
-                    self.lose(&task, loss.as_ref(), ended);
-                    then = Then::LeaveIt;
+                    self.record_loss(&task, loss.as_ref(), ended);
+                    after = AfterTask::Exclude;
                 }
                 Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
                     let by = lease.map(|lease| *lease);
-                    self.lose(&task, Some(&loss.unwrap_or(Loss::Taken(by))), ended);
-                    then = Then::LeaveIt;
+                    self.record_loss(&task, Some(&loss.unwrap_or(Loss::Taken(by))), ended);
+                    after = AfterTask::Exclude;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         if typed.is_some() {
-            // This may be the end of us.
-            self.leave_sections();
-            self.tell();
-            like_the_terminal(ended);
+            // The signal below may end this process.
+            self.release_sections();
+            self.print_summary();
+            repeat_terminal_signal(ended);
         }
         Ok(match interrupted {
             Some(signal) => {
-                let message = format!("stopped by a signal while \"{}\" was worked on", task.title);
-                Then::Stop(Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal)))
+                let message = format!("stopped by a signal while working on \"{}\"", task.title);
+                AfterTask::Stop(
+                    Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal)),
+                )
             }
-            None => then,
+            None => after,
         })
     }
 
-    fn note(&mut self, task: &Task, change: &Change, error: &str) {
+    fn record(&mut self, task: &Task, change: &Change, error: &str) {
         let what = match change {
             Change::To(Status::Completed) => {
-                self.done.completed += 1;
+                self.summary.completed += 1;
                 "completed".to_owned()
             }
             Change::To(Status::Failed) | Change::Failed { .. } => {
                 let error = task.last_error.as_deref().unwrap_or(error).to_owned();
                 let words = format!("failed: {error}");
-                self.done.failed.push((task.clone(), error));
+                self.summary.failed.push((task.clone(), error));
                 words
             }
             Change::Retry { .. } => {
-                self.done.retried += 1;
+                self.summary.retried += 1;
                 let at = task.not_before.map_or_else(String::new, words::time);
-                format!("failed ({error}), to be tried again at {at}")
+                format!("failed ({error}), retried at {at}")
             }
-            Change::GiveBack => "was given back".to_owned(),
+            Change::GiveBack => "was put back".to_owned(),
             Change::To(status) => {
-                self.done.other += 1;
-                format!("was left as {status}")
+                self.summary.other += 1;
+                format!("was set to {status}")
             }
         };
         remark(self.global, &format!("\"{}\" {what}", task.title));
     }
 
-    fn lose(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
+    fn record_loss(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
         let why = match loss {
-            Some(Loss::Taken(Some(by))) => format!("{} has it now", by.holder),
+            Some(Loss::Taken(Some(by))) => format!("it is held by {}", by.holder),
             Some(Loss::Taken(None)) | None => "it was taken away".to_owned(),
             Some(Loss::Unrenewed(error)) => format!("it could not be renewed: {error}"),
         };
@@ -343,10 +347,10 @@ impl<'a> Runner<'a> {
                 task.title
             ));
         }
-        self.done.lost.push((task.clone(), why));
+        self.summary.lost.push((task.clone(), why));
     }
 
-    fn tally(&self) -> Value {
+    fn summary_json(&self) -> Value {
         let list = |tasks: &[(Task, String)]| {
             let items = tasks.iter();
             let items = items
@@ -354,23 +358,23 @@ impl<'a> Runner<'a> {
             items.collect::<Vec<_>>()
         };
         json!({
-            "completed": self.done.completed,
-            "failed": list(&self.done.failed),
-            "lost": list(&self.done.lost),
-            "retried": self.done.retried,
-            "other": self.done.other,
+            "completed": self.summary.completed,
+            "failed": list(&self.summary.failed),
+            "lost": list(&self.summary.lost),
+            "retried": self.summary.retried,
+            "other": self.summary.other,
         })
     }
 
-    fn tell(&self) {
-        let mut parts = vec![format!("{} completed", self.done.completed)];
-        let failed = u64::try_from(self.done.failed.len()).unwrap_or(u64::MAX);
-        let lost = u64::try_from(self.done.lost.len()).unwrap_or(u64::MAX);
+    fn print_summary(&self) {
+        let mut parts = vec![format!("{} completed", self.summary.completed)];
+        let failed = u64::try_from(self.summary.failed.len()).unwrap_or(u64::MAX);
+        let lost = u64::try_from(self.summary.lost.len()).unwrap_or(u64::MAX);
         for (count, word) in [
             (failed, "failed"),
             (lost, "lost"),
-            (self.done.retried, "put off"),
-            (self.done.other, "left otherwise"),
+            (self.summary.retried, "retried"),
+            (self.summary.other, "set to another status"),
         ] {
             if count > 0 {
                 parts.push(format!("{count} {word}"));
@@ -379,39 +383,39 @@ impl<'a> Runner<'a> {
         remark(self.global, &parts.join(", "));
     }
 
-    /// None is left.
+    /// Reports the end: no task is left.
     fn end(&self, none: &Failure) -> Result<Answer, Failure> {
-        self.tell();
+        self.print_summary();
         if none.code != ErrorCode::NoTaskLeft {
             remark(self.global, none.message());
         }
-        let exit = if !self.done.failed.is_empty() {
+        let exit = if !self.summary.failed.is_empty() {
             Exit::Runtime
-        } else if !self.done.lost.is_empty() {
+        } else if !self.summary.lost.is_empty() {
             Exit::Lost
         } else {
             Exit::Done
         };
-        let mut data = self.tally();
+        let mut data = self.summary_json();
         if let Value::Object(fields) = &mut data {
             fields.insert("ended".into(), json!(none.code));
         }
         if exit == Exit::Done {
             return Ok(Answer::new(data, String::new()));
         }
-        let troubles = self.done.failed.iter().chain(&self.done.lost);
-        let troubles = troubles.map(|(task, why)| format!("\n  \"{}\": {why}", task.title));
+        let problems = self.summary.failed.iter().chain(&self.summary.lost);
+        let problems = problems.map(|(task, why)| format!("\n  \"{}\": {why}", task.title));
         let (code, what) = if exit == Exit::Lost {
-            (ErrorCode::LeaseLost, "not all tasks could be kept:")
+            (ErrorCode::LeaseLost, "the leases on some tasks were lost:")
         } else {
-            (ErrorCode::TasksFailed, "not all tasks were completed:")
+            (ErrorCode::TasksFailed, "some tasks were not completed:")
         };
-        let message = format!("{what}{}", troubles.collect::<String>());
+        let message = format!("{what}{}", problems.collect::<String>());
         Err(Failure::new(code, message).details(data))
     }
 }
 
-/// The task as JSON, to be read from the command's standard input.
+/// The task as JSON, for the command's standard input.
 fn as_input(task_guard: &TaskGuard) -> std::io::Result<File> {
     let mut data = words::task_json(task_guard.task());
     if let Value::Object(fields) = &mut data {
@@ -423,8 +427,8 @@ fn as_input(task_guard: &TaskGuard) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// What a command ended with.
-fn words_of(status: ExitStatus, last_line: Option<String>) -> String {
+/// How a command ended.
+fn describe_end(status: ExitStatus, last_line: Option<String>) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
