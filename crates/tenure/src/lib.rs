@@ -56,7 +56,9 @@ pub mod wire;
 
 pub use acquire::{Cancel, Obstacle, Progress};
 pub use ask::{Ask, Outcome, Tie};
-pub use config::{Config, ConfigError};
+pub use config::Config;
+#[cfg(feature = "config")]
+pub use config::ConfigError;
 pub use held::{Held, Loss};
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::Project;
