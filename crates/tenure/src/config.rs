@@ -2,19 +2,16 @@
 //!
 //! There are four layers, and a later layer wins: the built-in defaults, the user's
 //! `~/.tenure/config.yaml`, the project's `.tenure/config.yaml`, and the environment. Command-line
-//! options come after all of them; the caller applies them.
+//! options come after all of them; the caller applies them. Without the feature `config`, there are
+//! only the defaults and the values that the caller sets.
 //!
 //! # Contents
 //!
 //! | module | contents |
 //! |---|---|
 //! | `settings` | the table of all settings: key, default, bounds, description |
-//! | `file` | reads one configuration file, if it exists |
-//! | `yaml` | the settings that a file's YAML makes; `yaml::node` reads it with `serde-saphyr` |
-//! | `environment` | the settings that environment variables make |
+//! | `load` | reads the layers, with the feature `config` |
 //! | `size` | sizes as people write them: `512KB` |
-//! | `unknown`, `suggest` | errors for unknown keys, with the key that was probably meant |
-//! | `error` | [`ConfigError`]: a location and a problem |
 //!
 //! # Invariants
 //!
@@ -31,22 +28,17 @@
 //!
 //! It writes no files, does not search for the project's folder, and reports one mistake at a time.
 
-mod environment;
-mod error;
-mod file;
+#[cfg(feature = "config")]
+mod load;
 mod settings;
 mod size;
-mod suggest;
-mod unknown;
-mod yaml;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use error::shortened;
-pub use error::{ConfigError, Location, Problem};
+#[cfg(feature = "config")]
+pub use load::{ConfigError, Location, Problem};
 use settings::{DEFINITIONS, Definition};
 
 /// The settings in effect.
@@ -134,6 +126,8 @@ pub struct Setting {
     pub value: String,
     /// Its built-in value.
     pub default: &'static str,
+    /// The values that it accepts, in words.
+    pub accepted: String,
     /// What it controls.
     pub description: &'static str,
     /// Which layer set it.
@@ -162,72 +156,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// A setting made by a file or the environment, before its value is checked.
-struct Assignment {
-    definition: &'static Definition,
-    text: String,
-    location: Location,
-}
-
 impl Config {
-    /// Reads all layers. `home` is the user's home folder, `project` the project's `.tenure` folder,
-    /// and the environment is that of this process.
-    ///
-    /// # Errors
-    /// The first mistake: see [`ConfigError`].
-    pub fn load(home: Option<&Path>, project: Option<&Path>) -> Result<Self, ConfigError> {
-        Self::load_with(home, project, std::env::vars_os())
-    }
-
-    /// Like [`Config::load`], with the given environment.
-    ///
-    /// # Errors
-    /// The first mistake: see [`ConfigError`].
-    pub fn load_with(
-        home: Option<&Path>,
-        project: Option<&Path>,
-        env: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        for path in paths(home, project) {
-            for assignment in file::read(&path)? {
-                config.assign(assignment)?;
-            }
-        }
-        for assignment in environment::read(env)? {
-            config.assign(assignment)?;
-        }
-        Ok(config)
-    }
-
     /// Every setting with its value and provenance, in the order of the documentation.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
-    }
-
-    fn assign(&mut self, assignment: Assignment) -> Result<(), ConfigError> {
-        let Assignment {
-            definition,
-            text,
-            location,
-        } = assignment;
-        let value = text.trim();
-        if let Err(why) = definition.store(value, self) {
-            return Err(ConfigError {
-                location,
-                problem: Problem::BadValue {
-                    key: definition.key,
-                    value: shortened(value),
-                    why,
-                },
-            });
-        }
-        let recorded = self.settings.iter_mut().find(|s| s.key == definition.key);
-        if let Some(setting) = recorded {
-            value.clone_into(&mut setting.value);
-            setting.source = location.into();
-        }
-        Ok(())
     }
 }
 
@@ -272,6 +204,7 @@ impl Setting {
             env: definition.env(),
             value: definition.default.to_owned(),
             default: definition.default,
+            accepted: definition.accepted(),
             description: definition.description,
             source: Source::Default,
         }
@@ -293,6 +226,3 @@ pub fn paths(home: Option<&Path>, project: Option<&Path>) -> Vec<PathBuf> {
     paths.dedup();
     paths
 }
-
-#[cfg(test)]
-mod tests;

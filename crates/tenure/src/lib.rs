@@ -60,7 +60,9 @@ pub mod wire;
 
 pub use acquire::{Cancel, Progress};
 pub use ask::{Ask, Tie};
-pub use config::{Config, ConfigError};
+pub use config::Config;
+#[cfg(feature = "config")]
+pub use config::ConfigError;
 pub use guard::{Guard, Loss};
 pub use memory::MemoryStore;
 pub use open::{BadUrl, StoreUrl, Tenure};

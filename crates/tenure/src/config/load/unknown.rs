@@ -1,8 +1,9 @@
 //! Errors for unknown keys and variables, with the name that was probably meant.
 
+use super::super::settings::{DEFINITIONS, Definition, ENV_PREFIX, section_env};
 use super::error::{ConfigError, Location, Problem, shortened};
-use super::settings::{DEFINITIONS, Definition, ENV_PREFIX, of_section, section_env, sections};
 use super::suggest::nearest;
+use super::{of_section, sections};
 
 /// A key at the top of a file that is not a section.
 pub(super) fn section(location: Location, key: &str) -> ConfigError {

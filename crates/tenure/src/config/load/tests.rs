@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::super::*;
 use super::*;
 
 /// A home and a project, each of which may have a configuration file.
@@ -376,4 +377,9 @@ fn an_empty_home_is_no_home() {
 fn a_project_in_the_home_folder_is_read_once() {
     let (home, project) = (Path::new("home"), Path::new("home/.tenure"));
     assert_eq!(paths(Some(home), Some(project)).len(), 1);
+}
+
+#[test]
+fn a_section_is_listed_once() {
+    assert_eq!(sections(), ["locking", "history", "run", "daemon", "sync"]);
 }

@@ -5,10 +5,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::Assignment;
+use super::super::settings::{ENV_PREFIX, section_env};
 use super::error::{ConfigError, Location};
-use super::settings::{ENV_PREFIX, of_section, section_env, sections};
 use super::unknown;
+use super::{Assignment, of_section, sections};
 
 /// The settings that the variables make. An empty variable counts as unset, because some tools
 /// have no other way to unset one.

@@ -22,10 +22,10 @@ mod node;
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::Assignment;
+use super::super::settings::Definition;
 use super::error::{ConfigError, Location, Problem};
-use super::settings::{Definition, of_section, sections};
 use super::unknown;
+use super::{Assignment, of_section, sections};
 use node::{Content, Entry, Node, Position};
 
 const DESCRIPTION: &str = "_description";

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::Source;
+use super::super::Source;
 
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,105 @@
+//! Reads the layers: configuration files and environment variables. Part of the feature `config`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `file` | reads one configuration file, if it exists |
+//! | `yaml` | the settings that a file's YAML makes; `yaml::node` reads it with `serde-saphyr` |
+//! | `environment` | the settings that environment variables make |
+//! | `value` | checks the text of a setting and stores its value |
+//! | `unknown`, `suggest` | errors for unknown keys, with the key that was probably meant |
+//! | `error` | [`ConfigError`]: a location and a problem |
+
+mod environment;
+mod error;
+mod file;
+mod suggest;
+mod unknown;
+mod value;
+mod yaml;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::settings::{DEFINITIONS, Definition};
+use super::{Config, paths};
+use error::shortened;
+pub use error::{ConfigError, Location, Problem};
+
+/// A setting made by a file or the environment, before its value is checked.
+struct Assignment {
+    definition: &'static Definition,
+    text: String,
+    location: Location,
+}
+
+impl Config {
+    /// Reads all layers. `home` is the user's home folder, `project` the project's `.tenure` folder,
+    /// and the environment is that of this process.
+    ///
+    /// # Errors
+    /// The first mistake: see [`ConfigError`].
+    pub fn load(home: Option<&Path>, project: Option<&Path>) -> Result<Self, ConfigError> {
+        Self::load_with(home, project, std::env::vars_os())
+    }
+
+    /// Like [`Config::load`], with the given environment.
+    ///
+    /// # Errors
+    /// The first mistake: see [`ConfigError`].
+    pub fn load_with(
+        home: Option<&Path>,
+        project: Option<&Path>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for path in paths(home, project) {
+            for assignment in file::read(&path)? {
+                config.assign(assignment)?;
+            }
+        }
+        for assignment in environment::read(env)? {
+            config.assign(assignment)?;
+        }
+        Ok(config)
+    }
+
+    fn assign(&mut self, assignment: Assignment) -> Result<(), ConfigError> {
+        let Assignment {
+            definition,
+            text,
+            location,
+        } = assignment;
+        let value = text.trim();
+        if let Err(why) = definition.store(value, self) {
+            return Err(ConfigError {
+                location,
+                problem: Problem::BadValue {
+                    key: definition.key,
+                    value: shortened(value),
+                    why,
+                },
+            });
+        }
+        let recorded = self.settings.iter_mut().find(|s| s.key == definition.key);
+        if let Some(setting) = recorded {
+            value.clone_into(&mut setting.value);
+            setting.source = location.into();
+        }
+        Ok(())
+    }
+}
+
+/// The sections, in the order of the table.
+fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = DEFINITIONS.iter().map(Definition::section).collect();
+    sections.dedup();
+    sections
+}
+
+/// The settings of one section.
+fn of_section(section: &str) -> impl Iterator<Item = &'static Definition> {
+    DEFINITIONS.iter().filter(move |d| d.section() == section)
+}
+
+#[cfg(test)]
+mod tests;
