@@ -1,7 +1,7 @@
 #!/bin/sh
-# What tenure is for, to watch: four runners share the tasks of a small project, one of them is
-# killed in the middle of a task, another takes that task over, and the story of it is told.
-# Started by `make demo`, which builds the command and names it in TENURE.
+# Shows what tenure is for: four runners share the tasks of a small project, one of them is killed in
+# the middle of a task, another takes that task over, and the history proves it.
+# `make demo` builds the command, puts its path into TENURE and runs this script.
 set -eu
 
 tenure=${TENURE:?run this through: make demo}
@@ -27,9 +27,9 @@ add "Update the licences"
 add "Release it" --priority 9 --depends-on "Test the login page" --depends-on "Write the migration"
 "$tenure" tasks list
 
-say "2. Four runners share them; runner-2 is killed with SIGKILL in the middle of one"
-# The whole of a runner is one line. Only one at a time is in a section, nobody begins what waits
-# for something else, and whatever a runner that died was at is begun again by another.
+say "2. Four runners share them; runner-2 is killed with SIGKILL in the middle of a task"
+# A runner is one line. One runner at a time works in a section, no runner starts a task whose
+# dependencies are not done, and another runner starts the task of a dead one again.
 work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TOKEN)"; sleep 0.$PACE'
 pids=""
 pace=3
@@ -47,19 +47,19 @@ while [ -z "$task" ]; do
 done
 kill -9 "$victim"
 "$tenure" tasks list --status in_progress |
-    awk '/ runner-2 / { sub(/.* runner-2 +/, ""); printf "  *** runner-2 was killed while it worked on: %s\n", $0; exit }'
+    awk '/ runner-2 / { sub(/.* runner-2 +/, ""); printf "  *** runner-2 was killed while working on: %s\n", $0; exit }'
 for pid in $pids; do { wait "$pid" || true; } 2>/dev/null; done
 
-say "3. All is done, and by whom"
+say "3. Everything is done"
 "$tenure" tasks list
 
-say "4. The story of the task that was taken over, on proof of death and not on a guess"
+say "4. The history of the task that was taken over: on proof of death, not on a guess"
 "$tenure" locks history "$task"
 
-say "5. A runner that comes too late is refused (exit 7), and nothing is changed"
+say "5. A runner that comes too late is refused (exit 7), and nothing changes"
 "$tenure" tasks update "$task" --status failed --as runner-2 || echo "  exit code $?"
 
-say "6. Any other key works the same: three ask, and get it in the order they came"
+say "6. Any other key works the same way: three callers get it in the order in which they asked"
 "$tenure" run build --as first --quiet -- sleep 0.6 &
 sleep 0.2
 "$tenure" run build --as second --wait 1m -- echo "  second has it" &
