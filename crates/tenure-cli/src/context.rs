@@ -85,6 +85,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
         StoreUrl::Mkdir(dir) => StoreUrl::Mkdir(start.join(dir)),
         StoreUrl::Ledger(dir) => StoreUrl::Ledger(start.join(dir)),
+        StoreUrl::Memory => StoreUrl::Memory,
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::core::{Busy, Cycle};
-use tenure::{Ask, Cancel, Outcome, Progress, Tenure, duration};
+use tenure::{Acquired, Ask, Cancel, Progress, Tenure, duration};
 
 pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, situation};
 
@@ -83,7 +83,7 @@ pub(crate) fn acquire(
     key: &str,
     ask: Ask<'_>,
     signals: &mut Signals,
-) -> Result<tenure::Held, Failure> {
+) -> Result<tenure::Guard, Failure> {
     acquire_or(global, tenure, key, ask, signals, |busy| {
         let (message, details) = busy_report(global, tenure, key, busy, &look(global, tenure, key));
         Failure::new(ErrorCode::Locked, message).details(details)
@@ -98,23 +98,23 @@ pub(crate) fn acquire_or(
     ask: Ask<'_>,
     signals: &mut Signals,
     report: impl FnOnce(&Busy) -> Failure,
-) -> Result<tenure::Held, Failure> {
+) -> Result<tenure::Guard, Failure> {
     let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key });
-    let (outcome, signal) = watched(tenure, signals, &mut display, |cancel, observer| {
+    let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, observer)
     })?;
-    display.finish(matches!(outcome, Outcome::Granted(_)));
+    display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         // A signal to stop arrived together with the grant.
-        Outcome::Granted(held) if signal.is_some() => {
+        Acquired::Granted(held) if signal.is_some() => {
             let _freed = held.release()?;
             let signal = signal.unwrap_or(SIGINT);
             Err(interrupted(key, &display, signal, "released it again"))
         }
-        Outcome::Granted(held) => Ok(held),
-        Outcome::Busy(busy) => Err(report(&busy)),
-        Outcome::Deadlock(cycle) => Err(deadlock(key, &cycle)),
-        Outcome::Cancelled => {
+        Acquired::Granted(held) => Ok(held),
+        Acquired::Busy(busy) => Err(report(&busy)),
+        Acquired::Deadlock(cycle) => Err(deadlock(key, &cycle)),
+        Acquired::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
             Err(interrupted(
                 key,
@@ -128,7 +128,6 @@ pub(crate) fn acquire_or(
 
 /// Runs a request that may wait and displays the wait. A signal ends it and is returned.
 pub(crate) fn watched<T, W: WaitText>(
-    tenure: &Tenure,
     signals: &mut Signals,
     display: &mut WaitDisplay<'_, W>,
     ask: impl FnOnce(&Cancel, &mut dyn FnMut(Progress<'_>)) -> Result<T, tenure::Error>,
@@ -138,7 +137,7 @@ pub(crate) fn watched<T, W: WaitText>(
     let outcome = ask(&cancel, &mut |progress| {
         // Started here, because a free key needs no thread.
         if watch.is_none() {
-            watch = Some(SignalWatch::start(signals, &cancel, tenure));
+            watch = Some(SignalWatch::start(signals, &cancel));
         }
         if matches!(watch, Some(Err(_))) {
             cancel.leave();
@@ -217,7 +216,7 @@ pub(crate) fn busy_report(
     look: &str,
 ) -> (String, serde_json::Value) {
     let (mut message, details) = words::busy(&tenure.clock().now(), key, busy);
-    match busy.place {
+    match busy.position {
         Some(place) => {
             let place = words::ordinal(place.ahead + 1);
             message =
@@ -240,18 +239,10 @@ struct SignalWatch {
 }
 
 impl SignalWatch {
-    fn start(
-        signals: &mut Signals,
-        cancel: &Arc<Cancel>,
-        tenure: &Tenure,
-    ) -> std::io::Result<Self> {
+    fn start(signals: &mut Signals, cancel: &Arc<Cancel>) -> std::io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut signals = signals.share()?;
-        let (stopped, cancel, store) = (
-            Arc::clone(&stop),
-            Arc::clone(cancel),
-            Arc::clone(tenure.store()),
-        );
+        let (stopped, cancel) = (Arc::clone(&stop), Arc::clone(cancel));
         let thread = std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
@@ -272,9 +263,8 @@ impl SignalWatch {
                                 continue;
                             }
                             signal if leaves(signal) => cancel.leave(),
-                            _ => cancel.cut_off(),
+                            _ => cancel.interrupt(),
                         }
-                        store.wake();
                         return Some(signal);
                     }
                     if stopping {

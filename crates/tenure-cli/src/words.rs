@@ -10,8 +10,6 @@ use tenure::wire::ErrorCode;
 
 use crate::answer::Failure;
 
-/// More time than any lease may have: a lease with more has no end.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
@@ -78,10 +76,10 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
 pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
-        Verdict::Alive | Verdict::Unknown(_) => match lease.expires.remaining(now) {
-            Some(left) if left >= FOR_EVER => "no end".into(),
-            Some(left) => duration::format(whole(left)),
-            None => "its command still runs".into(),
+        Verdict::Alive | Verdict::Unknown(_) => match (&lease.expires, lease.remaining(now)) {
+            (None, _) => "no end".into(),
+            (_, Some(left)) => duration::format(whole(left)),
+            (_, None) => "its command still runs".into(),
         },
     }
 }
@@ -97,12 +95,8 @@ pub(crate) fn evidence(verdict: &Verdict) -> String {
 
 /// The state of a lease in one line.
 pub(crate) fn state(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
-    let has_end = lease
-        .expires
-        .remaining(now)
-        .is_none_or(|left| left < FOR_EVER);
     match verdict {
-        Verdict::Unknown(_) if has_end => {
+        Verdict::Unknown(_) if lease.expires.is_some() => {
             format!("held until {} ({})", end(now, lease), evidence(verdict))
         }
         Verdict::Alive | Verdict::Unknown(_) => format!("held ({})", evidence(verdict)),
@@ -112,17 +106,26 @@ pub(crate) fn state(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
 
 /// When a lease ends, after the word "until".
 pub(crate) fn end(now: &Moment, lease: &Lease) -> String {
-    match lease.expires.remaining(now) {
-        Some(left) if left >= FOR_EVER => "its process ends".to_owned(),
-        _ => time(lease.expires.shown(now)),
-    }
+    expires_at(now, lease).unwrap_or_else(|| "its process ends".to_owned())
+}
+
+/// When a lease expires; `None` for one that has no end.
+pub(crate) fn expires_at(now: &Moment, lease: &Lease) -> Option<String> {
+    let end = lease.expires.as_ref()?;
+    Some(time(end.shown(now)))
+}
+
+/// The same as it was written down, for messages that a protocol prescribes.
+pub(crate) fn recorded_end(lease: &Lease) -> String {
+    let end = lease.expires.as_ref();
+    end.map_or_else(|| "no end".to_owned(), |end| time(end.wall))
 }
 
 /// The message and details of a busy key.
 pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
     let mut lines = Vec::new();
-    match &busy.lease {
-        Some((lease, verdict)) if verdict.over().is_none() => {
+    match busy.lease() {
+        Some((lease, verdict)) if verdict.ended().is_none() => {
             lines.push(format!("{key} is locked by {}", held(now, lease)));
             if let Some(command) = &lease.holder.command {
                 lines.push(format!("  it runs: {command}"));
@@ -133,15 +136,8 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
                 ""
             };
             // A lock without an end has no line about it.
-            if lease
-                .expires
-                .remaining(now)
-                .is_none_or(|left| left < FOR_EVER)
-            {
-                lines.push(format!(
-                    "  Lock expires at: {}{renewed}",
-                    time(lease.expires.shown(now))
-                ));
+            if let Some(end) = expires_at(now, lease) {
+                lines.push(format!("  Lock expires at: {end}{renewed}"));
             }
         }
         _ => {
@@ -155,7 +151,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
     if busy.waiting > 0 {
         lines.push(format!("  {} in the queue", busy.waiting));
     }
-    let lease = busy.lease.as_ref();
+    let lease = busy.lease();
     let details = json!({
         "key": key,
         "lockedBy": lease.map(|(lease, _)| lease.holder.id.as_str()),
@@ -164,10 +160,10 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
         "command": lease.and_then(|(lease, _)| lease.holder.command.as_deref()),
         "token": lease.map(|(lease, _)| lease.token),
         "acquiredAt": lease.map(|(lease, _)| time(lease.acquired_at)),
-        "expiresAt": lease.map(|(lease, _)| time(lease.expires.shown(now))),
+        "expiresAt": lease.and_then(|(lease, _)| expires_at(now, lease)),
         "verdict": lease.map(|(_, verdict)| verdict.word()),
         "waiting": busy.waiting,
-        "place": busy.place.map(|place| place.ahead + 1),
+        "place": busy.position.map(|place| place.ahead + 1),
     });
     (lines.join("\n"), details)
 }
@@ -180,20 +176,26 @@ pub(crate) fn lease_json(now: &Moment, lease: &Lease, verdict: &Verdict) -> Valu
         "token": lease.token,
         "verdict": verdict.word(),
         "why": verdict.to_string(),
-        "evidence": verdict.over(),
+        "evidence": verdict.ended(),
         "acquiredAt": time(lease.acquired_at),
-        "expiresAt": time(lease.expires.shown(now)),
+        "expiresAt": expires_at(now, lease),
         "heartbeatAt": time(lease.heartbeat_at),
-        "remainingSeconds": lease.expires.remaining(now).map_or(0, |left| left.as_secs()),
+        "remainingSeconds": remaining_seconds(now, lease),
         "host": lease.holder.host,
         "pid": lease.holder.process().map(|process| process.pid),
         "command": lease.holder.command,
     })
 }
 
+/// The whole seconds a lease has left; `None` for one that has no end.
+pub(crate) fn remaining_seconds(now: &Moment, lease: &Lease) -> Option<u64> {
+    lease.expires.as_ref()?;
+    Some(lease.remaining(now).map_or(0, |left| left.as_secs()))
+}
+
 /// A snapshot for programs.
 pub(crate) fn snapshot_json(now: &Moment, snapshot: &Snapshot) -> Value {
-    let mut value = match &snapshot.lease {
+    let mut value = match snapshot.lease() {
         Some((lease, verdict)) => lease_json(now, lease, verdict),
         None => json!({ "key": snapshot.key, "holder": null, "verdict": "free" }),
     };
@@ -257,7 +259,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
 
 /// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
-    let until = time(lease.expires.wall);
+    let until = recorded_end(lease);
     let text = format!(
         "Task \"{}\" is locked by runner {}\nLock expires at: {until}",
         task.title, lease.holder.id
@@ -272,7 +274,7 @@ pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
 
 /// A task whose section another runner holds, in the words of the protocol.
 pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
-    let until = time(lease.expires.wall);
+    let until = recorded_end(lease);
     let (id, name) = match &task.section {
         Some(section) => (section.id.as_str(), section.name.as_str()),
         None => (lease.key.id(), lease.key.id()),
@@ -299,7 +301,7 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
             "it is held by {} now, with token {}, until {}",
             lease.holder,
             lease.token,
-            time(lease.expires.wall)
+            recorded_end(lease)
         ),
         None => match &task.runner {
             Some(runner) => format!(
@@ -319,7 +321,7 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
     Failure::new(ErrorCode::LeaseLost, message).details(json!({
         "taskId": task.id,
         "lockedBy": by,
-        "expiresAt": lease.map(|lease| time(lease.expires.wall)),
+        "expiresAt": lease.map(recorded_end),
         "newestToken": newest,
         "status": task.status,
     }))

@@ -203,7 +203,8 @@ fn check_lock(folder: &std::path::Path, config: &Config) -> (Check, Option<Owned
 }
 
 fn watch_holder(store: &ExclusiveStore) -> Option<OwnedFd> {
-    let (lease, _) = store.inspect(&Key::parse(KEY).ok()?).ok()?.lease?;
+    let snapshot = store.inspect(&Key::parse(KEY).ok()?, tenure::call_deadline());
+    let (lease, _) = snapshot.ok()?.leases.into_iter().next()?;
     open_pidfd(lease.holder.process()?).ok().flatten()
 }
 

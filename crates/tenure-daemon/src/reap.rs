@@ -74,7 +74,7 @@ fn others(project: &Project) -> Vec<StoreUrl> {
 }
 
 fn reap_store(store: &Tenure, report: &mut dyn FnMut(CycleEvent)) -> Result<usize, StoreError> {
-    let reaped = store.store().reap(Reap::Free)?;
+    let reaped = store.store().reap(Reap::Free, tenure::call_deadline())?;
     let count = reaped.len();
     for lease in reaped {
         report(CycleEvent::LeaseEnded(lease));

@@ -45,7 +45,8 @@ use std::time::Duration;
 use tenure::core::task::Replica;
 use tenure::host::files::atomic;
 use tenure::host::flock::{FileLock, TryLock};
-use tenure::{Merged, Project, SqliteStore, Tenure};
+use tenure::core::task::{MergeSummary, TaskStore};
+use tenure::{Project, Tenure, call_deadline};
 
 use self::git::{Git, GitError, Oid};
 use self::outcome::Failure;
@@ -94,16 +95,12 @@ pub fn sync(
         },
         file: project.root().join(TASKS),
         tasks: match tenure.tasks() {
-            Ok(tasks) => tasks,
+            Ok(tasks) => &**tasks,
             Err(error) => return SyncOutcome::Failed(error.to_string()),
         },
-        merged: Merged::default(),
+        merged: MergeSummary::default(),
     };
-    let outcome = sync.run(report).unwrap_or_else(SyncOutcome::from);
-    if outcome != SyncOutcome::UpToDate {
-        tenure::host::memory::give_back();
-    }
-    outcome
+    sync.run(report).unwrap_or_else(SyncOutcome::from)
 }
 
 /// Waits until no other sync of this project runs; `None` if the caller asks to stop.
@@ -133,9 +130,9 @@ fn take_lock(
 struct Sync<'a> {
     git: Git<'a>,
     file: PathBuf,
-    tasks: &'a SqliteStore,
+    tasks: &'a dyn TaskStore,
     /// What was merged into the database so far.
-    merged: Merged,
+    merged: MergeSummary,
 }
 
 /// The result of one attempt.
@@ -347,8 +344,8 @@ impl Sync<'_> {
 
     /// Whether nothing changed in any copy since the last complete sync.
     fn is_settled(&self, branches: &Branches) -> Result<bool, Failure> {
-        let (changes, fingerprint) = self.tasks.settled()?;
-        Ok(fingerprint == self.fingerprint(changes, branches.head.as_ref(), branches.tip.as_ref()))
+        let state = self.tasks.sync_state(call_deadline())?;
+        Ok(state.note == self.fingerprint(state.changes, branches.head.as_ref(), branches.tip.as_ref()))
     }
 
     fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {
@@ -356,10 +353,10 @@ impl Sync<'_> {
         if self.merged.held > 0 {
             return Ok(());
         }
-        let (changes, before) = self.tasks.settled()?;
-        let fingerprint = self.fingerprint(changes, head, tip);
-        if fingerprint != before {
-            self.tasks.settle(&fingerprint)?;
+        let state = self.tasks.sync_state(call_deadline())?;
+        let fingerprint = self.fingerprint(state.changes, head, tip);
+        if fingerprint != state.note {
+            self.tasks.set_sync_note(&fingerprint, call_deadline())?;
         }
         Ok(())
     }
@@ -384,7 +381,7 @@ impl Sync<'_> {
     /// Merges incoming changes with the database. Returns the new text of the file, or `None` if there is
     /// nothing to share.
     fn exchange(&mut self, incoming: &Replica) -> Result<Option<String>, Failure> {
-        let (both, merged) = self.tasks.merge(incoming)?;
+        let (both, merged) = self.tasks.merge(incoming, call_deadline())?;
         let sum = &mut self.merged;
         sum.sections += merged.sections;
         sum.added += merged.added;

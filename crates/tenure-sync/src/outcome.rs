@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 
 use tenure::core::TaskError;
-use tenure::{Merged, plural};
+use tenure::core::task::MergeSummary;
+use tenure::plural;
 
 use super::TASKS;
 use super::git::GitError;
@@ -19,7 +20,7 @@ pub enum SyncEvent {
         /// The remote branch they came from.
         from: String,
         /// What changed.
-        changes: Merged,
+        changes: MergeSummary,
     },
     /// Changes of other clones to this many tasks are not applied yet, because the tasks are being worked on
     /// here.

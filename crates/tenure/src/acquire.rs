@@ -26,8 +26,8 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// How soon to look again after a lease should have expired: a hair after, not before.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
-/// The deadline of one call of a store.
-pub(crate) fn call_deadline() -> Instant {
+/// The deadline of one call of a store, where the caller has none of its own.
+pub fn call_deadline() -> Instant {
     Instant::now() + CALL_LIMIT
 }
 

@@ -58,7 +58,7 @@ pub mod project;
 pub mod tasks;
 pub mod wire;
 
-pub use acquire::{Cancel, Progress};
+pub use acquire::{Cancel, Progress, call_deadline};
 pub use ask::{Ask, Tie};
 pub use config::Config;
 #[cfg(feature = "config")]

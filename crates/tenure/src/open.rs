@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError, TaskStore};
 use tenure_file::{ExclusiveStore, MkdirStore};
@@ -15,7 +14,6 @@ use tenure_ledger::{Ledger, LedgerStore};
 use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
-use crate::acquire;
 use crate::ask::Ask;
 use crate::config::Config;
 use crate::memory::MemoryStore;
@@ -238,11 +236,6 @@ impl Tenure {
     /// What a command must inherit so that a lease lasts until the command has exited too.
     pub fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
         self.local.as_ref()?.inherited_fd()
-    }
-
-    /// The deadline for one call of the store, where the caller has none of its own.
-    pub fn call_deadline(&self) -> Instant {
-        acquire::call_deadline()
     }
 
     /// The store itself, for every verb that is not about asking.

@@ -55,7 +55,7 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     }
     let store = Arc::clone(tenure.store());
     let undo = move || {
-        let _ = store.release(&lease.grant());
+        let _ = store.release(&lease.grant(), tenure::call_deadline());
     };
     Ok(Answer::new(data, token).or_undo(undo))
 }

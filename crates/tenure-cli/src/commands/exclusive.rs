@@ -111,7 +111,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
 fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Answer, Failure> {
     let tenure = open(global, place, None)?;
     let key = Key::parse(KEY)?;
-    let Some((lease, _)) = tenure.store().inspect(&key)?.lease else {
+    let Some((lease, _)) = tenure.store().inspect(&key, tenure::call_deadline())?.leases.into_iter().next() else {
         let store = format!("exclusive:{}", folder(place)?.display());
         return Err(not_held(&key, Some(&store)));
     };
@@ -130,13 +130,13 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         let by = named.unwrap_or_else(|| lease.holder.id.clone());
         let _forced = tenure
             .store()
-            .force(&key, &by, Some("released by its own holder"))?;
+            .force(&key, &by, Some("released by its own holder"), tenure::call_deadline())?;
         return Ok(freed(global, &lease));
     }
     let grant: Grant = lease.grant();
-    match tenure.store().release(&grant)? {
+    match tenure.store().release(&grant, tenure::call_deadline())? {
         Released::Freed(lease) => Ok(freed(global, &lease)),
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.as_ref())),
+        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
     }
 }
 
@@ -163,8 +163,8 @@ fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
 
 fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshot = tenure.store().inspect(&Key::parse(KEY)?)?;
-    let Some((lease, verdict)) = &snapshot.lease else {
+    let snapshot = tenure.store().inspect(&Key::parse(KEY)?, tenure::call_deadline())?;
+    let Some((lease, verdict)) = snapshot.lease() else {
         return Ok(Answer::new(
             json!({ "verdict": "free" }),
             "Free: the exclusive lock is not held.",

@@ -14,13 +14,16 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
     let token = Token(fence.token);
     let tenure = context::open(global)?;
     let now = tenure.clock().now();
-    match tenure.store().fence(&key, token)? {
+    match tenure.store().fence(&key, token, tenure::call_deadline())? {
         Fenced::Current(lease) => {
-            let until = words::time(lease.expires.shown(&now));
+            let until = words::expires_at(&now, &lease);
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("token {token} of {key} is valid until {until}")
+                match &until {
+                    Some(until) => format!("token {token} of {key} is valid until {until}"),
+                    None => format!("token {token} of {key} is valid (no end)"),
+                }
             };
             Ok(Answer::new(
                 json!({ "key": key, "token": token, "holder": lease.holder.id, "expiresAt": until }),
@@ -28,7 +31,8 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
             ))
         }
         Fenced::Stale(found) => {
-            let why = match &found {
+            let found = found.first();
+            let why = match found {
                 None => "the key is free now".to_owned(),
                 Some((lease, verdict)) if lease.token == token => format!("its lease is {verdict}"),
                 Some((lease, _)) => format!(
@@ -44,8 +48,8 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
             .details(json!({
                 "key": key,
                 "token": token,
-                "lockedBy": found.as_ref().map(|(lease, _)| lease.holder.id.as_str()),
-                "newestToken": found.as_ref().map(|(lease, _)| lease.token),
+                "lockedBy": found.map(|(lease, _)| lease.holder.id.as_str()),
+                "newestToken": found.map(|(lease, _)| lease.token),
             })))
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
 
 fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshots = tenure.store().list()?;
+    let snapshots = tenure.store().list(tenure::call_deadline())?;
     if snapshots.is_empty() {
         return Ok(Answer::new(json!({ "locks": [] }), "No locks."));
     }
@@ -63,7 +63,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     ]);
     for snapshot in &snapshots {
         let waiting = waiting(snapshot);
-        match &snapshot.lease {
+        match snapshot.lease() {
             Some((lease, verdict)) => rows.row([
                 lease.key.to_string(),
                 lease.holder.to_string(),
@@ -108,7 +108,7 @@ fn waiting(snapshot: &Snapshot) -> String {
 
 fn show(tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshot = tenure.store().inspect(&find(tenure, id)?)?;
+    let snapshot = tenure.store().inspect(&find(tenure, id)?, tenure::call_deadline())?;
     Ok(Answer::new(
         words::snapshot_json(&now, &snapshot),
         describe(&now, &snapshot),
@@ -119,7 +119,7 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
     let mut lines = vec![format!("Key:        {}", snapshot.key)];
     let mut line =
         |name: &str, value: String| lines.push(format!("{:<11} {value}", format!("{name}:")));
-    if let Some((lease, verdict)) = &snapshot.lease {
+    if let Some((lease, verdict)) = snapshot.lease() {
         line("Holder", lease.holder.to_string());
         line("Token", lease.token.to_string());
         line("State", words::state(now, lease, verdict));
@@ -139,17 +139,15 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
                 words::ago(now, lease.heartbeat_at)
             ),
         );
-        let expires = words::time(lease.expires.shown(now));
-        match lease.expires.remaining(now) {
-            Some(left) => line(
-                "Expires",
-                format!(
-                    "{expires} (in {})",
-                    tenure::duration::format(words::whole(left))
-                ),
-            ),
-            None => line("Expires", format!("{expires} (over)")),
-        }
+        let expires = match (words::expires_at(now, lease), lease.remaining(now)) {
+            (None, _) => "no end".to_owned(),
+            (Some(end), Some(left)) => {
+                let left = tenure::duration::format(words::whole(left));
+                format!("{end} (in {left})")
+            }
+            (Some(end), None) => format!("{end} (expired)"),
+        };
+        line("Expires", expires);
         if let Some(command) = &lease.holder.command {
             line("Runs", command.clone());
         }
@@ -188,7 +186,7 @@ fn release(
     let key = find(tenure, id)?;
     let now = tenure.clock().now();
     if !force {
-        let Some((lease, verdict)) = tenure.store().inspect(&key)?.lease else {
+        let Some((lease, verdict)) = tenure.store().inspect(&key, tenure::call_deadline())?.leases.into_iter().next() else {
             return Err(not_held(&key, global.store.as_deref()));
         };
         return Err(Failure::new(
@@ -203,15 +201,24 @@ fn release(
         .details(json!({ "key": key, "lockedBy": lease.holder.id, "verdict": verdict.word() })));
     }
     let by: HolderId = context::caller(global)?;
-    match tenure.store().force(&key, &by, reason)? {
+    match tenure.store().force(&key, &by, reason, tenure::call_deadline())? {
         Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
-        Forced::Freed(lease) => Ok(Answer::new(
-            json!({ "key": key, "token": lease.token, "takenFrom": lease.holder.id, "by": by }),
-            format!(
-                "Took {key} from {}; recorded as forced by {by}.",
-                lease.holder
-            ),
-        )),
+        Forced::Freed(leases) => {
+            let holders: Vec<String> = leases.iter().map(|lease| lease.holder.to_string()).collect();
+            let first = leases.first();
+            Ok(Answer::new(
+                json!({
+                    "key": key,
+                    "token": first.map(|lease| lease.token),
+                    "takenFrom": first.map(|lease| &lease.holder.id),
+                    "by": by,
+                }),
+                format!(
+                    "Took {key} from {}; recorded as forced by {by}.",
+                    holders.join(", ")
+                ),
+            ))
+        }
     }
 }
 
@@ -219,7 +226,7 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let reaped = tenure
         .store()
-        .reap(if dry_run { Reap::DryRun } else { Reap::Free })?;
+        .reap(if dry_run { Reap::DryRun } else { Reap::Free }, tenure::call_deadline())?;
     let verb = if dry_run { "Would free" } else { "Freed" };
     let mut lines: Vec<String> = reaped
         .iter()
@@ -241,7 +248,7 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
                 "holder": reaped.lease.holder.id,
                 "token": reaped.lease.token,
                 "acquiredAt": words::time(reaped.lease.acquired_at),
-                "expiresAt": words::time(reaped.lease.expires.shown(&now)),
+                "expiresAt": words::expires_at(&now, &reaped.lease),
                 "evidence": reaped.evidence,
                 "why": reaped.evidence.to_string(),
             })
@@ -254,7 +261,7 @@ fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
 }
 
 fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
-    let events = tenure.store().history(query)?;
+    let events = tenure.store().history(query, tenure::call_deadline())?;
     if events.is_empty() {
         return Ok(Answer::new(json!({ "events": [] }), "No events yet."));
     }
@@ -301,7 +308,7 @@ fn detail(event: &Event) -> String {
 fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     let keys: Vec<Key> = tenure
         .store()
-        .list()?
+        .list(tenure::call_deadline())?
         .into_iter()
         .map(|snapshot| snapshot.key)
         .collect();
@@ -322,13 +329,13 @@ fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
             since: None,
             limit: Some(1),
         };
-        if !tenure.store().history(&query)?.is_empty() {
+        if !tenure.store().history(&query, tenure::call_deadline())?.is_empty() {
             return Ok(exact);
         }
     }
     let mut keys: Vec<Key> = tenure
         .store()
-        .history(&HistoryQuery::default())?
+        .history(&HistoryQuery::default(), tenure::call_deadline())?
         .into_iter()
         .map(|event| event.key)
         .collect();

@@ -14,7 +14,7 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
     let key = Key::parse(release.lease.key.as_str())?;
     let tenure = context::open(global)?;
     let (grant, _) = mine(global, &tenure, &key, release.lease.token)?;
-    match tenure.store().release(&grant)? {
+    match tenure.store().release(&grant, tenure::call_deadline())? {
         Released::Freed(lease) => {
             let text = if global.quiet {
                 String::new()
@@ -26,7 +26,7 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
                 text,
             ))
         }
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.as_ref())),
+        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn mine(
     token: Option<u64>,
 ) -> Result<(Grant, Lease), Failure> {
     let store = global.store.as_deref();
-    let Some((lease, _)) = tenure.store().inspect(key)?.lease else {
+    let Some((lease, _)) = tenure.store().inspect(key, tenure::call_deadline())?.leases.into_iter().next() else {
         return Err(match token {
             Some(token) => Failure::new(
                 ErrorCode::LeaseLost,

@@ -25,21 +25,24 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     let (grant, lease) = mine(global, &tenure, &key, renew.lease.token)?;
     match tenure
         .store()
-        .renew(&grant, renew.ttl.unwrap_or(lease.ttl))?
+        .renew(&grant, renew.ttl.unwrap_or(lease.ttl), tenure::call_deadline())?
     {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
-            let until = words::time(lease.expires.shown(&now));
+            let until = words::expires_at(&now, &lease);
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("{key} is yours until {until}")
+                match &until {
+                    Some(until) => format!("{key} is yours until {until}"),
+                    None => format!("{key} is yours (no end)"),
+                }
             };
             Ok(Answer::new(
                 json!({ "key": key, "token": lease.token, "expiresAt": until }),
                 text,
             ))
         }
-        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.as_ref())),
+        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.first())),
     }
 }

@@ -1,6 +1,7 @@
 //! `tenure run`: run a command while holding a key.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::os::unix::process::ExitStatusExt;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 use tenure::core::Released;
 use tenure::host::Tied;
 use tenure::wire::ErrorCode;
-use tenure::{Ask, Held, Loss, Tenure};
+use tenure::{Ask, Guard, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
 use crate::args::{Global, Run};
@@ -36,7 +37,9 @@ pub(crate) fn run_holding(
     ask: Ask<'_>,
     program: &Program<'_>,
 ) -> Result<Answer, Failure> {
-    let ask = ask.command(program.shown());
+    // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when
+    // the lease is released.
+    let ask = ask.command(program.shown()).renew_later();
     let mut signals = Signals::catch()?;
     let mut held = waiting::acquire(global, tenure, key, ask, &mut signals)?;
 
@@ -45,7 +48,7 @@ pub(crate) fn run_holding(
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
-    let tied = match Tied::spawn(&mut command, tenure.store().inherited_fd(), lent) {
+    let tied = match Tied::spawn(&mut command, tenure.inherited_fd(), lent) {
         Ok(tied) => tied,
         Err(error) => {
             let failure = program.not_started(error);
@@ -55,15 +58,14 @@ pub(crate) fn run_holding(
     };
     let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
     let report_loss = lost.try_clone()?;
-    // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when
-    // the lease is released.
-    let keep_alive = || {
-        held.keep_alive(move || {
+    let start_renewal = || {
+        held.on_lost(move || {
             let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
         });
+        held.start_renewal();
     };
     let grace = tenure.config().run.kill_grace;
-    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, keep_alive)?;
+    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, start_renewal)?;
     tied.untie();
     let exit = finish(global, tenure, held, ended)?;
     if ended.had_terminal {
@@ -73,13 +75,12 @@ pub(crate) fn run_holding(
 }
 
 /// Releases the key and returns the exit code.
-fn finish(global: &Global, tenure: &Tenure, held: Held, ended: Ended) -> Result<Exit, Failure> {
+fn finish(global: &Global, tenure: &Tenure, held: Guard, ended: Ended) -> Result<Exit, Failure> {
     let key = held.key().clone();
     let token = held.token();
-    let loss = held.take_loss();
-    let loss = match (loss, held.release()) {
+    let loss = match (held.loss(), held.release()) {
         (Some(loss), _) => Some(loss),
-        (None, Ok(Released::AlreadyGone(by))) => Some(Loss::Taken(by)),
+        (None, Ok(Released::AlreadyGone(now))) => Some(Arc::new(Loss::Taken(now))),
         (None, Ok(Released::Freed(_))) => None,
         (None, Err(error)) => {
             // The lease ends with this process in any case; other processes can prove that.
@@ -99,24 +100,26 @@ fn finish(global: &Global, tenure: &Tenure, held: Held, ended: Ended) -> Result<
     } else {
         "; its command had just ended"
     };
-    let why = match &loss {
-        Loss::Taken(Some(by)) => format!(
+    let taken_by = match &*loss {
+        Loss::Taken(now) => now.first(),
+        _ => None,
+    };
+    let why = match (&*loss, taken_by) {
+        (_, Some(lease)) => format!(
             "it is held by {} with token {}",
-            words::held(&tenure.clock().now(), by),
-            by.token
+            words::held(&tenure.clock().now(), lease),
+            lease.token
         ),
-        Loss::Taken(None) => {
-            format!(
-                "it was taken away (to see by whom: {})",
-                words::locks_command("history", key.as_str(), global.store.as_deref())
-            )
+        (Loss::NotRenewed(Some(error)), _) => format!("it could not be renewed: {error}"),
+        (Loss::NotRenewed(None), _) => {
+            "it could not be renewed in time: the store did not answer".to_owned()
         }
-        Loss::Unrenewed(error) => format!("it could not be renewed: {error}"),
+        _ => format!(
+            "it was taken away (to see by whom: {})",
+            words::locks_command("history", key.as_str(), global.store.as_deref())
+        ),
     };
-    let by = match &loss {
-        Loss::Taken(by) => by.as_ref().map(|by| by.holder.id.as_str().to_owned()),
-        Loss::Unrenewed(_) => None,
-    };
+    let by = taken_by.map(|lease| lease.holder.id.as_str().to_owned());
     Err(Failure::new(
         ErrorCode::LeaseLost,
         format!("the lease on {key} (token {token}) was lost: {why}{stopped}"),

@@ -14,7 +14,7 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
     match sections {
         Sections::Add { name } => {
             let tenure = context::open_to_change(global)?;
-            let section = tenure.tasks()?.add_section(name)?;
+            let section = tenure.tasks()?.add_section(name, tenure::call_deadline())?;
             let text = if global.quiet {
                 section.id.clone()
             } else {
@@ -27,7 +27,7 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
 }
 
 fn list(tenure: &tenure::Tenure) -> Result<Answer, Failure> {
-    let sections = tenure.tasks()?.sections()?;
+    let sections = tenure.tasks()?.sections(tenure::call_deadline())?;
     if sections.is_empty() {
         return Ok(Answer::new(
             json!({ "sections": [] }),
@@ -37,9 +37,17 @@ fn list(tenure: &tenure::Tenure) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let mut rows = Table::new(&["ID", "NAME", "TASKS", "OPEN", "RUNNER", "REMAINING"]);
     let mut data = Vec::new();
-    for (section, tasks, open) in sections {
+    for tenure::core::task::SectionSummary {
+        section,
+        tasks,
+        open,
+    } in sections
+    {
         let lease = match section.key() {
-            Ok(key) => tenure.store().inspect(&key)?.lease,
+            Ok(key) => {
+                let snapshot = tenure.store().inspect(&key, tenure::call_deadline())?;
+                snapshot.leases.into_iter().next()
+            }
             Err(_) => None,
         };
         let (runner, remaining) = match &lease {
@@ -58,7 +66,7 @@ fn list(tenure: &tenure::Tenure) -> Result<Answer, Failure> {
             "tasks": tasks,
             "open": open,
             "lockedBy": held.map(|(lease, _)| lease.holder.id.as_str()),
-            "expiresAt": held.map(|(lease, _)| words::time(lease.expires.shown(&now))),
+            "expiresAt": held.and_then(|(lease, _)| words::expires_at(&now, lease)),
         }));
         rows.row([
             words::short(&section.id).to_owned(),

@@ -42,7 +42,7 @@ fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
     let tasks = tenure.tasks()?;
     given
         .iter()
-        .map(|given| Ok(tasks.find_task(given)?.id))
+        .map(|given| Ok(tasks.find_task(given, tenure::call_deadline())?.id))
         .collect()
 }
 
@@ -50,7 +50,7 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
     let section = match &new.section {
-        Some(section) => Some(tasks.find_section(section)?.id),
+        Some(section) => Some(tasks.find_section(section, tenure::call_deadline())?.id),
         None => None,
     };
     let depends_on = ids(&tenure, &new.depends_on)?;
@@ -60,7 +60,7 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
         section,
         priority: new.priority.unwrap_or_default(),
         depends_on,
-    })?;
+    }, tenure::call_deadline())?;
     let text = if global.quiet {
         task.id.clone()
     } else {
@@ -73,7 +73,7 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
     let section = match &list.section {
-        Some(section) => Some(tasks.find_section(section)?.id),
+        Some(section) => Some(tasks.find_section(section, tenure::call_deadline())?.id),
         None => None,
     };
     // One more than the limit, to know whether there are more.
@@ -84,7 +84,7 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
         search: list.search.clone(),
         ready: list.ready,
         limit: limit.map(|limit| limit.saturating_add(1)),
-    })?;
+    }, tenure::call_deadline())?;
     let more = limit.is_some_and(|limit| found.len() > limit);
     found.truncate(limit.unwrap_or(usize::MAX));
     let data: Vec<Value> = found.iter().map(words::task_json).collect();
@@ -137,7 +137,10 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     ids.retain(|id| seen.insert(id.clone()));
     let mut lines = Vec::new();
     let mut data = Vec::new();
-    for (task, waited) in tasks.delete_tasks(&ids)? {
+    for tenure::core::task::DeletedTask {
+        task,
+        dependents: waited,
+    } in tasks.delete_tasks(&ids, tenure::call_deadline())? {
         let freed = match waited {
             0 => String::new(),
             1 => " 1 task no longer waits for it.".to_owned(),
@@ -183,7 +186,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         )
         .details(json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] }))
     })?;
-    let done = tasks.import(&text)?;
+    let done = tasks.import(&text, tenure::call_deadline())?;
     let text = if global.quiet {
         String::new()
     } else {
@@ -204,16 +207,19 @@ fn export(global: &Global) -> Result<Answer, Failure> {
     let tasks = tenure.tasks()?;
     if global.json {
         let mut lines = Vec::new();
-        tasks.export(|line| lines.push(serde_json::from_str::<Value>(line).unwrap_or_default()))?;
+        let mut collect =
+            |line: &str| lines.push(serde_json::from_str::<Value>(line).unwrap_or_default());
+        tasks.export(&mut collect, tenure::call_deadline())?;
         return Ok(Answer::new(json!({ "lines": lines }), String::new()));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
-    tasks.export(|line| {
+    let mut write = |line: &str| {
         if written.is_ok() {
             written = writeln!(out, "{line}");
         }
-    })?;
+    };
+    tasks.export(&mut write, tenure::call_deadline())?;
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
             ErrorCode::Io,

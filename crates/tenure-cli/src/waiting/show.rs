@@ -70,13 +70,13 @@ impl WaitText for KeyWait<'_> {
 
 /// The place in the queue, short enough for the bar's line.
 fn place(progress: &Progress<'_>) -> String {
-    let place = progress.busy.place.map_or(0, |place| place.ahead) + 1;
+    let place = progress.busy.position.map_or(0, |place| place.ahead) + 1;
     format!("{} in the queue", words::ordinal(place))
 }
 
 /// The holder, short enough for the bar's line. It comes last, because a long line is cut there.
 fn held(progress: &Progress<'_>) -> String {
-    let lease = progress.busy.lease.as_ref();
+    let lease = progress.busy.lease();
     lease.map_or_else(String::new, |(lease, _)| {
         format!(", held by {}", lease.holder.id)
     })
@@ -84,11 +84,11 @@ fn held(progress: &Progress<'_>) -> String {
 
 /// The holder, and the place in the queue.
 pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
-    let place = progress.busy.place.map_or_else(String::new, |place| {
+    let place = progress.busy.position.map_or_else(String::new, |place| {
         format!(", {} in the queue", words::ordinal(place.ahead + 1))
     });
-    let holder = match &progress.busy.lease {
-        Some((lease, verdict)) if verdict.over().is_none() => {
+    let holder = match progress.busy.lease() {
+        Some((lease, verdict)) if verdict.ended().is_none() => {
             format!("held by {}", words::held(now, lease))
         }
         _ => "about to be granted to the first in the queue".to_owned(),
@@ -142,7 +142,7 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
     }
 
     fn begin(&mut self, now: &Moment, progress: &Progress<'_>) {
-        if progress.busy.place.is_some_and(|place| place.resumed) {
+        if progress.busy.position.is_some_and(|place| place.resumed) {
             remark(self.global, "your place in the queue was kept");
         }
         for line in self.text.started(now, progress) {

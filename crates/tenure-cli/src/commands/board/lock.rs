@@ -13,7 +13,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::core::{Busy, Doubt, Released, Verdict};
 use tenure::wire::ErrorCode;
-use tenure::{Held, Outcome, Project, StoreUrl, Tenure};
+use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
 use tenure_board::{Board, SaveError, SaveStep, save};
 
 use crate::answer::{Answer, Failure, complain};
@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// The board's lock, held.
 #[must_use]
 pub(super) struct BoardLock {
-    held: Held,
+    held: Guard,
     signals: Signals,
     path: String,
     /// The first signal that came.
@@ -71,12 +71,12 @@ impl BoardLock {
         let mut signals = Signals::catch()?;
         let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key: KEY });
         let (outcome, signal) =
-            waiting::watched(&tenure, &mut signals, &mut display, |cancel, observer| {
+            waiting::watched(&mut signals, &mut display, |cancel, observer| {
                 ask.acquire_watched(cancel, observer)
             })?;
-        display.finish(matches!(outcome, Outcome::Granted(_)));
+        display.finish(matches!(outcome, Acquired::Granted(_)));
         match outcome {
-            Outcome::Granted(held) => Ok(Self {
+            Acquired::Granted(held) => Ok(Self {
                 held,
                 signals,
                 path,
@@ -84,9 +84,9 @@ impl BoardLock {
                 signal,
                 saved: 0,
             }),
-            Outcome::Busy(busy) => Err(lock_busy(&tenure, &path, &busy)),
-            Outcome::Deadlock(_) => Err(under_itself(&path)),
-            Outcome::Cancelled => Err(stopped(signal.unwrap_or(SIGINT), "nothing was changed")),
+            Acquired::Busy(busy) => Err(lock_busy(&tenure, &path, &busy)),
+            Acquired::Deadlock(_) => Err(under_itself(&path)),
+            Acquired::Cancelled => Err(stopped(signal.unwrap_or(SIGINT), "nothing was changed")),
         }
     }
 
@@ -208,8 +208,8 @@ fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
         "tenure locks release {KEY} --force --store {}",
         words::quoted(&format!("mkdir:{path}"))
     );
-    let hint = match &busy.lease {
-        Some((lease, verdict)) if verdict.over().is_none() => {
+    let hint = match busy.lease() {
+        Some((lease, verdict)) if verdict.ended().is_none() => {
             lines.push(format!("held by {}: {verdict}", words::held(&now, lease)));
             if let Some(command) = &lease.holder.command {
                 lines.push(format!("it runs: {command}"));

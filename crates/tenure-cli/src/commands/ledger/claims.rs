@@ -80,7 +80,7 @@ pub(super) fn claim(
         "owner": lease.holder.id,
         "token": lease.token,
         "acquiredAt": words::time(lease.acquired_at),
-        "expiresAt": words::time(lease.expires.shown(&now)),
+        "expiresAt": words::expires_at(&now, &lease),
         "reason": reason.word(),
     });
     let token = lease.token.to_string();
@@ -90,7 +90,7 @@ pub(super) fn claim(
     }
     let store = std::sync::Arc::clone(tenure.store());
     let undo = move || {
-        let _ = store.release(&lease.grant());
+        let _ = store.release(&lease.grant(), tenure::call_deadline());
     };
     Ok(Answer::new(data, token).or_undo(undo))
 }
@@ -113,9 +113,9 @@ pub(super) fn refresh(
     let tenure = open(global, place)?;
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
-    match tenure.store().renew(&grant, ttl)? {
+    match tenure.store().renew(&grant, ttl, tenure::call_deadline())? {
         Renewed::Extended(lease) => {
-            let until = words::time(lease.expires.shown(&tenure.clock().now()));
+            let until = words::end(&tenure.clock().now(), &lease);
             let text = if global.quiet {
                 String::new()
             } else {
@@ -124,7 +124,7 @@ pub(super) fn refresh(
             let data = json!({ "node": key.id(), "token": lease.token, "expiresAt": until });
             Ok(Answer::new(data, text))
         }
-        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.as_ref())),
+        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.first())),
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn release(
     let key = key(&which.node)?;
     let tenure = open(global, place)?;
     let (grant, _) = mine(&in_this_store(global, place)?, &tenure, &key, which.token)?;
-    match tenure.store().release(&grant)? {
+    match tenure.store().release(&grant, tenure::call_deadline())? {
         Released::Freed(lease) => {
             let text = if global.quiet {
                 String::new()
@@ -146,7 +146,7 @@ pub(super) fn release(
             let data = json!({ "node": key.id(), "token": lease.token, "released": true });
             Ok(Answer::new(data, text))
         }
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.as_ref())),
+        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
     let listed = store.claims()?;
     let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()
-        .partition(|claim| claim.lease.expires.shown(&now) > now.wall);
+        .partition(|claim| !claim.lease.has_expired(&now));
     let data: Vec<_> = active
         .iter()
         .map(|claim| {
@@ -167,8 +167,8 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
                 "token": lease.token,
                 "verdict": claim.verdict.word(),
                 "acquiredAt": words::time(lease.acquired_at),
-                "expiresAt": lease.expires.wall.to_string(),
-                "remainingSeconds": lease.expires.remaining(&now).map_or(0, |left| left.as_secs()),
+                "expiresAt": lease.expires.as_ref().map(|end| end.wall.to_string()),
+                "remainingSeconds": words::remaining_seconds(&now, lease),
                 "file": claim.file.as_ref().map(|file| file.display().to_string()),
             })
         })
@@ -200,7 +200,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
                 lease.token.to_string(),
                 state,
                 words::ago(&now, lease.acquired_at),
-                words::time(lease.expires.shown(&now)),
+                words::end(&now, lease),
                 words::until(&now, lease, &claim.verdict),
             ]);
         }
@@ -222,7 +222,7 @@ pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answ
     let tenure = open(global, place)?;
     let reaped = tenure
         .store()
-        .reap(if dry_run { Reap::DryRun } else { Reap::Free })?;
+        .reap(if dry_run { Reap::DryRun } else { Reap::Free }, tenure::call_deadline())?;
     let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped
         .iter()

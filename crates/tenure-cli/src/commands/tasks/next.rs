@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Shortage, TaskQuery};
 use tenure::core::{Key, KeyKind, Moment, Reason, Status};
-use tenure::{Obstacle, Progress, TaskGuard, TaskOutcome, Tenure, Tie};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -39,12 +39,12 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let mut signals = Signals::catch()?;
     let mut display = WaitDisplay::new(global, tenure.clock(), NextTaskWait { tenure: &tenure });
     let (outcome, signal) =
-        waiting::watched(&tenure, &mut signals, &mut display, |cancel, observer| {
+        waiting::watched(&mut signals, &mut display, |cancel, observer| {
             ask.next_watched(cancel, observer)
         })?;
-    display.finish(matches!(outcome, TaskOutcome::Started(_)));
+    display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
-        TaskOutcome::Started(task_guard) if signal.is_some() => {
+        Acquired::Granted(task_guard) if signal.is_some() => {
             task_guard.finish(&tenure::core::task::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
@@ -54,10 +54,10 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
                 "released it again",
             ))
         }
-        TaskOutcome::Started(task_guard) => Ok(taken(global, &tenure, *task_guard)),
-        TaskOutcome::Missed(obstacle) => Err(none(global, &tenure, &obstacle)?),
-        TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
-        TaskOutcome::Cancelled => {
+        Acquired::Granted(task_guard) => Ok(taken(global, &tenure, task_guard)),
+        Acquired::Busy(busy) => Err(none(global, &tenure, &busy)?),
+        Acquired::Deadlock(cycle) => Err(waiting::deadlock("a task", &cycle)),
+        Acquired::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
             let place = waiting::place_after(global, &tenure, signal);
             Err(waiting::interrupted("a task", &display, signal, &place))
@@ -68,7 +68,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
 fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
     let lease = task_guard.lease();
-    let until = words::time(lease.expires.shown(&now));
+    let until = words::end(&now, lease);
     let mut data = words::task_json(task_guard.task());
     if let Value::Object(fields) = &mut data {
         fields.insert("token".into(), json!(lease.token));
@@ -95,11 +95,11 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
 pub(super) fn none(
     global: &Global,
     tenure: &Tenure,
-    obstacle: &Obstacle,
+    busy: &tenure::core::Busy,
 ) -> Result<Failure, Failure> {
-    let held = obstacle.busy.lease.as_ref();
+    let held = busy.lease();
     let me = context::runner(global)?;
-    Ok(match obstacle.shortage {
+    Ok(match busy.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
             ErrorCode::NoTaskLeft,
             "no task is left: add one with tenure tasks add",
@@ -125,13 +125,13 @@ pub(super) fn none(
                 Some((lease, _)) if lease.holder.id == me => format!(
                     "no other task is ready: you already hold {}, until {}",
                     named(tenure, &lease.key),
-                    words::time(lease.expires.wall)
+                    words::recorded_end(lease)
                 ),
                 Some((lease, _)) => format!(
                     "other runners hold every ready task: {} is held by {}, until {}",
                     named(tenure, &lease.key),
                     lease.holder,
-                    words::time(lease.expires.wall)
+                    words::recorded_end(lease)
                 ),
             };
             let message =
@@ -139,8 +139,8 @@ pub(super) fn none(
             Failure::new(ErrorCode::TasksLocked, message).details(json!({
                 "key": held.map(|(lease, _)| &lease.key),
                 "lockedBy": held.map(|(lease, _)| &lease.holder.id),
-                "expiresAt": held.map(|(lease, _)| words::time(lease.expires.wall)),
-                "place": obstacle.busy.place.map(|place| place.ahead + 1),
+                "expiresAt": held.map(|(lease, _)| words::recorded_end(lease)),
+                "place": busy.position.map(|place| place.ahead + 1),
             }))
         }
     })
@@ -150,11 +150,11 @@ pub(super) fn none(
 fn named(tenure: &Tenure, key: &Key) -> String {
     let found = match (tenure.tasks(), key.kind()) {
         (Ok(tasks), KeyKind::Task(id)) => {
-            let task = tasks.find_task(id).ok();
+            let task = tasks.find_task(id, tenure::call_deadline()).ok();
             task.map(|task| format!("task \"{}\"", task.title))
         }
         (Ok(tasks), KeyKind::Section(id)) => {
-            let section = tasks.find_section(id).ok();
+            let section = tasks.find_section(id, tenure::call_deadline()).ok();
             section.map(|section| format!("section \"{}\"", section.name))
         }
         _ => None,
@@ -170,12 +170,12 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
         limit: Some(1),
         ..TaskQuery::default()
     };
-    let Some(task) = tasks.tasks(&query)?.pop() else {
+    let Some(task) = tasks.tasks(&query, tenure::call_deadline())?.pop() else {
         return Ok(String::new());
     };
     let mut before = Vec::new();
     for id in &task.depends_on {
-        let other = tasks.find_task(id)?;
+        let other = tasks.find_task(id, tenure::call_deadline())?;
         if !other.status.is_done() {
             before.push(format!("\"{}\" ({})", other.title, other.status));
         }
@@ -194,10 +194,10 @@ pub(super) struct NextTaskWait<'a> {
 
 impl NextTaskWait<'_> {
     fn why(&self, progress: &Progress<'_>) -> String {
-        let place = progress.busy.place.map_or_else(String::new, |place| {
+        let place = progress.busy.position.map_or_else(String::new, |place| {
             format!(", {} in the queue", words::ordinal(place.ahead + 1))
         });
-        let why = match progress.shortage {
+        let why = match progress.busy.shortage {
             Some(Shortage::NothingLeft) | None => "no task is left".to_owned(),
             Some(Shortage::Blocked) => {
                 "the tasks that are left wait for tasks that no runner works on".to_owned()
@@ -205,7 +205,7 @@ impl NextTaskWait<'_> {
             Some(Shortage::Later { at }) => {
                 format!("a failed one is retried at {}", words::time(at))
             }
-            Some(Shortage::Locked) => match &progress.busy.lease {
+            Some(Shortage::Locked) => match progress.busy.lease() {
                 Some((lease, _)) => {
                     format!(
                         "{} is held by {}",

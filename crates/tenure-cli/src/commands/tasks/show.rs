@@ -16,16 +16,16 @@ const PAST: usize = 10;
 pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
-    let task = tasks.find_task(given)?;
+    let task = tasks.find_task(given, tenure::call_deadline())?;
     let now = tenure.clock().now();
     let snapshot = match task.key() {
-        Ok(key) => Some(tenure.store().inspect(&key)?),
+        Ok(key) => Some(tenure.store().inspect(&key, tenure::call_deadline())?),
         Err(_) => None,
     };
-    let dependents = tasks.dependents(&task.id)?;
+    let dependents = tasks.dependents(&task.id, tenure::call_deadline())?;
     let mut before = Vec::new();
     for id in &task.depends_on {
-        before.push(tasks.find_task(id)?);
+        before.push(tasks.find_task(id, tenure::call_deadline())?);
     }
     let mut lines = describe(&now, &task);
     let mut data = words::task_json(&task);
@@ -40,14 +40,15 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     }
     if let Some((lease, verdict)) = snapshot
         .as_ref()
-        .and_then(|snapshot| snapshot.lease.as_ref())
+        .and_then(|snapshot| snapshot.lease())
     {
         lines.push(line("Locked by", &words::held(&now, lease)));
         lines.push(line("Lock", &words::state(&now, lease, verdict)));
-        lines.push(line("Expires", &words::time(lease.expires.shown(&now))));
+        let end = words::expires_at(&now, lease).unwrap_or_else(|| "no end".to_owned());
+        lines.push(line("Expires", &end));
         lines.push(line("Token", &lease.token.to_string()));
     }
-    let past = tasks.past(&task.id)?;
+    let past = tasks.task_history(&task.id, tenure::call_deadline())?;
     for (index, past) in past.iter().take(PAST).enumerate() {
         let name = if index == 0 { "History" } else { "" };
         lines.push(line(name, &was(past)));
@@ -61,7 +62,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
         fields.insert("history".into(), json!(past));
         let ids: Vec<&str> = dependents.iter().map(|task| task.id.as_str()).collect();
         fields.insert("dependents".into(), json!(ids));
-        let lock = snapshot.filter(|snapshot| snapshot.lease.is_some());
+        let lock = snapshot.filter(|snapshot| !snapshot.leases.is_empty());
         let lock = lock.map(|snapshot| words::snapshot_json(&now, &snapshot));
         fields.insert("lock".into(), lock.unwrap_or(Value::Null));
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Change, Edit, Proof};
 use tenure::core::{KeyKind, Lease, Moment, Reason, Status, Task, Token};
-use tenure::{Obstacle, Progress, TaskGuard, TaskOutcome, Tenure, Tie};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie};
 
 use super::ids;
 use crate::answer::{Answer, Failure, remark};
@@ -20,7 +20,7 @@ use tenure::wire::ErrorCode;
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
-    let task = tenure.tasks()?.find_task(&update.task)?;
+    let task = tenure.tasks()?.find_task(&update.task, tenure::call_deadline())?;
     let edit = edit(&tenure, update)?;
     let usage = |message: &str| Err(Failure::new(ErrorCode::Usage, message));
     if update.error.is_some() && update.status != Some(Status::Failed) {
@@ -30,7 +30,7 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
         None if edit.is_empty() => usage(
             "nothing to change: give --status, --title, --description, --section, --priority or --depends-on",
         ),
-        None => Ok(edited(global, &tenure.tasks()?.edit_task(&task.id, &edit)?)),
+        None => Ok(edited(global, &tenure.tasks()?.edit_task(&task.id, &edit, tenure::call_deadline())?)),
         Some(Status::InProgress) if edit.is_empty() => start(global, &tenure, &task, update),
         Some(Status::InProgress) => usage(
             "--status in_progress takes no other changes: make them with another command, before or after",
@@ -43,7 +43,7 @@ fn edit(tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
     let section = match update.section.as_deref() {
         None => None,
         Some("") => Some(String::new()),
-        Some(given) => Some(tenure.tasks()?.find_section(given)?.id),
+        Some(given) => Some(tenure.tasks()?.find_section(given, tenure::call_deadline())?.id),
     };
     Ok(Edit {
         title: update.title.clone(),
@@ -95,7 +95,7 @@ fn finish(
         None => Change::To(status),
     };
     let proof = proof(global, task, update)?;
-    let changed = tasks.change_and_edit(&task.id, &proof, &change, edit);
+    let changed = tasks.change(&task.id, &proof, &change, edit, tenure::call_deadline());
     let changed = changed.map_err(|error| {
         let failure = Failure::from(error);
         // A shell that runs only this command is not the runner that started the task.
@@ -144,15 +144,15 @@ fn start(
     let mut signals = Signals::catch()?;
     let mut display = WaitDisplay::new(global, tenure.clock(), TaskWait { tenure, task });
     let (outcome, signal) =
-        waiting::watched(tenure, &mut signals, &mut display, |cancel, observer| {
+        waiting::watched(&mut signals, &mut display, |cancel, observer| {
             ask.start_watched(&task.id, cancel, observer)
         })?;
-    display.finish(matches!(outcome, TaskOutcome::Started(_)) && signal.is_none());
+    display.finish(matches!(outcome, Acquired::Granted(_)) && signal.is_none());
     let what = format!("task \"{}\"", task.title);
     match outcome {
-        TaskOutcome::Started(task_guard) if signal.is_some() => {
+        Acquired::Granted(task_guard) if signal.is_some() => {
             let signal = signal.unwrap_or(SIGINT);
-            put_back(*task_guard)?;
+            put_back(task_guard)?;
             Err(waiting::interrupted(
                 &what,
                 &display,
@@ -160,9 +160,9 @@ fn start(
                 "released it again",
             ))
         }
-        TaskOutcome::Started(task_guard) if was_finished_meanwhile(task, &task_guard) => {
+        Acquired::Granted(task_guard) if was_finished_meanwhile(task, &task_guard) => {
             let was = task_guard.was();
-            put_back(*task_guard)?;
+            put_back(task_guard)?;
             let message = format!(
                 "{what} was set to {was} while this command waited for its section, so it was not started\n  \
                  start another with tenure tasks next, or repeat the command to start it anyway"
@@ -170,7 +170,7 @@ fn start(
             let details = json!({ "taskId": task.id, "status": was });
             Err(Failure::new(ErrorCode::TaskDone, message).details(details))
         }
-        TaskOutcome::Started(task_guard) => {
+        Acquired::Granted(task_guard) => {
             if task_guard.was() != task.status && !task_guard.was().is_open() {
                 let note = format!(
                     "it was set to {} while this command waited",
@@ -178,11 +178,11 @@ fn start(
                 );
                 remark(global, &note);
             }
-            Ok(started_answer(global, tenure, *task_guard))
+            Ok(started_answer(global, tenure, task_guard))
         }
-        TaskOutcome::Missed(obstacle) => Err(missed(global, tenure, task, &obstacle)),
-        TaskOutcome::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
-        TaskOutcome::Cancelled => {
+        Acquired::Busy(busy) => Err(missed(global, tenure, task, &busy)),
+        Acquired::Deadlock(cycle) => Err(waiting::deadlock(&what, &cycle)),
+        Acquired::Cancelled => {
             let signal = signal.unwrap_or(SIGINT);
             let place = waiting::place_after(global, tenure, signal);
             Err(waiting::interrupted(&what, &display, signal, &place))
@@ -224,7 +224,7 @@ fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> An
         );
         fields.insert(
             "expiresAt".into(),
-            json!(words::time(lease.expires.shown(&now))),
+            json!(words::expires_at(&now, lease)),
         );
     }
     let (task, reason) = (task_guard.task().clone(), task_guard.reason());
@@ -248,7 +248,7 @@ pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + u
     let tasks = tenure.tasks().ok().cloned();
     move || {
         if let Some(tasks) = tasks {
-            let _ = tasks.change(&id, &proof, &change);
+            let _ = tasks.change(&id, &proof, &change, &Edit::default(), tenure::call_deadline());
         }
     }
 }
@@ -263,14 +263,12 @@ fn started_text(global: &Global, task: &Task, data: Value) -> Answer {
 }
 
 /// A task that could not be started, in the words of the protocol.
-fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) -> Failure {
-    let busy = &obstacle.busy;
+fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Busy) -> Failure {
     let own = task_lease(tenure, task);
     let held = busy
-        .lease
-        .as_ref()
-        .filter(|(_, verdict)| verdict.over().is_none());
-    let failure = match (held, obstacle.key.kind(), own) {
+        .lease()
+        .filter(|(_, verdict)| verdict.ended().is_none());
+    let failure = match (held, busy.key.kind(), own) {
         // The holder of the section works on this task.
         (Some((lease, _)), KeyKind::Section(_), Some(own)) if own.holder.id == lease.holder.id => {
             words::task_locked(task, &own)
@@ -279,11 +277,11 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
         (Some((lease, _)), _, _) => words::task_locked(task, lease),
         (None, _, _) => {
             let (message, details) =
-                words::busy(&tenure.clock().now(), obstacle.key.as_str(), busy);
+                words::busy(&tenure.clock().now(), busy.key.as_str(), busy);
             Failure::new(ErrorCode::TaskLocked, message).details(details)
         }
     };
-    if let Some(place) = busy.place {
+    if let Some(place) = busy.position {
         let place = words::ordinal(place.ahead + 1);
         let kept = waiting::kept_place(global, tenure);
         let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
@@ -296,9 +294,9 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, obstacle: &Obstacle) ->
 
 /// The lease on the task itself, if it is held.
 fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
-    let snapshot = tenure.store().inspect(&task.key().ok()?).ok()?;
-    let (lease, verdict) = snapshot.lease?;
-    verdict.over().is_none().then_some(lease)
+    let snapshot = tenure.store().inspect(&task.key().ok()?, tenure::call_deadline()).ok()?;
+    let (lease, verdict) = snapshot.leases.into_iter().next()?;
+    verdict.ended().is_none().then_some(lease)
 }
 
 /// Waiting for a task.
@@ -310,7 +308,7 @@ struct TaskWait<'a> {
 impl TaskWait<'_> {
     fn what(&self, progress: &Progress<'_>) -> String {
         let own = task_lease(self.tenure, self.task);
-        match (progress.key.kind(), &self.task.section) {
+        match (progress.busy.key.kind(), &self.task.section) {
             (KeyKind::Section(_), Some(section)) if own.is_none() => {
                 format!("Section \"{}\"", section.name)
             }

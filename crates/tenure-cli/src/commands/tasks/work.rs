@@ -16,7 +16,7 @@ use tenure::ask::made_up_name;
 use tenure::core::task::{Change, Changed};
 use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
-use tenure::{AnyTask, Ask, Loss, TaskGuard, TaskOutcome, Tenure};
+use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure};
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
@@ -122,7 +122,7 @@ impl<'a> Runner<'a> {
     /// Releases the sections that it still holds.
     fn release_sections(&self) {
         if let (Some(holder), Ok(tasks)) = (&self.holder, self.tenure.tasks()) {
-            let _ = tasks.leave_idle_sections(holder);
+            let _ = tasks.leave_idle_sections(holder, tenure::call_deadline());
         }
     }
 
@@ -147,28 +147,26 @@ impl<'a> Runner<'a> {
             tenure: self.tenure,
         };
         let mut display = WaitDisplay::new(self.global, self.tenure.clock(), story);
-        let (outcome, signal) = waiting::watched(
-            self.tenure,
-            &mut self.signals,
+        let (outcome, signal) = waiting::watched(&mut self.signals,
             &mut display,
             |cancel, observer| ask.next_watched(cancel, observer),
         )?;
-        display.finish(matches!(outcome, TaskOutcome::Started(_)));
+        display.finish(matches!(outcome, Acquired::Granted(_)));
         let stop = |signal: Option<i32>, then: &str| {
             let signal = signal.unwrap_or(SIGINT);
             NextTask::Interrupted(waiting::interrupted("a task", &display, signal, then))
         };
         Ok(match outcome {
-            TaskOutcome::Started(task_guard) if signal.is_some() => {
+            Acquired::Granted(task_guard) if signal.is_some() => {
                 task_guard.finish(&Change::GiveBack)?;
                 stop(signal, "released it again")
             }
-            TaskOutcome::Started(task_guard) => NextTask::Started(task_guard),
-            TaskOutcome::Missed(obstacle) => {
-                NextTask::None(none(self.global, self.tenure, &obstacle)?)
+            Acquired::Granted(task_guard) => NextTask::Started(Box::new(task_guard)),
+            Acquired::Busy(busy) => {
+                NextTask::None(none(self.global, self.tenure, &busy)?)
             }
-            TaskOutcome::Deadlock(cycle) => NextTask::None(waiting::deadlock("a task", &cycle)),
-            TaskOutcome::Cancelled => {
+            Acquired::Deadlock(cycle) => NextTask::None(waiting::deadlock("a task", &cycle)),
+            Acquired::Cancelled => {
                 let place =
                     waiting::place_after(self.global, self.tenure, signal.unwrap_or(SIGINT));
                 stop(signal, &place)
@@ -208,7 +206,7 @@ impl<'a> Runner<'a> {
         let terminal = Terminal::find();
         let lent = terminal.filter(|terminal| terminal.is_ours_alone());
         let lent = lent.as_ref().map(Terminal::as_fd);
-        let tied = match Tied::spawn(&mut command, self.tenure.store().inherited_fd(), lent) {
+        let tied = match Tied::spawn(&mut command, self.tenure.inherited_fd(), lent) {
             Ok(tied) => tied,
             Err(error) => {
                 let failure = self.program.not_started(error);
@@ -220,13 +218,14 @@ impl<'a> Runner<'a> {
         drop(command);
         let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
         let report_loss = Arc::new(lost.try_clone()?);
-        let keep_alive = || {
-            task_guard.keep_alive(move || {
+        let start_renewal = || {
+            task_guard.on_lost(move || {
                 let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
             });
+            task_guard.start_renewal();
         };
         let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, keep_alive)?;
+        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, start_renewal)?;
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
@@ -236,7 +235,7 @@ impl<'a> Runner<'a> {
     /// Records how a task ended.
     fn finish(
         &mut self,
-        mut task_guard: TaskGuard,
+        task_guard: TaskGuard,
         task: &Task,
         ended: Ended,
         last_line: Option<String>,
@@ -261,7 +260,7 @@ impl<'a> Runner<'a> {
                 error: error.clone(),
             }
         };
-        let now = self.tenure.tasks()?.find_task(&task.id)?;
+        let now = self.tenure.tasks()?.find_task(&task.id, tenure::call_deadline())?;
         if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
             // The command itself set the task back to pending, and would do so again.
             task_guard.leave_standing();
@@ -271,17 +270,17 @@ impl<'a> Runner<'a> {
             task_guard.leave_standing();
             self.record(&changed, &Change::To(changed.status), &error);
         } else {
-            let loss = task_guard.take_loss();
+            let loss = task_guard.loss();
             match task_guard.finish(&change) {
                 // The change was accepted, so no other runner took the task over.
                 Ok(Changed { task, .. }) if !ended.lost => self.record(&task, &change, &error),
                 Ok(Changed { task, .. }) => {
-                    self.record_loss(&task, loss.as_ref(), ended);
+                    self.record_loss(&task, loss.as_deref(), ended);
                     after = AfterTask::Exclude;
                 }
                 Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
-                    let by = lease.map(|lease| *lease);
-                    self.record_loss(&task, Some(&loss.unwrap_or(Loss::Taken(by))), ended);
+                    let taken = Loss::Taken(lease.map(|lease| *lease).into_iter().collect());
+                    self.record_loss(&task, Some(loss.as_deref().unwrap_or(&taken)), ended);
                     after = AfterTask::Exclude;
                 }
                 Err(error) => return Err(error.into()),
@@ -332,9 +331,14 @@ impl<'a> Runner<'a> {
 
     fn record_loss(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
         let why = match loss {
-            Some(Loss::Taken(Some(by))) => format!("it is held by {}", by.holder),
-            Some(Loss::Taken(None)) | None => "it was taken away".to_owned(),
-            Some(Loss::Unrenewed(error)) => format!("it could not be renewed: {error}"),
+            Some(Loss::Taken(now)) if let Some(lease) = now.first() => {
+                format!("it is held by {}", lease.holder)
+            }
+            Some(Loss::NotRenewed(Some(error))) => format!("it could not be renewed: {error}"),
+            Some(Loss::NotRenewed(None)) => {
+                "it could not be renewed in time: the store did not answer".to_owned()
+            }
+            _ => "it was taken away".to_owned(),
         };
         let stopped = if ended.lost {
             "its command was stopped"
