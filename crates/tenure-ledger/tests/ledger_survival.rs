@@ -134,12 +134,13 @@ fn judge(dir: &Path, events: u64) {
         assert_eq!((seqs[0], *seqs.last().unwrap()), (first, last), "{line}");
         count += 1;
     }
-    assert!(count > 300, "only {count} were reported");
+    // Most workers report something before they are killed.
+    assert!(count > scaled(KILLS) * 3 / 5, "only {count} were reported");
     let left: Vec<_> = fs::read_dir(dir.join("ledger"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| !name.starts_with("event-"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    println!("{events} events, {count} reports, {kills} kills");
+    println!("{events} events, {count} reports");
 }
