@@ -45,13 +45,16 @@ impl Default for Options {
 /// Leases, queue, tokens and history in one SQLite database.
 ///
 /// ```
+/// use std::time::{Duration, Instant};
+///
 /// use tenure_core::{Key, Store};
 /// use tenure_sqlite::{Options, SqliteStore};
 ///
 /// let dir = tempfile::tempdir().unwrap();
 /// let store = SqliteStore::open(&dir.path().join("tenure.db"), Options::default()).unwrap();
-/// let nothing = store.inspect(&Key::parse("build").unwrap()).unwrap();
-/// assert!(nothing.lease.is_none());
+/// let by = Instant::now() + Duration::from_secs(10);
+/// let known = store.inspect(&Key::parse("build").unwrap(), by).unwrap();
+/// assert!(known.is_idle());
 /// ```
 pub struct SqliteStore {
     db: Mutex<Database>,
