@@ -34,7 +34,7 @@ use crate::chance::Chance;
 use crate::history;
 use crate::limit::soon;
 use crate::process::{self, Process};
-use crate::run::SCALE;
+use crate::scale::scale;
 
 pub mod contest;
 pub mod crash;
@@ -102,10 +102,6 @@ impl<'a> TaskRun<'a> {
     /// Begins a check of this name, with an empty store.
     pub fn begin(subject: &'a TaskSubject, name: &'static str) -> Self {
         let seed = Chance::seed();
-        let scale = std::env::var(SCALE).map_or(1, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{SCALE} is {text:?}: it must be a whole number"))
-        });
         // Now, because a check that hangs is killed before it ends.
         println!("{name}: seed {seed}");
         let run = Self {
@@ -113,7 +109,7 @@ impl<'a> TaskRun<'a> {
             chance: Chance::apart(seed, name),
             name,
             seed,
-            scale,
+            scale: scale(),
             place: tempfile::tempdir().unwrap(),
         };
         std::fs::create_dir(run.store_place()).unwrap();
