@@ -20,13 +20,13 @@
 //!
 //! # Killed at any point
 //!
-//! Temporary files are named after the writer's queue number ([`crate::writer_lock`]), which is given
-//! up after the files are removed. So the next writer knows which files a killed writer left behind
+//! Temporary files are named after the writer's queue and queue number ([`crate::writer_lock`]), which is
+//! given up after the files are removed. So the next writer knows which files a killed writer left behind
 //! without listing the folder.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -191,8 +191,11 @@ impl Ledger {
     }
 
     fn temporary(&self, writer: WriterId, number: usize) -> PathBuf {
-        self.path
-            .join(format!(".event-tenure-{writer}-{number}.tmp"))
+        // Queue numbers are unique in one sidecar folder. The same ledger may have two of them.
+        let queue = self.sidecar.path().metadata();
+        let (device, inode) = queue.map_or((0, 0), |queue| (queue.dev(), queue.ino()));
+        let name = format!(".event-tenure-{device:x}-{inode:x}-{writer}-{number}.tmp");
+        self.path.join(name)
     }
 
     fn batch(&self) -> PathBuf {

@@ -49,6 +49,7 @@
 //! 4. Into an `af` ledger tenure writes only event types, names and fields that the `af` tool knows.
 //! 5. Everything that tenure needs beyond the protocol is in `.ledger-tenure/` beside the ledger's
 //!    folder, and can be deleted while no tenure process uses the ledger.
+//! 6. Two tenure processes never write at the same time, through whichever path they reach the ledger.
 //!
 //! # Lock order
 //!
@@ -58,7 +59,9 @@
 //!
 //! A program that writes without the ledger lock, or breaks it while its holder is alive, can overwrite
 //! an event; tenure never does. The next number is derived from the events that exist: removing the
-//! newest event makes its number free.
+//! newest event makes its number free. Through a bind mount a ledger has a second sidecar folder: events
+//! are safe, but a process that uses one does not see the tickets and processes in the other, and waits
+//! for claims until they expire.
 
 mod append;
 mod blocking_lock;
@@ -77,6 +80,7 @@ mod replay;
 mod verify;
 mod writer_lock;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,8 +112,18 @@ use tenure_host::time_limit::TimeLimit;
 /// The name of the events' folder.
 const FOLDER: &str = "ledger";
 
-/// The name of the sidecar folder.
-pub(crate) const SIDECAR: &str = ".ledger-tenure";
+/// The sidecar folder of the events in `folder`: `.ledger-tenure` beside `ledger`. It is beside the real
+/// folder if `folder` is a link, so that all links to one ledger lead to one sidecar.
+fn sidecar_of(folder: &Path) -> Result<PathBuf, StoreError> {
+    let real = folder
+        .canonicalize()
+        .map_err(|error| explain("read", folder, error))?;
+    let name = real.file_name().unwrap_or(FOLDER.as_ref());
+    let mut sidecar = OsString::from(".");
+    sidecar.push(name);
+    sidecar.push("-tenure");
+    Ok(real.with_file_name(sidecar))
+}
 
 /// The outcome of an append.
 #[derive(Debug, Clone)]
@@ -151,6 +165,14 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger in this folder, which holds `ledger/` and perhaps `meta.json`.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
+        Self::open_beside(root, sidecar_of, options)
+    }
+
+    fn open_beside(
+        root: &Path,
+        sidecar: impl FnOnce(&Path) -> Result<PathBuf, StoreError>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
         let path = root.join(FOLDER);
         let not_there = |what: &str| {
             StoreError::new(
@@ -173,11 +195,11 @@ impl Ledger {
             return Err(not_there("ledger is not a folder"));
         }
         let dialect = Dialect::detect(root, &path)?;
-        let sidecar = Sidecar::new(root.join(SIDECAR));
+        let sidecar = Sidecar::new(sidecar(&path)?);
         Ok(Self {
             root: root.to_owned(),
             dialect,
-            writers: WriterLock::new(sidecar.path()),
+            writers: WriterLock::new(sidecar.path(), &path),
             lock: LedgerLock::new(&path, &sidecar)?,
             numbers: Numbers::new(&path, sidecar.path(), dialect),
             sidecar,
@@ -325,5 +347,48 @@ impl std::fmt::Debug for Ledger {
             .field("root", &self.root)
             .field("dialect", &self.dialect)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As through a bind mount, which has a sidecar folder of its own.
+    #[test]
+    fn appends_with_two_sidecar_folders_lose_no_event() {
+        const EACH: u64 = 100;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let options = || Options {
+            disk: Disk::Crash,
+            ..Options::default()
+        };
+        Ledger::init(root, Dialect::Documented, options()).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let open = move || {
+                    let sidecar = root.join(format!("sidecar-{}", writer % 2));
+                    Ledger::open_beside(root, |_| Ok(sidecar), options()).unwrap()
+                };
+                scope.spawn(move || {
+                    let ledger = open();
+                    for n in 0..EACH {
+                        let text = format!(r#"{{"type":"note","writer":{writer},"n":{n}}}"#);
+                        let appended = ledger.append(&NewEvent::parse(&text).unwrap()).unwrap();
+                        let Appended::Done { last, .. } = appended else {
+                            panic!("{appended:?}");
+                        };
+                        let written = ledger.read(last).unwrap().unwrap().value().unwrap();
+                        assert_eq!(
+                            (&written["writer"], &written["n"]),
+                            (&writer.into(), &n.into())
+                        );
+                    }
+                });
+            }
+        });
+        let ledger = Ledger::open(root, options()).unwrap();
+        assert_eq!(ledger.verify().unwrap().events, 4 * EACH);
     }
 }

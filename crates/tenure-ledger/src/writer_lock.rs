@@ -6,6 +6,9 @@
 //!   desk     flock for a moment: queue numbers are handed out one at a time
 //! ```
 //!
+//! These are in the sidecar folder. The writer also locks the folder of the events itself: the same
+//! folder may be reached through two roots (a bind mount) that have two sidecar folders.
+//!
 //! A writer that finds the lock free and the queue empty proceeds at once: two system calls and a
 //! directory read. Every other writer joins the queue and sleeps until the writer directly before it
 //! has gone; the kernel reports that, however the writer ended. So writers go first come, first
@@ -14,7 +17,8 @@
 //!
 //! # Invariants
 //!
-//! 1. Two writers never hold the lock: the kernel's lock on `gate` decides, whatever the queue says.
+//! 1. Two writers never hold the lock: the kernel's locks on `gate` and on the folder of the events
+//!    decide, whatever the queue says.
 //! 2. Each attempt opens `gate` for itself. An attempt that timed out has nothing left that could
 //!    take or release the lock of a later one.
 //! 3. A writer that arrives later does not go first: a free lock is left to a queue that is not empty.
@@ -57,6 +61,8 @@ pub(super) struct WriterLock {
     path: PathBuf,
     queue: PathBuf,
     desk: PathBuf,
+    /// The folder of the events.
+    folder: PathBuf,
     patience: Duration,
 }
 
@@ -93,6 +99,8 @@ pub(super) enum Preparation<T> {
 #[must_use]
 pub(super) struct WriterGuard {
     file: File,
+    /// The folder of the events; `None` if its file system can't lock folders.
+    folder: Option<File>,
     place: Option<QueuePlace>,
 }
 
@@ -121,17 +129,22 @@ impl Drop for WriterGuard {
     fn drop(&mut self) {
         // Explicitly: a child that is just being started still has a copy of the descriptor. Before
         // the place is dropped: the waiter that wakes up then finds the lock free.
+        if let Some(folder) = &self.folder {
+            unlock(folder);
+        }
         unlock(&self.file);
     }
 }
 
 impl WriterLock {
-    /// The lock in this folder, which must exist when the lock is taken.
-    pub(super) fn new(sidecar: &Path) -> Self {
+    /// The lock of the writers to `folder`, in this sidecar folder, which must exist when the lock is
+    /// taken.
+    pub(super) fn new(sidecar: &Path, folder: &Path) -> Self {
         Self {
             path: sidecar.join("gate"),
             queue: sidecar.join("queue"),
             desk: sidecar.join("desk"),
+            folder: folder.to_owned(),
             patience: PATIENCE,
         }
     }
@@ -154,10 +167,15 @@ impl WriterLock {
         prepare: impl FnOnce(WriterId, &Moment) -> Result<T, StoreError>,
     ) -> Result<(WriterGuard, Preparation<T>), StoreError> {
         if let Some(file) = self.lock_before(TimeLimit::after(Duration::ZERO))? {
-            let guard = WriterGuard { file, place: None };
+            let mut guard = WriterGuard {
+                file,
+                folder: None,
+                place: None,
+            };
             // Invariant 5.
             let now = clock.now();
             if self.queue_is_empty()? {
+                guard.folder = self.lock_folder(limit)?;
                 return Ok((guard, Preparation::NotStarted(now)));
             }
         }
@@ -167,13 +185,37 @@ impl WriterLock {
         self.wait_in_queue(&mut place, limit)?;
         let file = self.lock_before(self.patience(limit))?;
         let file = file.ok_or_else(|| self.stuck())?;
-        let place = Some(place);
-        Ok((WriterGuard { file, place }, Preparation::Done(prepared)))
+        let mut guard = WriterGuard {
+            file,
+            folder: None,
+            place: Some(place),
+        };
+        guard.folder = self.lock_folder(limit)?;
+        Ok((guard, Preparation::Done(prepared)))
     }
 
     /// When to give up if nothing moves from now on.
     fn patience(&self, limit: TimeLimit) -> TimeLimit {
         TimeLimit::after(self.patience).or_earlier(limit)
+    }
+
+    /// Locks the folder of the events. Only a writer that came through another root holds that lock.
+    fn lock_folder(&self, limit: TimeLimit) -> Result<Option<File>, StoreError> {
+        let folder = File::open(&self.folder);
+        let folder = folder.map_err(|error| explain("read", &self.folder, error))?;
+        let limit = self.patience(limit);
+        let (mut pause, longest) = PAUSES;
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Ok(Some(folder)),
+                Err(TryLockError::WouldBlock) if limit.has_passed() => return Err(self.stuck()),
+                Err(TryLockError::WouldBlock) => {}
+                // Some network file systems can't lock a folder.
+                Err(TryLockError::Error(_)) => return Ok(None),
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(longest);
+        }
     }
 
     /// Tries to lock until the limit has passed, at least once.
@@ -383,7 +425,7 @@ mod tests {
     fn impatient(dir: &Path, millis: u64) -> WriterLock {
         WriterLock {
             patience: Duration::from_millis(millis),
-            ..WriterLock::new(dir)
+            ..WriterLock::new(dir, dir)
         }
     }
 
@@ -391,13 +433,13 @@ mod tests {
     fn waiting_writers_go_in_the_order_of_their_arrival() {
         let dir = tempfile::tempdir().unwrap();
         let queued = || numbers(&dir.path().join("queue")).unwrap().len();
-        let lock = WriterLock::new(dir.path());
+        let lock = WriterLock::new(dir.path(), dir.path());
         let guard = take(&lock).unwrap();
         let (send, received) = mpsc::channel();
         std::thread::scope(|scope| {
             for number in 0..6 {
                 let send = send.clone();
-                let lock = WriterLock::new(dir.path());
+                let lock = WriterLock::new(dir.path(), dir.path());
                 scope.spawn(move || {
                     let _guard = take(&lock).unwrap();
                     send.send(number).unwrap();
@@ -421,7 +463,7 @@ mod tests {
         for number in ["1", "2", "7"] {
             fs::write(queue.join(number), "").unwrap();
         }
-        let lock = WriterLock::new(dir.path());
+        let lock = WriterLock::new(dir.path(), dir.path());
         let guard = take(&lock).unwrap();
         let mut dead = guard.dead().to_vec();
         dead.sort_unstable();
@@ -450,7 +492,7 @@ mod tests {
     #[test]
     fn a_waiter_gives_up_at_its_callers_deadline() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = WriterLock::new(dir.path());
+        let lock = WriterLock::new(dir.path(), dir.path());
         let _guard = take(&lock).unwrap();
         let (soon, later) = (Duration::from_millis(20), TimeLimit::after(PATIENCE));
         let error = lock.take(&HostClock::new(), TimeLimit::after(soon));
@@ -477,7 +519,7 @@ mod tests {
     #[test]
     fn threads_of_one_process_exclude_each_other() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = WriterLock::new(dir.path());
+        let lock = WriterLock::new(dir.path(), dir.path());
         let inside = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -494,13 +536,28 @@ mod tests {
     }
 
     #[test]
+    fn writers_through_two_roots_exclude_each_other() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let guard = take(&WriterLock::new(one.path(), one.path())).unwrap();
+        let second = WriterLock {
+            patience: Duration::from_millis(20),
+            ..WriterLock::new(other.path(), one.path())
+        };
+        assert!(take(&second).is_err(), "two writers");
+        drop(guard);
+        assert!(take(&second).is_ok());
+    }
+
+    #[test]
     fn a_lock_file_that_was_removed_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let old = take(&WriterLock::new(dir.path())).unwrap();
+        let old = take(&WriterLock::new(dir.path(), dir.path())).unwrap();
         fs::remove_file(dir.path().join("gate")).unwrap();
-        let new = take(&WriterLock::new(dir.path())).unwrap();
         assert!(take(&impatient(dir.path(), 20)).is_err(), "two writers");
-        drop((old, new));
+        drop(old);
+        let new = take(&WriterLock::new(dir.path(), dir.path())).unwrap();
+        assert!(take(&impatient(dir.path(), 20)).is_err(), "two writers");
+        drop(new);
         assert!(take(&impatient(dir.path(), 20)).is_ok());
     }
 }

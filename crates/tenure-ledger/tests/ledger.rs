@@ -652,3 +652,45 @@ fn a_reader_sees_only_complete_events_and_needs_no_lock() {
         }
     });
 }
+
+#[test]
+fn appends_through_two_roots_onto_one_ledger_lose_no_event() {
+    const EACH: u64 = 150;
+    let place = Place::documented();
+    let linked = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(place.path("ledger"), linked.path().join("ledger")).unwrap();
+    let roots = [place.dir.path(), linked.path()];
+    std::thread::scope(|scope| {
+        for (number, root) in roots.iter().cycle().take(4).enumerate() {
+            scope.spawn(move || {
+                let ledger = Ledger::open(root, options()).unwrap();
+                for n in 0..EACH {
+                    let text = format!(r#"{{"type":"note","writer":{number},"n":{n}}}"#);
+                    let event = NewEvent::parse(&text).unwrap();
+                    let Appended::Done { last, .. } = ledger.append(&event).unwrap() else {
+                        panic!("no other program holds the lock");
+                    };
+                    let written = ledger.read(last).unwrap().unwrap().value().unwrap();
+                    assert_eq!(
+                        (&written["writer"], &written["n"]),
+                        (&json!(number), &json!(n))
+                    );
+                }
+            });
+        }
+    });
+    let verified = place.open().verify().unwrap();
+    assert_eq!(verified.events, 4 * EACH);
+    assert!(verified.findings.is_empty(), "{:?}", verified.findings);
+    // One sidecar, so that claims know the processes behind each other.
+    assert!(!linked.path().join(".ledger-tenure").exists());
+    let ask = Ask::new(&"node:1".parse().unwrap(), "a");
+    let held = ask.granted(&LedgerStore::open(linked.path(), options()).unwrap());
+    let store = place.store();
+    let snapshot = store.inspect(&held.key, soon()).unwrap();
+    let (_, verdict) = snapshot.lease().unwrap();
+    assert!(
+        matches!(verdict, tenure_core::Verdict::Dead(_)),
+        "{verdict:?}"
+    );
+}

@@ -8,8 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -490,6 +492,60 @@ fn a_waiter_is_woken_by_another_programs_release() {
         fs::rename(dir.join("t"), dir.join("ledger/event-000002.json")).unwrap();
         assert_eq!(waits.join().unwrap().token, Token(3));
     });
+}
+
+/// Appends events as the documented protocol does, without a pause, until it is told to stop.
+fn append_as_another_program(dir: &Path, stop: &AtomicBool) {
+    let ledger = dir.join("ledger");
+    let lock = ledger.join("ledger.lock");
+    let mut take = fs::File::options();
+    take.write(true).create_new(true);
+    while !stop.load(Ordering::Relaxed) {
+        if take.open(&lock).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let next = (1..).find(|seq| !ledger.join(format!("event-{seq:06}.json")).exists());
+        let temporary = ledger.join(format!(".event-{:?}.tmp", std::thread::current().id()));
+        let event = json!({"type":"note","timestamp":now().to_string()});
+        fs::write(&temporary, event.to_string()).unwrap();
+        let name = format!("event-{:06}.json", next.unwrap());
+        fs::rename(&temporary, ledger.join(name)).unwrap();
+        fs::remove_file(&lock).unwrap();
+    }
+}
+
+#[test]
+fn claims_and_renewals_do_not_starve_beside_programs_that_append_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // With syncs, which give the other programs time to append between the look and the append.
+    let ledger = Ledger::init(dir, Dialect::Documented, Options::default()).unwrap();
+    let store = LedgerStore::of(ledger);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| append_as_another_program(dir, &stop));
+        }
+        let verbs = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for round in 0..10 {
+                let node = key(&format!("1.{}", round + 1));
+                let lease = Ask::new(&node, "a").granted(&store);
+                for _ in 0..3 {
+                    let ttl = Duration::from_secs(60);
+                    let renewed = store.renew(&lease.grant(), ttl, soon()).unwrap();
+                    assert!(matches!(renewed, Renewed::Extended(_)), "{renewed:?}");
+                }
+                let released = store.release(&lease.grant(), soon()).unwrap();
+                assert!(matches!(released, Released::Freed(_)), "{released:?}");
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        verbs.unwrap();
+    });
+    let verified = store.ledger().verify().unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.findings.first());
+    assert!(verified.events > 100, "{} events", verified.events);
 }
 
 #[test]
