@@ -49,7 +49,7 @@ fn state(project: &Project) -> (String, String, String, String) {
 #[track_caller]
 fn refused(project: &Project, words: &[&str], exit: i32, code: &str, texts: &[&str]) {
     let before = state(project);
-    let said = tenure(project, words).fails(exit, told);
+    let said = tenure(project, words).fails(exit, texts);
     assert_eq!(said.out, "", "{words:?}");
     // The argument parser begins its messages with "error:".
     let start = said.err.to_lowercase();
