@@ -71,13 +71,12 @@ impl LogTail {
     /// The files that were begun after the current one, oldest first.
     fn successors(&self) -> io::Result<Vec<LogFile>> {
         let mut files = files(&self.path)?;
-        match files.iter().position(|file| file.id == self.file.id) {
-            Some(current) => files.truncate(current),
+        if let Some(current) = files.iter().position(|file| file.id == self.file.id) {
+            files.truncate(current);
+        } else {
             // The current file was dropped or moved away: only its age tells which ones are newer.
-            None => {
-                let last_write = self.file.last_write()?;
-                files.retain(|file| file.last_write().is_ok_and(|at| at >= last_write));
-            }
+            let last_write = self.file.last_write()?;
+            files.retain(|file| file.last_write().is_ok_and(|at| at >= last_write));
         }
         files.reverse();
         Ok(files)

@@ -12,7 +12,7 @@ use tenure::{Config, Project};
 use tenure_daemon::{CycleOutcome, run_once};
 
 /// A pid that no process has.
-fn nobody() -> u32 {
+fn unused_pid() -> u32 {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
@@ -25,7 +25,7 @@ fn a_dead_lock_of_the_board_and_an_expired_claim_are_ended() {
     std::fs::create_dir_all(dir.path().join(".bilu/board")).unwrap();
     let lock = dir.path().join(".bilu/storage/lock");
     std::fs::create_dir_all(&lock).unwrap();
-    std::fs::write(lock.join("pid"), format!("{}\n", nobody())).unwrap();
+    std::fs::write(lock.join("pid"), format!("{}\n", unused_pid())).unwrap();
     let ledger = Ledger::init(
         dir.path(),
         Dialect::Documented,

@@ -80,7 +80,7 @@ fn different_fields_are_both_kept_and_of_one_field_the_later_change_stands() {
 }
 
 #[test]
-fn what_was_deleted_does_not_come_back() {
+fn a_deleted_task_does_not_come_back() {
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
     let id = a.add("One");
@@ -144,7 +144,7 @@ fn nothing_of_the_users_is_touched_or_published() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_said_and_nothing_is_touched() {
+fn an_obstacle_is_reported_and_nothing_is_touched() {
     let hub = Hub::new();
     let a = hub.clone("a");
     a.add("One");
@@ -221,7 +221,7 @@ fn without_git_or_a_remote_the_tasks_are_in_the_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_and_kept() {
+fn an_unreadable_file_is_reported_and_left_alone() {
     let hub = Hub::new();
     let a = hub.clone("a");
     a.add("One");
@@ -240,7 +240,7 @@ fn a_file_that_cannot_be_read_is_named_and_kept() {
 }
 
 #[test]
-fn a_lock_of_ours_on_the_index_is_known_after_a_crash_and_no_other_is_removed() {
+fn after_a_crash_only_the_index_lock_of_a_sync_is_removed() {
     let hub = Hub::new();
     let a = hub.clone("a");
     a.add("One");
@@ -345,7 +345,7 @@ fn commits_that_were_never_pushed_are_not_published_with_the_first_tasks() {
 }
 
 #[test]
-fn a_push_that_the_remote_refuses_is_told_in_its_words() {
+fn a_refused_push_is_reported_in_the_words_of_the_remote() {
     let hub = Hub::new();
     let a = hub.clone("a");
     let hook = hub.dir.path().join("hub.git/hooks/pre-receive");
@@ -362,7 +362,7 @@ fn a_push_that_the_remote_refuses_is_told_in_its_words() {
 }
 
 #[test]
-fn a_task_that_somebody_works_on_keeps_its_status_until_they_are_done() {
+fn a_task_that_is_being_worked_on_keeps_its_status_until_the_work_ends() {
     use tenure::core::task::{Change, Proof};
     use tenure::core::{HolderId, Status};
     let hub = Hub::new();
@@ -385,7 +385,7 @@ fn a_task_that_somebody_works_on_keeps_its_status_until_they_are_done() {
     assert_eq!(a.tasks().find_task(&id).unwrap().status, Status::InProgress);
     assert!(
         a.file().contains("\"completed\""),
-        "the others' word is kept"
+        "the change from the other clone is not lost"
     );
     drop(task_guard);
     a.synced();

@@ -60,14 +60,14 @@ fn settle(clones: &[&Clone]) {
     }
 }
 
-/// Syncs in a thread, and tells it to stop as soon as `when` says so.
+/// Syncs in a thread, and asks it to stop as soon as `when` is true.
 fn stopped(clone: Clone, when: impl Fn() -> bool + Send + 'static) -> (SyncOutcome, Clone) {
-    let (tell, told) = channel();
+    let (send, ended) = channel();
     std::thread::spawn(move || {
         let outcome = tenure_sync::sync(&clone.project, &clone.tenure, &when, &mut |_| {});
-        tell.send((outcome, clone)).unwrap();
+        send.send((outcome, clone)).unwrap();
     });
-    told.recv_timeout(LIMIT).expect("it did not stop")
+    ended.recv_timeout(LIMIT).expect("it did not stop")
 }
 
 fn is_gone(pid: &str) -> bool {
@@ -75,7 +75,7 @@ fn is_gone(pid: &str) -> bool {
     state.is_err() || state.is_ok_and(|text| text.contains(") Z "))
 }
 
-// Whose repository it is.
+// The repository belongs to the user.
 
 #[test]
 fn a_sync_publishes_no_tag_and_signs_nothing_whatever_the_settings() {
@@ -107,7 +107,7 @@ fn a_sync_publishes_no_tag_and_signs_nothing_whatever_the_settings() {
 }
 
 #[test]
-fn no_hook_of_the_users_runs_or_stands_in_the_way() {
+fn no_hook_of_the_user_runs_or_blocks_the_sync() {
     let hub = Hub::new();
     let a = hub.clone("a");
     let ran = hub.dir.path().join("ran");
@@ -349,7 +349,7 @@ fn a_remote_that_asks_for_a_password_is_put_off_without_a_question() {
 }
 
 #[test]
-fn a_remote_that_hangs_is_left_when_the_sync_is_to_stop_with_all_that_was_started() {
+fn a_sync_that_is_asked_to_stop_ends_a_hanging_git_and_everything_it_started() {
     for (case, text) in [
         ("it waits", "exec sleep 1000"),
         (
@@ -397,7 +397,7 @@ fn six_clones_that_push_at_once_come_together() {
     for (n, clone) in clones.iter().enumerate() {
         clone.add(&format!("Of {n}"));
     }
-    // Somebody may be outrun eight times in a row; it says so, and the next time does it.
+    // A clone may lose the race eight times in a row; it reports that, and the next sync succeeds.
     for _ in 0..3 {
         std::thread::scope(|scope| {
             for clone in &clones {
@@ -492,7 +492,7 @@ fn both_sides_of_a_conflict_that_was_committed_as_it_was_count() {
 }
 
 #[test]
-fn what_no_clone_could_read_is_not_published() {
+fn a_file_that_no_clone_could_read_is_not_published() {
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
     let database = a.root.join(".tenure/tenure.db");
@@ -554,7 +554,7 @@ enum Pulls {
     Often,
 }
 
-/// Does as a user does, in a loop, until it is over: each step may be refused, none may be lost.
+/// Works like a user, in a loop, until the test ends: each step may be refused, none may be lost.
 fn user(clone: &Clone, pulls: Pulls, over: &AtomicBool) -> (u32, Vec<String>) {
     let mut refused = Vec::new();
     let mut count = 0;
@@ -652,7 +652,7 @@ fn work_beside_syncs(pulls: Pulls) {
         }
         over.store(true, Ordering::Relaxed);
         while !at_work.is_finished() {
-            a.sync();
+            let _ = a.sync();
         }
         (worked, refused) = at_work.join().unwrap();
     });
@@ -727,7 +727,7 @@ fn a_commit_whose_message_is_being_written_is_not_disturbed() {
         std::thread::sleep(Duration::from_millis(10));
     }
     a.add("Two");
-    a.sync();
+    let _ = a.sync();
     fs::write(&go, "").unwrap();
     assert!(
         commit.wait().unwrap().success(),
@@ -770,7 +770,7 @@ fn a_pull_that_still_fetches_is_not_disturbed() {
         std::thread::sleep(Duration::from_millis(10));
     }
     a.add("Two");
-    a.sync();
+    let _ = a.sync();
     fs::write(&go, "").unwrap();
     assert!(
         pull.wait().unwrap().success(),
