@@ -171,6 +171,8 @@ impl From<tenure::Error> for Failure {
             tenure::Error::HiddenProcess { .. } => {
                 Self::new(ErrorCode::HiddenProcess, error.to_string())
             }
+            // Errors that a later version of the library adds.
+            _ => Self::new(ErrorCode::Io, error.to_string()),
         }
     }
 }
@@ -220,6 +222,8 @@ impl From<TaskError> for Failure {
                 let message = format!("nothing was imported:\n{message}");
                 Self::new(ErrorCode::BadLine, message).details(json!({ "lines": details }))
             }
+            // Errors that a later version of the library adds.
+            _ => Self::new(ErrorCode::Io, message),
         }
     }
 }

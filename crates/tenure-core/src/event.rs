@@ -13,6 +13,7 @@ use crate::verdict::Evidence;
 /// What happened to a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum EventKind {
     /// It began.
     Granted,

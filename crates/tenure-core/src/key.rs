@@ -37,6 +37,7 @@ pub enum KeyKind<'a> {
 
 /// Why a text can't be the name of a key or a holder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadName {
     /// Nothing, or nothing after the prefix.
     #[error("the {0} is empty: give it a name, for example {1}")]

@@ -78,6 +78,7 @@ impl Capabilities {
 /// Why a key was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// It was free.
     AcquiredNew,

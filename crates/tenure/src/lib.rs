@@ -79,6 +79,7 @@ use tenure_core::{BadName, StoreError, TaskError};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The store failed.
     #[error(transparent)]

@@ -48,6 +48,7 @@ pub enum StoreUrl {
 
 /// Why a text is no address of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadUrl {
     /// Not a kind of store that is known.
     #[error(

@@ -15,6 +15,7 @@ pub struct BadLine {
 
 /// Why something could not be done with a task or section. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TaskError {
     /// The store failed.
     #[error(transparent)]
