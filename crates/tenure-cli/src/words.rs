@@ -10,7 +10,6 @@ use tenure::wire::ErrorCode;
 
 use crate::answer::Failure;
 
-
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
     format!("{at:.3}")

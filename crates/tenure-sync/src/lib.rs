@@ -43,9 +43,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenure::core::task::Replica;
+use tenure::core::task::{MergeSummary, TaskStore};
 use tenure::host::files::atomic;
 use tenure::host::flock::{FileLock, TryLock};
-use tenure::core::task::{MergeSummary, TaskStore};
 use tenure::{Project, Tenure, call_deadline};
 
 use self::git::{Git, GitError, Oid};
@@ -345,7 +345,8 @@ impl Sync<'_> {
     /// Whether nothing changed in any copy since the last complete sync.
     fn is_settled(&self, branches: &Branches) -> Result<bool, Failure> {
         let state = self.tasks.sync_state(call_deadline())?;
-        Ok(state.note == self.fingerprint(state.changes, branches.head.as_ref(), branches.tip.as_ref()))
+        Ok(state.note
+            == self.fingerprint(state.changes, branches.head.as_ref(), branches.tip.as_ref()))
     }
 
     fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {

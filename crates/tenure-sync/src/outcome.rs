@@ -150,11 +150,11 @@ mod tests {
 
     #[test]
     fn events_count_in_the_singular_and_the_plural() {
-        let changes = Merged {
+        let changes = MergeSummary {
             sections: 1,
             added: 2,
             circles: 2,
-            ..Merged::default()
+            ..MergeSummary::default()
         };
         let from = "origin/main".to_owned();
         let event = SyncEvent::Merged { from, changes };

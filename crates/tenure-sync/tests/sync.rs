@@ -13,19 +13,21 @@ use tenure::core::Priority;
 use tenure::core::task::{Cause, Edit};
 use tenure_sync::SyncOutcome;
 
+use tenure::call_deadline;
+
 use hub::{Clone, Hub, git};
 
 #[test]
 fn tasks_of_two_clones_come_together() {
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
-    let section = a.tasks().add_section("Backend").unwrap();
+    let section = a.tasks().add_section("Backend", call_deadline()).unwrap();
     let one = a.add("One");
     let edit = Edit {
         section: Some(section.id),
         ..Edit::default()
     };
-    a.tasks().edit_task(&one, &edit).unwrap();
+    a.tasks().edit_task(&one, &edit, call_deadline()).unwrap();
     b.add("Two");
     a.synced();
     b.synced();
@@ -33,7 +35,12 @@ fn tasks_of_two_clones_come_together() {
     assert_eq!(a.titles(), ["One", "Two"]);
     assert_eq!(b.titles(), ["One", "Two"]);
     assert_eq!(
-        b.tasks().find_task(&one).unwrap().section.unwrap().name,
+        b.tasks()
+            .find_task(&one, call_deadline())
+            .unwrap()
+            .section
+            .unwrap()
+            .name,
         "Backend"
     );
     assert_eq!(a.file(), b.file());
@@ -65,14 +72,14 @@ fn different_fields_are_both_kept_and_of_one_field_the_later_change_stands() {
         priority: Priority::new(9),
         ..Edit::default()
     };
-    a.tasks().edit_task(&id, &urgent).unwrap();
+    a.tasks().edit_task(&id, &urgent, call_deadline()).unwrap();
     a.synced();
     b.synced();
     a.synced();
     for clone in [&a, &b] {
-        let task = clone.tasks().find_task(&id).unwrap();
+        let task = clone.tasks().find_task(&id, call_deadline()).unwrap();
         assert_eq!((task.title.as_str(), task.priority.level()), ("By b", 9));
-        let past = clone.tasks().past(&id).unwrap();
+        let past = clone.tasks().task_history(&id, call_deadline()).unwrap();
         let lost = past.iter().find(|past| past.value == "By a").unwrap();
         assert_eq!(lost.field, "title");
         assert_ne!(lost.cause, Cause::Changed);
@@ -86,7 +93,9 @@ fn a_deleted_task_does_not_come_back() {
     let id = a.add("One");
     a.synced();
     b.synced();
-    a.tasks().delete_task(&id).unwrap();
+    a.tasks()
+        .delete_tasks(std::slice::from_ref(&id), call_deadline())
+        .unwrap();
     b.retitle(&id, "Still here?");
     b.synced();
     a.synced();
@@ -371,23 +380,35 @@ fn a_task_that_is_being_worked_on_keeps_its_status_until_the_work_ends() {
     a.synced();
     b.synced();
     let ask = a.tenure.ask_for_task().unwrap().named("agent").unwrap();
-    let tenure::TaskOutcome::Started(task_guard) = ask.start(&id).unwrap() else {
+    let tenure::Acquired::Granted(task_guard) = ask.start(&id).unwrap() else {
         panic!("it is free");
     };
     // Of two changes in one millisecond, another rule decides.
     std::thread::sleep(std::time::Duration::from_millis(2));
     let proof = Proof::Name(HolderId::parse("b").unwrap());
     b.tasks()
-        .change(&id, &proof, &Change::To(Status::Completed))
+        .change(
+            &id,
+            &proof,
+            &Change::To(Status::Completed),
+            &Edit::default(),
+            call_deadline(),
+        )
         .unwrap();
     b.synced();
     a.synced();
-    assert_eq!(a.tasks().find_task(&id).unwrap().status, Status::InProgress);
+    assert_eq!(
+        a.tasks().find_task(&id, call_deadline()).unwrap().status,
+        Status::InProgress
+    );
     assert!(
         a.file().contains("\"completed\""),
         "the change from the other clone is not lost"
     );
     drop(task_guard);
     a.synced();
-    assert_eq!(a.tasks().find_task(&id).unwrap().status, Status::Completed);
+    assert_eq!(
+        a.tasks().find_task(&id, call_deadline()).unwrap().status,
+        Status::Completed
+    );
 }

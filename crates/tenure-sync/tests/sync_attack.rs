@@ -638,7 +638,9 @@ fn work_beside_syncs(pulls: Pulls) {
                     title: Some(format!("a {round}, changed")),
                     ..Edit::default()
                 };
-                a.tasks().edit_task(&id, &edit).unwrap();
+                a.tasks()
+                    .edit_task(&id, &edit, tenure::call_deadline())
+                    .unwrap();
             }
             for clone in [&a, &b] {
                 match clone.sync() {

@@ -146,6 +146,7 @@ mod tests {
                 by: HolderId::parse("admin").unwrap(),
                 reason: None,
             }),
+            other => panic!("no evidence is known for {other}"),
         };
         Event {
             id,

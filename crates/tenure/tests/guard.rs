@@ -97,7 +97,10 @@ fn a_lease_taken_away_by_force_is_noticed_at_once() {
     told.recv_timeout(LONG).unwrap();
     for _ in 0..2 {
         let loss = held.loss().unwrap();
-        assert!(matches!(&*loss, Loss::Taken(now) if now.is_empty()), "{loss:?}");
+        assert!(
+            matches!(&*loss, Loss::Taken(now) if now.is_empty()),
+            "{loss:?}"
+        );
         assert!(!held.is_trusted(), "looking at the loss does not mend it");
     }
     assert!(!held.check().unwrap());

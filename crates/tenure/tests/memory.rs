@@ -13,12 +13,7 @@ use tenure_testkit::Subject;
 fn open(place: &Path) -> Box<dyn Store> {
     static STORES: LazyLock<Mutex<HashMap<PathBuf, MemoryStore>>> = LazyLock::new(Mutex::default);
     let mut stores = STORES.lock().unwrap();
-    Box::new(
-        stores
-            .entry(place.to_owned())
-            .or_default()
-            .another_handle(),
-    )
+    Box::new(stores.entry(place.to_owned()).or_default().another_handle())
 }
 
 tenure_testkit::battery!(one_process Subject::opened_by(open));

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenure::core::Busy;
 use tenure::core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
 use tenure::core::{HolderId, Key, Priority, Status, TaskError};
-use tenure::{Cancel, Config, Error, Obstacle, StoreUrl, TaskGuard, TaskOutcome, Tenure, Tie};
+use tenure::{Acquired, Cancel, Config, Error, StoreUrl, TaskGuard, Tenure, Tie, call_deadline};
 
 /// Longer than any test should take: a guard against hanging, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -36,7 +37,12 @@ impl Project {
     }
 
     fn section(&self, name: &str) -> String {
-        self.tenure.tasks().unwrap().add_section(name).unwrap().id
+        self.tenure
+            .tasks()
+            .unwrap()
+            .add_section(name, call_deadline())
+            .unwrap()
+            .id
     }
 
     fn task(&self, title: &str, section: Option<&str>) -> String {
@@ -45,24 +51,33 @@ impl Project {
 
     fn is_held(&self, key: &str) -> bool {
         let key = Key::parse(key).unwrap();
-        let found = self.tenure.store().inspect(&key).unwrap();
+        let found = self.tenure.store().inspect(&key, call_deadline()).unwrap();
         found
-            .lease
-            .is_some_and(|(_, verdict)| verdict.over().is_none())
+            .lease()
+            .is_some_and(|(_, verdict)| verdict.ended().is_none())
     }
 
     fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
-        let _ = self.tenure.store().force(&key, &admin, None).unwrap();
+        let _ = self
+            .tenure
+            .store()
+            .force(&key, &admin, None, call_deadline())
+            .unwrap();
     }
 
     fn status(&self, id: &str) -> Status {
-        self.tenure.tasks().unwrap().find_task(id).unwrap().status
+        self.tenure
+            .tasks()
+            .unwrap()
+            .find_task(id, call_deadline())
+            .unwrap()
+            .status
     }
 
     fn waiters(&self) -> usize {
-        let known = self.tenure.store().list().unwrap();
+        let known = self.tenure.store().list(call_deadline()).unwrap();
         known.iter().map(|snapshot| snapshot.queue.len()).sum()
     }
 }
@@ -83,26 +98,31 @@ fn add(tenure: &Tenure, title: &str, section: Option<&str>) -> String {
         priority: Priority::default(),
         depends_on: vec![],
     };
-    tenure.tasks().unwrap().add_task(&task).unwrap().id
+    tenure
+        .tasks()
+        .unwrap()
+        .add_task(&task, call_deadline())
+        .unwrap()
+        .id
 }
 
-fn task_guard(outcome: TaskOutcome) -> Box<TaskGuard> {
+fn task_guard(outcome: Acquired<TaskGuard>) -> TaskGuard {
     match outcome {
-        TaskOutcome::Started(task_guard) => task_guard,
-        TaskOutcome::Missed(obstacle) => panic!("missed: {obstacle:?}"),
-        TaskOutcome::Deadlock(cycle) => panic!("{cycle}"),
-        TaskOutcome::Cancelled => panic!("cancelled"),
+        Acquired::Granted(task_guard) => task_guard,
+        Acquired::Busy(busy) => panic!("busy: {busy:?}"),
+        Acquired::Deadlock(cycle) => panic!("{cycle}"),
+        Acquired::Cancelled => panic!("cancelled"),
     }
 }
 
-fn missed(outcome: TaskOutcome) -> Obstacle {
+fn missed(outcome: Acquired<TaskGuard>) -> Box<Busy> {
     match outcome {
-        TaskOutcome::Missed(obstacle) => obstacle,
-        _ => panic!("it should be missed"),
+        Acquired::Busy(busy) => busy,
+        _ => panic!("it should be busy"),
     }
 }
 
-fn start(tenure: &Tenure, name: &str, id: &str) -> Box<TaskGuard> {
+fn start(tenure: &Tenure, name: &str, id: &str) -> TaskGuard {
     let ask = tenure.ask_for_task().unwrap().named(name).unwrap();
     task_guard(ask.start(id).unwrap())
 }
@@ -186,7 +206,7 @@ fn an_end_that_is_refused_keeps_nothing_locked() {
     project.force(&format!("task:{one}"));
     let key = format!("task:{one}");
     let ask = other.ask(&key).unwrap().named("new").unwrap();
-    let tenure::Outcome::Granted(_held) = ask.acquire().unwrap() else {
+    let Acquired::Granted(_held) = ask.acquire().unwrap() else {
         panic!("it is free");
     };
     let refused = late.finish(&done()).map(|changed| changed.task.status);
@@ -230,7 +250,9 @@ fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
     assert!(task_guard.ended_by_token().unwrap().is_none());
     let store = project.tenure.tasks().unwrap();
     let proof = Proof::Token(task_guard.token());
-    store.change(&one, &proof, &done()).unwrap();
+    store
+        .change(&one, &proof, &done(), &Edit::default(), call_deadline())
+        .unwrap();
     assert!(task_guard.ended_by_token().unwrap().is_some());
     drop(task_guard);
 
@@ -239,7 +261,9 @@ fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
     project.force(&format!("task:{two}"));
     let admin = Proof::Name(HolderId::parse("admin").unwrap());
     let skipped = Change::To(Status::Skipped);
-    store.change(&two, &admin, &skipped).unwrap();
+    store
+        .change(&two, &admin, &skipped, &Edit::default(), call_deadline())
+        .unwrap();
     assert!(
         task_guard.ended_by_token().unwrap().is_none(),
         "the admin did, not the runner"
@@ -254,15 +278,15 @@ fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
 }
 
 #[test]
-fn both_leases_are_kept_alive_and_a_loss_of_either_is_told_once() {
+fn both_leases_are_renewed_and_a_loss_of_either_is_reported() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
     for lost in ["task", "section"] {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let mut task_guard = task_guard(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
+        let task_guard = task_guard(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
         let told = Arc::new(AtomicUsize::new(0));
-        task_guard.keep_alive({
+        task_guard.on_lost({
             let told = Arc::clone(&told);
             move || {
                 told.fetch_add(1, Ordering::SeqCst);
@@ -277,7 +301,7 @@ fn both_leases_are_kept_alive_and_a_loss_of_either_is_told_once() {
         let id = if lost == "task" { &one } else { &section };
         project.force(&format!("{lost}:{id}"));
         until("the loss is told", || told.load(Ordering::SeqCst) > 0);
-        assert!(task_guard.take_loss().is_some());
+        assert!(task_guard.loss().is_some());
         drop(task_guard);
         project.force(&format!("section:{section}"));
     }
@@ -368,7 +392,7 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
             until("somebody waits", || project.waiters() == 1);
             cancel.leave();
             other.store().wake();
-            assert!(matches!(waiter.join().unwrap(), TaskOutcome::Cancelled));
+            assert!(matches!(waiter.join().unwrap(), Acquired::Cancelled));
         });
         assert_eq!(project.waiters(), 0);
     }
@@ -402,7 +426,7 @@ fn a_wait_for_a_task_that_comes_to_wait_for_another_ends() {
             .tenure
             .tasks()
             .unwrap()
-            .edit_task(&two, &edit)
+            .edit_task(&two, &edit, call_deadline())
             .unwrap();
         let review = Change::To(Status::Review);
         holder.finish(&review).unwrap();
@@ -455,7 +479,9 @@ fn leases_that_live_by_themselves_outlive_the_object() {
     let store = project.tenure.tasks().unwrap();
     let a = Proof::Name(HolderId::parse("a").unwrap());
     for id in [&one, &two] {
-        store.change(id, &a, &done()).unwrap();
+        store
+            .change(id, &a, &done(), &Edit::default(), call_deadline())
+            .unwrap();
     }
     assert!(!project.is_held(&format!("section:{section}")));
 }
@@ -485,7 +511,7 @@ fn runners_of_one_process_share_tasks_as_those_of_many_do() {
                             .next()
                             .unwrap()
                         {
-                            TaskOutcome::Started(task_guard) => {
+                            Acquired::Granted(task_guard) => {
                                 given.push(task_guard.task().id.clone());
                                 task_guard.finish(&done()).unwrap();
                             }
@@ -507,7 +533,15 @@ fn runners_of_one_process_share_tasks_as_those_of_many_do() {
         status: Some(Status::Completed),
         ..TaskQuery::default()
     };
-    let completed = project.tenure.tasks().unwrap().tasks(&query).unwrap();
+    let completed = project
+        .tenure
+        .tasks()
+        .unwrap()
+        .tasks(&query, call_deadline())
+        .unwrap();
     assert_eq!(completed.len(), 60);
-    assert_eq!(project.tenure.store().list().unwrap().len(), 0);
+    assert_eq!(
+        project.tenure.store().list(call_deadline()).unwrap().len(),
+        0
+    );
 }

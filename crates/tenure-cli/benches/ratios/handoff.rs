@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use tenure::Outcome;
+use tenure::Acquired;
 
 use crate::Line;
 use crate::pairs::open;
@@ -96,7 +96,7 @@ pub(crate) fn is_partner() -> bool {
             let tenure = open(&dir.join("tenure.db"));
             for _ in 0..TURNS {
                 let ask = tenure.ask("build").unwrap().wait(Duration::from_secs(60));
-                let Outcome::Granted(held) = ask.acquire().unwrap() else {
+                let Acquired::Granted(held) = ask.acquire().unwrap() else {
                     panic!("it must come")
                 };
                 let got = now();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tenure::file::Options;
 use tenure::ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
-use tenure::{Config, Outcome, Tenure};
+use tenure::{Acquired, Config, Tenure};
 
 use crate::Line;
 use crate::stopwatch::{millis, now, percentile, ratio, time};
@@ -357,7 +357,7 @@ fn claims(place: &mut dyn FnMut() -> PathBuf) -> Line {
     };
     let pair = |tenure: &Tenure| {
         let ask = tenure.ask("node:1.2.3").unwrap().named("agent").unwrap();
-        let Outcome::Granted(held) = ask.acquire().unwrap() else {
+        let Acquired::Granted(held) = ask.acquire().unwrap() else {
             panic!("no other program is here");
         };
         let _freed = held.release().unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tenure::{Config, Outcome, StoreUrl, Tenure};
+use tenure::{Acquired, Config, StoreUrl, Tenure};
 
 use crate::Line;
 use crate::stopwatch::{percentile, time};
@@ -40,7 +40,7 @@ pub(crate) fn open(path: &Path) -> Tenure {
 
 pub(crate) fn acquire_release(tenure: &Tenure, pairs: usize) {
     for _ in 0..pairs {
-        let Outcome::Granted(held) = tenure.ask("build").unwrap().acquire().unwrap() else {
+        let Acquired::Granted(held) = tenure.ask("build").unwrap().acquire().unwrap() else {
             panic!("nobody else is here");
         };
         let _freed = held.release().unwrap();

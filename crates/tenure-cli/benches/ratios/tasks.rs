@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 use tenure::core::task::{Change, TaskQuery};
 use tenure::core::{HolderId, Status};
-use tenure::{TaskOutcome, Tenure, Tie};
+use tenure::{Acquired, Tenure, Tie};
 
 use crate::Line;
 use crate::pairs::open;
@@ -24,8 +24,9 @@ struct Size {
 
 pub(crate) fn measure() -> Vec<Line> {
     let dir = tempfile::tempdir().unwrap();
+    let (few_db, many_db) = (dir.path().join("few.db"), dir.path().join("many.db"));
     let few = prepare(
-        &dir.path().join("few.db"),
+        &few_db,
         &Size {
             pending: 10_000,
             completed: 100,
@@ -34,7 +35,7 @@ pub(crate) fn measure() -> Vec<Line> {
     );
     // Ten days of 100,000 completed each are behind it, and the rest ahead.
     let many = prepare(
-        &dir.path().join("many.db"),
+        &many_db,
         &Size {
             pending: 500_000,
             completed: 500_000,
@@ -45,10 +46,14 @@ pub(crate) fn measure() -> Vec<Line> {
     for (what, act) in [
         (
             "tasks next, then completed: 1M tasks / 10k",
-            next_and_complete as fn(&Tenure),
+            (|tenure, _| next_and_complete(tenure)) as fn(&Tenure, &Path),
         ),
-        ("tasks update by id: 1M tasks / 10k", start_and_complete),
-        ("tasks list --status pending --limit 50", list),
+        ("tasks update by id: 1M tasks / 10k", |tenure, _| {
+            start_and_complete(tenure);
+        }),
+        ("tasks list --status pending --limit 50", |tenure, _| {
+            list(tenure);
+        }),
         (
             "tasks next beside a locked section of 25,000 / 500",
             next_beside,
@@ -56,8 +61,8 @@ pub(crate) fn measure() -> Vec<Line> {
     ] {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            small.push(time(|| act(&few)));
-            large.push(time(|| act(&many)));
+            small.push(time(|| act(&few, &few_db)));
+            large.push(time(|| act(&many, &many_db)));
         }
         let (small, large) = (percentile(&mut small, 50), percentile(&mut large, 50));
         let each = |all: Duration| format!("{:.1} us", all.as_secs_f64() * 1e6 / EACH as f64);
@@ -120,7 +125,7 @@ fn begin(tenure: &Tenure, id: Option<&str>) -> tenure::TaskGuard {
         None => ask.next(),
     };
     match outcome.unwrap() {
-        TaskOutcome::Started(task_guard) => *task_guard,
+        Acquired::Granted(task_guard) => task_guard,
         _ => panic!("there is a task"),
     }
 }
@@ -147,7 +152,11 @@ fn some(tenure: &Tenure, count: usize) -> Vec<String> {
         limit: Some(count),
         ..TaskQuery::default()
     };
-    let tasks = tenure.tasks().unwrap().tasks(&query).unwrap();
+    let tasks = tenure
+        .tasks()
+        .unwrap()
+        .tasks(&query, tenure::call_deadline())
+        .unwrap();
     tasks.into_iter().map(|task| task.id).collect()
 }
 
@@ -158,8 +167,8 @@ fn list(tenure: &Tenure) {
 }
 
 /// The most urgent tasks are all in a section that somebody else has.
-fn next_beside(tenure: &Tenure) {
-    let db = Connection::open(tenure.tasks().unwrap().path()).unwrap();
+fn next_beside(tenure: &Tenure, path: &Path) {
+    let db = Connection::open(path).unwrap();
     db.execute_batch(
         "UPDATE tasks SET priority = 9 WHERE section_id = 's0001' AND status = 'pending' AND priority = 5",
     )
@@ -167,7 +176,10 @@ fn next_beside(tenure: &Tenure) {
     // The runner of the rounds before keeps the sections it was in.
     let key = tenure::core::Key::parse("section:s0001").unwrap();
     let by = HolderId::parse("bench").unwrap();
-    let _freed = tenure.store().force(&key, &by, None).unwrap();
+    let _freed = tenure
+        .store()
+        .force(&key, &by, None, tenure::call_deadline())
+        .unwrap();
     let held = tenure
         .ask("section:s0001")
         .unwrap()
@@ -175,7 +187,7 @@ fn next_beside(tenure: &Tenure) {
         .unwrap()
         .acquire()
         .unwrap();
-    let tenure::Outcome::Granted(held) = held else {
+    let Acquired::Granted(held) = held else {
         panic!("the section is free")
     };
     next_and_complete(tenure);

@@ -111,7 +111,13 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
 fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Answer, Failure> {
     let tenure = open(global, place, None)?;
     let key = Key::parse(KEY)?;
-    let Some((lease, _)) = tenure.store().inspect(&key, tenure::call_deadline())?.leases.into_iter().next() else {
+    let Some((lease, _)) = tenure
+        .store()
+        .inspect(&key, tenure::call_deadline())?
+        .leases
+        .into_iter()
+        .next()
+    else {
         let store = format!("exclusive:{}", folder(place)?.display());
         return Err(not_held(&key, Some(&store)));
     };
@@ -128,9 +134,12 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     if lease.token == Token::NONE {
         // Another program wrote the lock, so there is no grant. The caller is that process, or named it.
         let by = named.unwrap_or_else(|| lease.holder.id.clone());
-        let _forced = tenure
-            .store()
-            .force(&key, &by, Some("released by its own holder"), tenure::call_deadline())?;
+        let _forced = tenure.store().force(
+            &key,
+            &by,
+            Some("released by its own holder"),
+            tenure::call_deadline(),
+        )?;
         return Ok(freed(global, &lease));
     }
     let grant: Grant = lease.grant();
@@ -163,7 +172,9 @@ fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
 
 fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshot = tenure.store().inspect(&Key::parse(KEY)?, tenure::call_deadline())?;
+    let snapshot = tenure
+        .store()
+        .inspect(&Key::parse(KEY)?, tenure::call_deadline())?;
     let Some((lease, verdict)) = snapshot.lease() else {
         return Ok(Answer::new(
             json!({ "verdict": "free" }),

@@ -108,7 +108,9 @@ fn waiting(snapshot: &Snapshot) -> String {
 
 fn show(tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshot = tenure.store().inspect(&find(tenure, id)?, tenure::call_deadline())?;
+    let snapshot = tenure
+        .store()
+        .inspect(&find(tenure, id)?, tenure::call_deadline())?;
     Ok(Answer::new(
         words::snapshot_json(&now, &snapshot),
         describe(&now, &snapshot),
@@ -186,7 +188,13 @@ fn release(
     let key = find(tenure, id)?;
     let now = tenure.clock().now();
     if !force {
-        let Some((lease, verdict)) = tenure.store().inspect(&key, tenure::call_deadline())?.leases.into_iter().next() else {
+        let Some((lease, verdict)) = tenure
+            .store()
+            .inspect(&key, tenure::call_deadline())?
+            .leases
+            .into_iter()
+            .next()
+        else {
             return Err(not_held(&key, global.store.as_deref()));
         };
         return Err(Failure::new(
@@ -201,10 +209,16 @@ fn release(
         .details(json!({ "key": key, "lockedBy": lease.holder.id, "verdict": verdict.word() })));
     }
     let by: HolderId = context::caller(global)?;
-    match tenure.store().force(&key, &by, reason, tenure::call_deadline())? {
+    match tenure
+        .store()
+        .force(&key, &by, reason, tenure::call_deadline())?
+    {
         Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
         Forced::Freed(leases) => {
-            let holders: Vec<String> = leases.iter().map(|lease| lease.holder.to_string()).collect();
+            let holders: Vec<String> = leases
+                .iter()
+                .map(|lease| lease.holder.to_string())
+                .collect();
             let first = leases.first();
             Ok(Answer::new(
                 json!({
@@ -224,9 +238,10 @@ fn release(
 
 fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let reaped = tenure
-        .store()
-        .reap(if dry_run { Reap::DryRun } else { Reap::Free }, tenure::call_deadline())?;
+    let reaped = tenure.store().reap(
+        if dry_run { Reap::DryRun } else { Reap::Free },
+        tenure::call_deadline(),
+    )?;
     let verb = if dry_run { "Would free" } else { "Freed" };
     let mut lines: Vec<String> = reaped
         .iter()
@@ -329,7 +344,11 @@ fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
             since: None,
             limit: Some(1),
         };
-        if !tenure.store().history(&query, tenure::call_deadline())?.is_empty() {
+        if !tenure
+            .store()
+            .history(&query, tenure::call_deadline())?
+            .is_empty()
+        {
             return Ok(exact);
         }
     }

@@ -38,7 +38,13 @@ pub(crate) fn mine(
     token: Option<u64>,
 ) -> Result<(Grant, Lease), Failure> {
     let store = global.store.as_deref();
-    let Some((lease, _)) = tenure.store().inspect(key, tenure::call_deadline())?.leases.into_iter().next() else {
+    let Some((lease, _)) = tenure
+        .store()
+        .inspect(key, tenure::call_deadline())?
+        .leases
+        .into_iter()
+        .next()
+    else {
         return Err(match token {
             Some(token) => Failure::new(
                 ErrorCode::LeaseLost,

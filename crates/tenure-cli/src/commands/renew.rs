@@ -23,10 +23,11 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     }
     let tenure = context::open(global)?;
     let (grant, lease) = mine(global, &tenure, &key, renew.lease.token)?;
-    match tenure
-        .store()
-        .renew(&grant, renew.ttl.unwrap_or(lease.ttl), tenure::call_deadline())?
-    {
+    match tenure.store().renew(
+        &grant,
+        renew.ttl.unwrap_or(lease.ttl),
+        tenure::call_deadline(),
+    )? {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
             let until = words::expires_at(&now, &lease);

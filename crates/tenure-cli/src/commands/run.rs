@@ -1,8 +1,8 @@
 //! `tenure run`: run a command while holding a key.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;

@@ -54,13 +54,16 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
         None => None,
     };
     let depends_on = ids(&tenure, &new.depends_on)?;
-    let task = tasks.add_task(&NewTask {
-        title: new.title,
-        description: new.description.filter(|text| !text.is_empty()),
-        section,
-        priority: new.priority.unwrap_or_default(),
-        depends_on,
-    }, tenure::call_deadline())?;
+    let task = tasks.add_task(
+        &NewTask {
+            title: new.title,
+            description: new.description.filter(|text| !text.is_empty()),
+            section,
+            priority: new.priority.unwrap_or_default(),
+            depends_on,
+        },
+        tenure::call_deadline(),
+    )?;
     let text = if global.quiet {
         task.id.clone()
     } else {
@@ -78,13 +81,16 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     };
     // One more than the limit, to know whether there are more.
     let limit = (list.limit > 0).then_some(list.limit);
-    let mut found = tasks.tasks(&TaskQuery {
-        status: list.status,
-        section,
-        search: list.search.clone(),
-        ready: list.ready,
-        limit: limit.map(|limit| limit.saturating_add(1)),
-    }, tenure::call_deadline())?;
+    let mut found = tasks.tasks(
+        &TaskQuery {
+            status: list.status,
+            section,
+            search: list.search.clone(),
+            ready: list.ready,
+            limit: limit.map(|limit| limit.saturating_add(1)),
+        },
+        tenure::call_deadline(),
+    )?;
     let more = limit.is_some_and(|limit| found.len() > limit);
     found.truncate(limit.unwrap_or(usize::MAX));
     let data: Vec<Value> = found.iter().map(words::task_json).collect();
@@ -140,7 +146,8 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     for tenure::core::task::DeletedTask {
         task,
         dependents: waited,
-    } in tasks.delete_tasks(&ids, tenure::call_deadline())? {
+    } in tasks.delete_tasks(&ids, tenure::call_deadline())?
+    {
         let freed = match waited {
             0 => String::new(),
             1 => " 1 task no longer waits for it.".to_owned(),

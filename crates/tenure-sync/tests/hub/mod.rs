@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
+use tenure::call_deadline;
+use tenure::core::task::TaskStore;
 use tenure::core::task::{Edit, NewTask, TaskQuery};
 use tenure::core::{Priority, Task};
-use tenure::{Config, Project, SqliteStore, Tenure};
+use tenure::{Config, Project, Tenure};
 use tenure_sync::SyncOutcome;
 
 /// A bare repository and the clones of it.
@@ -96,8 +98,8 @@ impl Clone {
         }
     }
 
-    pub fn tasks(&self) -> &SqliteStore {
-        self.tenure.tasks().unwrap()
+    pub fn tasks(&self) -> &dyn TaskStore {
+        &**self.tenure.tasks().unwrap()
     }
 
     pub fn sync(&self) -> SyncOutcome {
@@ -129,7 +131,7 @@ impl Clone {
             priority: Priority::default(),
             depends_on: Vec::new(),
         };
-        self.tasks().add_task(&new).unwrap().id
+        self.tasks().add_task(&new, call_deadline()).unwrap().id
     }
 
     pub fn retitle(&self, id: &str, title: &str) {
@@ -137,11 +139,14 @@ impl Clone {
             title: Some(title.into()),
             ..Edit::default()
         };
-        self.tasks().edit_task(id, &edit).unwrap();
+        self.tasks().edit_task(id, &edit, call_deadline()).unwrap();
     }
 
     pub fn all(&self) -> Vec<Task> {
-        let mut tasks = self.tasks().tasks(&TaskQuery::default()).unwrap();
+        let mut tasks = self
+            .tasks()
+            .tasks(&TaskQuery::default(), call_deadline())
+            .unwrap();
         tasks.sort_by(|one, other| one.id.cmp(&other.id));
         tasks
     }

@@ -220,9 +220,10 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
 
 pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answer, Failure> {
     let tenure = open(global, place)?;
-    let reaped = tenure
-        .store()
-        .reap(if dry_run { Reap::DryRun } else { Reap::Free }, tenure::call_deadline())?;
+    let reaped = tenure.store().reap(
+        if dry_run { Reap::DryRun } else { Reap::Free },
+        tenure::call_deadline(),
+    )?;
     let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped
         .iter()

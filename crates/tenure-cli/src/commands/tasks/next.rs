@@ -38,10 +38,9 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     }
     let mut signals = Signals::catch()?;
     let mut display = WaitDisplay::new(global, tenure.clock(), NextTaskWait { tenure: &tenure });
-    let (outcome, signal) =
-        waiting::watched(&mut signals, &mut display, |cancel, observer| {
-            ask.next_watched(cancel, observer)
-        })?;
+    let (outcome, signal) = waiting::watched(&mut signals, &mut display, |cancel, observer| {
+        ask.next_watched(cancel, observer)
+    })?;
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         Acquired::Granted(task_guard) if signal.is_some() => {

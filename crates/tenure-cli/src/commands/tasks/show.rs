@@ -38,10 +38,7 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
             ));
         }
     }
-    if let Some((lease, verdict)) = snapshot
-        .as_ref()
-        .and_then(|snapshot| snapshot.lease())
-    {
+    if let Some((lease, verdict)) = snapshot.as_ref().and_then(|snapshot| snapshot.lease()) {
         lines.push(line("Locked by", &words::held(&now, lease)));
         lines.push(line("Lock", &words::state(&now, lease, verdict)));
         let end = words::expires_at(&now, lease).unwrap_or_else(|| "no end".to_owned());

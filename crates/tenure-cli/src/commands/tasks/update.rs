@@ -20,7 +20,9 @@ use tenure::wire::ErrorCode;
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
-    let task = tenure.tasks()?.find_task(&update.task, tenure::call_deadline())?;
+    let task = tenure
+        .tasks()?
+        .find_task(&update.task, tenure::call_deadline())?;
     let edit = edit(&tenure, update)?;
     let usage = |message: &str| Err(Failure::new(ErrorCode::Usage, message));
     if update.error.is_some() && update.status != Some(Status::Failed) {
@@ -30,7 +32,12 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
         None if edit.is_empty() => usage(
             "nothing to change: give --status, --title, --description, --section, --priority or --depends-on",
         ),
-        None => Ok(edited(global, &tenure.tasks()?.edit_task(&task.id, &edit, tenure::call_deadline())?)),
+        None => Ok(edited(
+            global,
+            &tenure
+                .tasks()?
+                .edit_task(&task.id, &edit, tenure::call_deadline())?,
+        )),
         Some(Status::InProgress) if edit.is_empty() => start(global, &tenure, &task, update),
         Some(Status::InProgress) => usage(
             "--status in_progress takes no other changes: make them with another command, before or after",
@@ -43,7 +50,12 @@ fn edit(tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
     let section = match update.section.as_deref() {
         None => None,
         Some("") => Some(String::new()),
-        Some(given) => Some(tenure.tasks()?.find_section(given, tenure::call_deadline())?.id),
+        Some(given) => Some(
+            tenure
+                .tasks()?
+                .find_section(given, tenure::call_deadline())?
+                .id,
+        ),
     };
     Ok(Edit {
         title: update.title.clone(),
@@ -143,10 +155,9 @@ fn start(
     let ask = waiting::with_patience(tenure, ask, &update.waits);
     let mut signals = Signals::catch()?;
     let mut display = WaitDisplay::new(global, tenure.clock(), TaskWait { tenure, task });
-    let (outcome, signal) =
-        waiting::watched(&mut signals, &mut display, |cancel, observer| {
-            ask.start_watched(&task.id, cancel, observer)
-        })?;
+    let (outcome, signal) = waiting::watched(&mut signals, &mut display, |cancel, observer| {
+        ask.start_watched(&task.id, cancel, observer)
+    })?;
     display.finish(matches!(outcome, Acquired::Granted(_)) && signal.is_none());
     let what = format!("task \"{}\"", task.title);
     match outcome {
@@ -222,10 +233,7 @@ fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> An
             "reason".into(),
             json!(task_guard.reason().map(Reason::word)),
         );
-        fields.insert(
-            "expiresAt".into(),
-            json!(words::expires_at(&now, lease)),
-        );
+        fields.insert("expiresAt".into(), json!(words::expires_at(&now, lease)));
     }
     let (task, reason) = (task_guard.task().clone(), task_guard.reason());
     let undo = undo(tenure, &task_guard);
@@ -248,7 +256,13 @@ pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + u
     let tasks = tenure.tasks().ok().cloned();
     move || {
         if let Some(tasks) = tasks {
-            let _ = tasks.change(&id, &proof, &change, &Edit::default(), tenure::call_deadline());
+            let _ = tasks.change(
+                &id,
+                &proof,
+                &change,
+                &Edit::default(),
+                tenure::call_deadline(),
+            );
         }
     }
 }
@@ -276,8 +290,7 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Bu
         (Some((lease, _)), KeyKind::Section(_), _) => words::section_locked(task, lease),
         (Some((lease, _)), _, _) => words::task_locked(task, lease),
         (None, _, _) => {
-            let (message, details) =
-                words::busy(&tenure.clock().now(), busy.key.as_str(), busy);
+            let (message, details) = words::busy(&tenure.clock().now(), busy.key.as_str(), busy);
             Failure::new(ErrorCode::TaskLocked, message).details(details)
         }
     };
@@ -294,7 +307,10 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Bu
 
 /// The lease on the task itself, if it is held.
 fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
-    let snapshot = tenure.store().inspect(&task.key().ok()?, tenure::call_deadline()).ok()?;
+    let snapshot = tenure
+        .store()
+        .inspect(&task.key().ok()?, tenure::call_deadline())
+        .ok()?;
     let (lease, verdict) = snapshot.leases.into_iter().next()?;
     verdict.ended().is_none().then_some(lease)
 }

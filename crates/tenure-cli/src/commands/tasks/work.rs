@@ -147,10 +147,10 @@ impl<'a> Runner<'a> {
             tenure: self.tenure,
         };
         let mut display = WaitDisplay::new(self.global, self.tenure.clock(), story);
-        let (outcome, signal) = waiting::watched(&mut self.signals,
-            &mut display,
-            |cancel, observer| ask.next_watched(cancel, observer),
-        )?;
+        let (outcome, signal) =
+            waiting::watched(&mut self.signals, &mut display, |cancel, observer| {
+                ask.next_watched(cancel, observer)
+            })?;
         display.finish(matches!(outcome, Acquired::Granted(_)));
         let stop = |signal: Option<i32>, then: &str| {
             let signal = signal.unwrap_or(SIGINT);
@@ -162,9 +162,7 @@ impl<'a> Runner<'a> {
                 stop(signal, "released it again")
             }
             Acquired::Granted(task_guard) => NextTask::Started(Box::new(task_guard)),
-            Acquired::Busy(busy) => {
-                NextTask::None(none(self.global, self.tenure, &busy)?)
-            }
+            Acquired::Busy(busy) => NextTask::None(none(self.global, self.tenure, &busy)?),
             Acquired::Deadlock(cycle) => NextTask::None(waiting::deadlock("a task", &cycle)),
             Acquired::Cancelled => {
                 let place =
@@ -225,7 +223,14 @@ impl<'a> Runner<'a> {
             task_guard.start_renewal();
         };
         let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, start_renewal)?;
+        let ended = supervise(
+            &tied,
+            &mut self.signals,
+            terminal,
+            &lost,
+            grace,
+            start_renewal,
+        )?;
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
@@ -260,7 +265,10 @@ impl<'a> Runner<'a> {
                 error: error.clone(),
             }
         };
-        let now = self.tenure.tasks()?.find_task(&task.id, tenure::call_deadline())?;
+        let now = self
+            .tenure
+            .tasks()?
+            .find_task(&task.id, tenure::call_deadline())?;
         if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
             // The command itself set the task back to pending, and would do so again.
             task_guard.leave_standing();
