@@ -31,6 +31,9 @@ soak: tools ## Run all tests with many more rounds of kills and races (SCALE=10)
 check: ## Formatting, lints and documentation, all of them strict
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	for feature in "" config file ledger sqlite; do \
+	  $(CARGO) clippy -p tenure --no-default-features --features "$$feature" --locked -- -D warnings || exit 1; \
+	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 bench: ## Run the benchmarks

@@ -68,14 +68,22 @@ pub use memory::MemoryStore;
 pub use open::{BadUrl, StoreUrl, Tenure};
 pub use project::{Project, ProjectStore, StoreRole};
 pub use tasks::{AnyTask, TaskGuard};
+pub use tenure_core::{
+    Acquired, BadName, Binding, Busy, Capabilities, Claim, Clock, Cycle, Deadline, Doubt,
+    ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery, Holder, HolderId,
+    Key, Lease, Liveness, Moment, Patience, Presence, Priority, Process, QueuePosition, Reaped,
+    Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task, TaskError,
+    TaskStore, Ticket, Token, Verdict, Waiter,
+};
+// Until every crate of the workspace names the inner crates itself.
 pub use tenure_core as core;
-pub use tenure_core::Acquired;
+#[cfg(feature = "file")]
 pub use tenure_file as file;
 pub use tenure_host as host;
+#[cfg(feature = "ledger")]
 pub use tenure_ledger as ledger;
+#[cfg(feature = "sqlite")]
 pub use tenure_sqlite::SqliteStore;
-
-use tenure_core::{BadName, StoreError, TaskError};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]

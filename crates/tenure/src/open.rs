@@ -1,17 +1,19 @@
 //! Opening a store by its address: [`StoreUrl`], [`Tenure`].
 
+#[cfg(feature = "file")]
+mod file;
+#[cfg(feature = "ledger")]
+mod ledger;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError, TaskStore};
-use tenure_file::{ExclusiveStore, MkdirStore};
-use tenure_host::files::LockProtocol as _;
 use tenure_host::{HostClock, LocalStore};
-use tenure_ledger::{Ledger, LedgerStore};
-use tenure_sqlite::{Options, SqliteStore};
 
 use crate::Error;
 use crate::ask::Ask;
@@ -118,19 +120,27 @@ impl Tenure {
     /// Opens a store.
     pub fn open(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
         match url {
-            StoreUrl::Sqlite(path) => Self::open_sqlite(path, config, SqliteStore::open),
-            // Its tasks are its own business.
-            StoreUrl::Steroids(path) => Ok(Self {
-                tasks: None,
-                ..Self::open_sqlite(path, config, SqliteStore::open_foreign)?
-            }),
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Sqlite(path) => Self::open_sqlite(path, config),
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Steroids(path) => Self::open_steroids(path, config),
+            #[cfg(not(feature = "sqlite"))]
+            StoreUrl::Sqlite(_) | StoreUrl::Steroids(_) => Err(not_built_in(url, "sqlite")),
+            #[cfg(feature = "file")]
             StoreUrl::Exclusive(dir) => Self::open_exclusive(dir, None, config),
+            #[cfg(feature = "file")]
             StoreUrl::Mkdir(dir) => Self::open_mkdir(dir, config),
+            #[cfg(not(feature = "file"))]
+            StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) => Err(not_built_in(url, "file")),
+            #[cfg(feature = "ledger")]
             StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
+            #[cfg(not(feature = "ledger"))]
+            StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
             StoreUrl::Memory => Ok(Self::with_store(Arc::new(MemoryStore::default()), config)),
         }
     }
 
+    #[cfg(any(feature = "file", feature = "ledger", feature = "sqlite"))]
     fn local(
         store: Arc<dyn LocalStore>,
         clock: Arc<dyn Clock>,
@@ -166,72 +176,6 @@ impl Tenure {
             config,
             identity: String::new(),
         }
-    }
-
-    fn open_sqlite(
-        path: &Path,
-        config: Config,
-        open: fn(&Path, Options) -> Result<SqliteStore, StoreError>,
-    ) -> Result<Self, StoreError> {
-        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let options = Options {
-            clock: Arc::clone(&clock),
-            history_age: config.history.max_age,
-            history_events: config.history.max_events,
-            queue_grace: config.locking.queue_grace,
-        };
-        let store = Arc::new(open(path, options)?);
-        let local = Arc::<SqliteStore>::clone(&store);
-        Ok(Self {
-            tasks: Some(store),
-            ..Self::local(local, clock, config, identity(path))
-        })
-    }
-
-    /// Opens the exclusive lock of a folder, which must be there. `version` is that of the holder, as
-    /// the lock file names it.
-    pub fn open_exclusive(
-        dir: &Path,
-        version: Option<&str>,
-        config: Config,
-    ) -> Result<Self, StoreError> {
-        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let options = tenure_file::Options {
-            version: version.map(str::to_owned),
-            ..file_options(&clock, &config)
-        };
-        let store = Arc::new(ExclusiveStore::open(dir, options)?);
-        Ok(Self::local(store, clock, config, identity(dir)))
-    }
-
-    fn open_mkdir(place: &Path, config: Config) -> Result<Self, StoreError> {
-        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let store = MkdirStore::open(place, file_options(&clock, &config))?;
-        // The lock is there only while it is held: what stays the same is its path.
-        let path = store.protocol().path().as_os_str().as_encoded_bytes();
-        let identity = format!("{:x}", tenure_host::files::digest(path));
-        Ok(Self::local(Arc::new(store), clock, config, identity))
-    }
-
-    /// Opens the claims of the ledger in a folder, which must be there. `agent` is who writes, as the
-    /// ledger lock names it. A claim lasts as long as `meta.json` says, unless somebody says otherwise.
-    pub fn open_ledger(
-        dir: &Path,
-        agent: Option<&str>,
-        mut config: Config,
-    ) -> Result<Self, StoreError> {
-        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let options = tenure_file::Options {
-            clock: Arc::clone(&clock),
-            queue_grace: config.locking.queue_grace,
-            ..tenure_file::Options::default()
-        };
-        let ledger = Ledger::open(dir, options)?.written_by(agent.unwrap_or("tenure"));
-        let timeout = ledger.claim_timeout()?;
-        config.locking.task_timeout = timeout;
-        config.locking.run_timeout = timeout;
-        let store = Arc::new(LedgerStore::of(ledger));
-        Ok(Self::local(store, clock, config, identity(dir)))
     }
 
     /// What a command must inherit so that a lease lasts until the command has exited too.
@@ -280,21 +224,54 @@ impl Tenure {
     }
 }
 
-/// How a lock that is a file is set up.
-fn file_options(clock: &Arc<dyn Clock>, config: &Config) -> tenure_file::Options {
-    tenure_file::Options {
-        clock: Arc::clone(clock),
-        history_age: config.history.max_age,
-        history_events: config.history.max_events,
-        queue_grace: config.locking.queue_grace,
-        ..tenure_file::Options::default()
-    }
-}
-
 /// Which file or folder it is: its device and inode.
-fn identity(path: &Path) -> String {
+#[cfg(any(feature = "file", feature = "ledger", feature = "sqlite"))]
+fn identity(path: &std::path::Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+
     match path.metadata() {
         Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
         Err(_) => String::new(),
+    }
+}
+
+/// The store is known, but this program was built without it.
+#[cfg(not(all(feature = "file", feature = "ledger", feature = "sqlite")))]
+fn not_built_in(url: &StoreUrl, feature: &str) -> StoreError {
+    let what = format!("{url} cannot be opened: this program was built without that kind of store");
+    let fix = format!("enable the feature `{feature}` of the crate `tenure`");
+    StoreError::new(ErrorKind::Unsupported, what).fix(fix)
+}
+
+#[cfg(all(
+    test,
+    not(all(feature = "file", feature = "ledger", feature = "sqlite"))
+))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_not_built_in_is_refused_with_the_feature_that_is_missing() {
+        for (url, feature, built_in) in [
+            ("sqlite:a.db", "sqlite", cfg!(feature = "sqlite")),
+            ("steroids:a.db", "sqlite", cfg!(feature = "sqlite")),
+            ("exclusive:a", "file", cfg!(feature = "file")),
+            ("mkdir:a", "file", cfg!(feature = "file")),
+            ("ledger:a", "ledger", cfg!(feature = "ledger")),
+        ] {
+            if built_in {
+                continue;
+            }
+            let url = StoreUrl::parse(url).unwrap();
+            let error = Tenure::open(&url, Config::default()).err().unwrap();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "{url} cannot be opened: this program was built without that kind of store: \
+                     enable the feature `{feature}` of the crate `tenure`"
+                )
+            );
+        }
     }
 }

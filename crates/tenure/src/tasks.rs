@@ -1,8 +1,8 @@
 //! Working on tasks: begin one, keep it, end it.
 //!
 //! ```
-//! use tenure::core::task::{Change, NewTask};
-//! use tenure::core::{Priority, Status};
+//! use tenure::tasks::{Change, NewTask};
+//! use tenure::{Priority, Status};
 //! use tenure::{Acquired, Config, StoreUrl, Tenure};
 //!
 //! # let dir = tempfile::tempdir().unwrap();
@@ -31,8 +31,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::task::{
-    Change, Changed, Edit, Proof, Runner, Shortage, Started, TaskStore, Withdrawal,
+use tenure_core::task::TaskStore;
+pub use tenure_core::task::{
+    BadLine, BadStatus, Cause, Change, Changed, DeletedTask, Edit, ImportSummary, NewTask, Past,
+    Proof, Runner, SectionSummary, Shortage, Started, TaskQuery, Withdrawal,
 };
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
 

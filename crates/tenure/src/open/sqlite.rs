@@ -1,0 +1,45 @@
+//! Opens SQLite databases: tenure's own, and one that another program shares.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tenure_core::{Clock, StoreError};
+use tenure_host::HostClock;
+use tenure_sqlite::{Options, SqliteStore};
+
+use super::{Tenure, identity};
+use crate::config::Config;
+
+impl Tenure {
+    pub(super) fn open_sqlite(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_database(path, config, SqliteStore::open)
+    }
+
+    /// The tasks in the database belong to the other program: only its locks are shared.
+    pub(super) fn open_steroids(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Ok(Self {
+            tasks: None,
+            ..Self::open_database(path, config, SqliteStore::open_foreign)?
+        })
+    }
+
+    fn open_database(
+        path: &Path,
+        config: Config,
+        open: fn(&Path, Options) -> Result<SqliteStore, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = Options {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+        };
+        let store = Arc::new(open(path, options)?);
+        let local = Arc::<SqliteStore>::clone(&store);
+        Ok(Self {
+            tasks: Some(store),
+            ..Self::local(local, clock, config, identity(path))
+        })
+    }
+}
