@@ -41,7 +41,7 @@ fn a_command_does_not_wait_detached_for_the_key_it_runs_under() {
 }
 
 #[test]
-fn nobody_waits_for_what_its_own_name_holds_detached() {
+fn a_claim_never_waits_for_a_detached_lease_of_its_own_name() {
     let project = Project::new();
     project.acquire("a --as me");
     let said = project.tenure("run a --as me --json -- true").exits(6);
@@ -114,7 +114,7 @@ fn a_ring_of_three_is_seen() {
 
 #[test]
 fn a_nested_command_under_another_name_closes_a_cycle_too() {
-    // The outer command holds x for A; inside, A's helper asks for y. Whoever holds y must not wait
+    // The outer command holds x for A; inside, A's helper asks for y. The holder of y must not wait
     // for x: A's command ends only when its helper has.
     let project = Project::new();
     project.acquire("y --as B");
@@ -144,7 +144,7 @@ fn a_token_of_another_store_is_not_taken_for_the_own_one() {
 
 #[test]
 fn two_commands_of_one_run_are_not_taken_for_one() {
-    // One of them holds x and waits for nothing, the other waits for y: whoever holds y may well
+    // One of them holds x and waits for nothing, the other waits for y: the holder of y may well
     // wait for x.
     let project = Project::new();
     project.acquire("y --as B");

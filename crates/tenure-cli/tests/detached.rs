@@ -76,7 +76,7 @@ fn another_name_is_told_who_has_it() {
 }
 
 #[test]
-fn a_made_up_name_is_shared_with_nobody() {
+fn a_generated_name_is_unique_to_its_process() {
     let project = Project::new();
     let first = project.tenure("acquire build --no-wait").exits(0);
     let hint = format!("tenure release build --token {}", first.out.trim());
@@ -102,7 +102,7 @@ fn a_script_gives_back_what_it_took_without_naming_itself() {
         "$TENURE acquire build -q && $TENURE renew build -q && $TENURE release build -q; exit $?";
     project.shell(script).end().exits(0);
     assert_eq!(project.story("build"), "granted 1, renewed 1, released 1");
-    // Another shell is somebody else.
+    // Another shell is another holder.
     project
         .shell("$TENURE acquire build -q; exit $?")
         .end()
@@ -210,7 +210,7 @@ fn renewing_moves_the_end() {
 }
 
 #[test]
-fn an_expired_lease_can_be_renewed_until_somebody_takes_it() {
+fn an_expired_lease_can_be_renewed_until_another_holder_takes_it() {
     let project = Project::new();
     project.acquire("build --as me --ttl 100ms");
     until("it has run out", || project.verdict("build") == "expired");

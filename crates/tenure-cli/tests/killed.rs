@@ -1,4 +1,4 @@
-//! `kill -9`: what becomes of the key, of the command, and of those who wait.
+//! `kill -9`: what happens to the key, the command and the waiters.
 
 mod project;
 
@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use tenure::core::Clock;
 use tenure::host::HostClock;
 
-/// Takes a kernel lock that ends with the last process of the command, and says so if somebody has
-/// it: flock(1) is the witness, and shares no code with tenure.
+/// Takes a kernel lock that ends with the last process of the command, and reports if it is held
+/// already: flock(1) is the witness, and shares no code with tenure.
 ///
 /// The kernel closes the files of a dying process one by one, the largest number first, and may be
 /// interrupted in between. The witness has a large number, so that it judges whether a process

@@ -192,7 +192,7 @@ fn a_removed_database_does_not_leave_the_command_running_for_ever() {
 }
 
 #[test]
-fn a_writer_that_holds_the_database_for_a_moment_costs_nobody_the_lease() {
+fn a_writer_that_holds_the_database_for_a_moment_does_not_cost_the_lease() {
     let project = Project::new();
     let mut run = project.hold("run build --ttl 2s");
     let db = rusqlite::Connection::open(project.database()).unwrap();
@@ -223,8 +223,8 @@ fn a_key_that_can_not_be_given_back_is_complained_of() {
 }
 
 #[test]
-fn force_is_noticed_even_if_nobody_can_be_rung() {
-    // Another user may not write into the bell, or somebody tidied up. Looking is the safety net.
+fn force_is_noticed_by_polling_if_the_holder_can_not_be_woken() {
+    // Another user may not write into the holder's pipe, or the folder was removed. The holder polls.
     let project = Project::new();
     let run = project
         .call("run build --ttl 1h")

@@ -75,7 +75,7 @@ fn a_script_takes_the_lock_and_gives_it_back_as_often_as_it_likes() {
     });
 }
 
-/// The three tests of the seed: somebody holds the lock and sleeps; a writer with a short timeout fails with 1;
+/// The three tests of the protocol: a process holds the lock and sleeps; a writer with a short timeout fails with 1;
 /// after the release it succeeds.
 #[test]
 fn a_background_job_has_the_lock_and_the_script_waits_or_fails() {

@@ -258,7 +258,7 @@ fn the_more_urgent_go_first() {
 }
 
 #[test]
-fn nobody_is_held_up_by_a_waiter_that_died_or_left() {
+fn a_waiter_that_died_or_left_holds_up_no_other() {
     let project = Project::new();
     let mut held = project.hold("run build --ttl 1h");
     let killed = project.queue("build", "run build -- true");

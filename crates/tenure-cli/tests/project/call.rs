@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{process, until};
 
-/// A call that is being put together.
+/// A call that has not started.
 #[must_use]
 pub struct Call {
     command: Command,
@@ -28,13 +28,13 @@ impl Call {
         }
     }
 
-    /// One more argument, as it is.
+    /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
-    /// More arguments, as they are.
+    /// Adds arguments.
     pub fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
         self.command.args(args);
         self
@@ -58,7 +58,7 @@ impl Call {
         self
     }
 
-    /// Its input is a pipe of ours.
+    /// Makes its input a pipe.
     pub fn input(mut self) -> Self {
         self.stdin = Stdio::piped();
         self
@@ -86,14 +86,14 @@ impl Call {
         }
     }
 
-    /// Starts it and waits for its end.
+    /// Starts it and waits until it has ended.
     #[track_caller]
     pub fn end(self) -> Said {
         self.start().ended()
     }
 }
 
-/// A call that is under way. Killed when it is dropped.
+/// A running call. Dropping it kills the program.
 #[must_use]
 pub struct Running {
     child: Child,
@@ -120,7 +120,7 @@ impl Running {
         text(&self.out)
     }
 
-    /// What it has complained of so far.
+    /// What it has written to its standard error so far.
     pub fn err(&self) -> String {
         text(&self.err)
     }
@@ -140,14 +140,14 @@ impl Running {
         self.stdin = None;
     }
 
-    /// Kills it in a way that it can't notice.
+    /// Sends it SIGKILL.
     #[track_caller]
     pub fn killed(self) -> Said {
         self.signal(Signal::KILL);
         self.ended()
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     #[track_caller]
     pub fn ended(mut self) -> Said {
         let mut status = None;
@@ -181,33 +181,33 @@ fn text(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// What a shell would say: 128 and the signal, if one ended it.
+/// The exit code as a shell reports it: 128 plus the signal, if one ended it.
 fn code(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// What a call ended with.
+/// The result of a call.
 #[derive(Debug)]
 pub struct Said {
-    /// Its exit code; 128 and the signal if one ended it.
+    /// The exit code; 128 plus the signal if one ended it.
     pub code: i32,
     /// Its output.
     pub out: String,
-    /// Its complaints.
+    /// Its standard error.
     pub err: String,
 }
 
 impl Said {
-    /// Holds it to an exit code.
+    /// Asserts its exit code.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         self
     }
 
-    /// Holds it to an exit code and to words in its complaint.
+    /// Asserts its exit code and texts in its standard error.
     #[track_caller]
     pub fn fails(self, code: i32, words: &[&str]) -> Self {
         let said = self.exits(code);

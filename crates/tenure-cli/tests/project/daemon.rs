@@ -12,7 +12,7 @@ use super::{Project, process, until};
 /// A pid that no process has: above the largest that a kernel gives.
 pub const NOBODY: u32 = (1 << 22) + 1;
 
-/// A daemon that has left us. Killed when it is dropped: this very process, never another.
+/// A daemon in the background. Dropping it kills that process, never another one with the same pid.
 #[must_use]
 pub struct Detached {
     pub pid: u32,
@@ -44,7 +44,7 @@ impl Drop for Detached {
 }
 
 impl Project {
-    /// Starts a daemon in the background, with these words.
+    /// Starts a daemon in the background, with these arguments.
     #[track_caller]
     pub fn daemon(&self, words: &str) -> Detached {
         let said = self
@@ -54,14 +54,14 @@ impl Project {
         Detached::of(u32::try_from(pid).unwrap())
     }
 
-    /// What the daemon tells of itself.
+    /// The status that the daemon reports.
     #[track_caller]
     pub fn daemon_status(&self) -> Value {
         let said = self.tenure("daemon status --json").exits(0);
         said.json()["data"].clone()
     }
 
-    /// All that is in the logs, oldest first, without times.
+    /// The lines of all log files, oldest first, without their times.
     pub fn logged(&self) -> Vec<String> {
         let names = ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"];
         let text: String = names
@@ -72,7 +72,7 @@ impl Project {
         text.lines().map(line).collect()
     }
 
-    /// Waits until a line with these words is in the log after the first `after` lines; where it is.
+    /// Waits until a line with this text is in the log after the first `after` lines; returns its position.
     #[track_caller]
     pub fn until_logged(&self, words: &str, after: usize) -> usize {
         let mut found = None;
@@ -102,7 +102,7 @@ pub fn lock_text(holder: &str, pid: u32) -> String {
     )
 }
 
-/// Puts it there as a careful tool would: whole, in the place of whatever is there.
+/// Writes a lock file as a careful tool would: atomically, in place of any that is there.
 pub fn put(place: &Path, text: impl AsRef<[u8]>) {
     let temp = place.with_file_name("tool.tmp");
     fs::write(&temp, text).unwrap();

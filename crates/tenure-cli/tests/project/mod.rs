@@ -1,13 +1,13 @@
-//! A project in a folder of its own, and the `tenure` command run in it as a person would.
+//! A project in its own folder, and the `tenure` command run in it as a person would run it.
 //!
 //! 1. Nothing of the machine leaks in: `HOME` is a folder of the test, no `TENURE_` variable is
 //!    inherited, and no signal is ignored or blocked because the test was started that way.
 //! 2. Nothing is left behind: a command that still runs at the end of its test is killed, and all
-//!    that the tests let it start ends with it or by itself.
-//! 3. No output ever shows a panic; every answer is looked at for one.
+//!    processes that it started end with it or by themselves.
+//! 3. No output ever shows a panic; every call is checked for one.
 //!
-//! Tests wait for events, never for a time. The limit is there so that a hang is a failure and
-//! not a silence; it is far above what a busy machine needs and far below every long time to live.
+//! Tests wait for conditions, never for a time. The limit turns a hang into a failure; it is far above
+//! what a busy machine needs and far below every long time to live.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -37,16 +37,16 @@ use tenure_testkit::default_signals;
 
 pub use call::{Call, Running, Said};
 
-/// Between two looks at something that should happen.
+/// The pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How many looks are enough: half a minute of pauses, and of what the looks take.
+/// How often a condition is polled: half a minute of pauses, plus the time of the polls.
 const LOOKS: usize = 3_000;
 
 /// The command under test.
 pub const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..LOOKS {
@@ -55,10 +55,10 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         }
         std::thread::sleep(PAUSE);
     }
-    panic!("it took too long until {what}");
+    panic!("timed out waiting until {what}");
 }
 
-/// A folder with a project in it, and a home.
+/// A folder with a project and a home in it.
 pub struct Project {
     dir: TempDir,
     calls: AtomicUsize,
@@ -104,7 +104,7 @@ impl Project {
         self.path(".tenure/tenure.db")
     }
 
-    /// What a file in the project says; nothing if it is not there yet.
+    /// The content of a file in the project; empty if it does not exist yet.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
@@ -133,7 +133,7 @@ impl Project {
         command
     }
 
-    /// A call of `tenure` with these words, which no shell looks at.
+    /// A call of `tenure` with these arguments, split at spaces and not seen by a shell.
     pub fn call(&self, words: &str) -> Call {
         let mut command = self.program(TENURE);
         command.args(words.split_whitespace());
@@ -156,20 +156,20 @@ impl Project {
         )
     }
 
-    /// Calls `tenure` with these words and waits for its end.
+    /// Runs `tenure` with these arguments to its end.
     #[track_caller]
     pub fn tenure(&self, words: &str) -> Said {
         self.call(words).end()
     }
 
-    /// Starts `tenure` with these words.
+    /// Starts `tenure` with these arguments.
     #[track_caller]
     pub fn start(&self, words: &str) -> Running {
         self.call(words).start()
     }
 
-    /// Starts `tenure run` with these words and a command that stays until it is let go. Returns
-    /// when the command runs.
+    /// Starts `tenure run` with these arguments and a command that runs until [`Running::let_go`].
+    /// Returns when the command runs.
     #[track_caller]
     pub fn hold(&self, words: &str) -> Running {
         let running = self.call(words).input().sh("echo $$; exec cat").start();
@@ -177,7 +177,7 @@ impl Project {
         running
     }
 
-    /// Starts `tenure` with these words and returns when it waits for the key.
+    /// Starts `tenure` with these arguments and returns when it waits for the key.
     #[track_caller]
     pub fn queue(&self, key: &str, words: &str) -> Running {
         let before = self.waiting(key).len();
@@ -186,7 +186,7 @@ impl Project {
         running
     }
 
-    /// Waits until so many wait for a key.
+    /// Waits until this many processes wait for a key.
     #[track_caller]
     pub fn until_waiting(&self, key: &str, many: usize) {
         until(&format!("{many} wait for {key}"), || {
@@ -194,7 +194,7 @@ impl Project {
         });
     }
 
-    /// Who waits for a key, the next one first. Those who are away do not wait.
+    /// The waiters for a key that are present, the next one first.
     #[track_caller]
     pub fn waiting(&self, key: &str) -> Vec<String> {
         let shown = self.tenure(&format!("locks show {key} --json")).json();
@@ -218,14 +218,14 @@ impl Project {
         said.json()["data"]["verdict"].as_str().unwrap().to_owned()
     }
 
-    /// Takes a key for a name without a process, and returns the token.
+    /// Acquires a key without a process, and returns the token.
     #[track_caller]
     pub fn acquire(&self, words: &str) -> u64 {
         let said = self.tenure(&format!("acquire {words}")).exits(0);
         said.out.trim().parse().unwrap()
     }
 
-    /// The story of a key: what happened, to which token, and the whole event.
+    /// The history of a key: for each event its kind, its token, and all of it.
     #[track_caller]
     pub fn history(&self, key: &str) -> Vec<(String, u64, Value)> {
         let said = self.tenure(&format!("locks history {key} --json")).exits(0);
@@ -244,7 +244,7 @@ impl Project {
             .collect()
     }
 
-    /// The same as words: `granted 1, released 1`.
+    /// The history of a key as text: `granted 1, released 1`.
     #[track_caller]
     pub fn story(&self, key: &str) -> String {
         let events = self.history(key);
