@@ -15,7 +15,7 @@
 //!     priority: Priority::default(),
 //!     depends_on: vec![],
 //! };
-//! tenure.tasks()?.add_task(&task, tenure.call_deadline())?;
+//! tenure.tasks()?.add_task(&task, tenure::call_deadline())?;
 //! match tenure.ask_for_task()?.named("agent-1")?.next()? {
 //!     Acquired::Granted(guard) => {
 //!         assert_eq!(guard.task().title, "Fix bug");
