@@ -178,3 +178,47 @@ fn the_folder_is_the_projects_or_the_one_given_with_dir() {
         .tenure("exclusive status")
         .fails(3, &["no .beads", "--dir"]);
 }
+
+/// The two stores whose locks have no end, each with its key.
+const WITHOUT_END: [(&str, &str); 2] = [
+    ("--store exclusive:.beads", "database"),
+    ("--store mkdir:lock", "board"),
+];
+
+#[test]
+fn a_time_to_live_is_refused_where_locks_have_no_end() {
+    let project = beads();
+    for (store, key) in WITHOUT_END {
+        let run = project.call(&format!("{store} run {key} --ttl 5m -- touch ran"));
+        run.end().fails(2, &["does not expire", "time to live"]);
+        assert!(!project.path("ran").exists());
+        let script = format!("$TENURE {store} renew {key} --token $TENURE_TOKEN --ttl 5m");
+        let run = project.call(&format!("{store} run {key} -- sh -c"));
+        run.arg(&script).end().fails(2, &["does not expire"]);
+    }
+}
+
+#[test]
+fn a_lock_without_an_end_says_so() {
+    let project = beads();
+    for (store, key) in WITHOUT_END {
+        for command in [
+            format!("renew {key} --token $TENURE_TOKEN"),
+            format!("fence {key} --token $TENURE_TOKEN"),
+            format!("locks show {key}"),
+        ] {
+            let script = |more: &str| format!("$TENURE {store} {command} {more}");
+            let run = |more: &str| {
+                let run = project.call(&format!("{store} run {key} -- sh -c"));
+                run.arg(script(more)).end().exits(0)
+            };
+            let shown = run("").out;
+            assert!(shown.contains("no end"), "{command}: {shown}");
+            assert!(!shown.contains("9999"), "{command}: {shown}");
+            let json = run("--json").json();
+            let data = &json["data"];
+            let expires = data.get("expiresAt").or(data["lock"].get("expiresAt"));
+            assert_eq!(expires, Some(&Value::Null), "{command}: {json}");
+        }
+    }
+}
