@@ -7,8 +7,9 @@
 //! | [`exclusive`] | the exclusive lock `.exclusive-lock`: its format, and the protocol's library calls |
 //! | [`mkdir`] | the mkdir lock: a folder that other programs create and remove |
 //! | [`store`] | [`FileStore`]: one lock as a [`tenure_core::Store`] |
-//! | `verbs` | the verbs of the store |
-//! | `step` | one atomic step: load, finish an interrupted step, look, act, save |
+//! | `verbs` | the store on the engine |
+//! | `step` | one atomic step: begin, collect what the engine changes, commit |
+//! | `recovery` | what a step does first after a crash |
 //! | `view` | which lease counts, from the lock and the state together |
 //! | `state` | what tenure records beside the lock |
 //! | `history` | the events |
@@ -49,6 +50,7 @@ pub mod exclusive;
 mod foreign_holder;
 mod history;
 pub mod mkdir;
+mod recovery;
 mod state;
 mod step;
 pub mod store;

@@ -300,4 +300,37 @@ mod tests {
             }
         }
     }
+
+    /// As version 0.1.0 wrote it, in the middle of a takeover.
+    #[test]
+    fn a_state_of_the_first_version_is_read() {
+        let holder = |id: &str| {
+            format!(
+                r#"{{"id":"{id}","host":"h","command":null,"binding":{{"kind":"life","life":"21f5260aef7c45b1a37c3fcfc5e88ae2","process":{{"pid":7,"started":5,"boot":"b","namespace":"pid:[1]","host":"h"}}}}}}"#
+            )
+        };
+        let lease = |token: u64, id: &str| {
+            format!(
+                r#"{{"token":{token},"holder":{},"acquired_at":"2026-11-16T07:24:17Z","heartbeat_at":"2026-11-16T07:24:17Z","ttl":{{"secs":300,"nanos":0}}}}"#,
+                holder(id)
+            )
+        };
+        let json = format!(
+            r#"{{"format":1,"boot":"b","newest":2,"last_ticket":1,"last_event":1,"history_bytes":131,"grant":{first},"tickets":[{{"ticket":1,"holder":{waiter},"named":true,"priority":5,"arrived":{{"secs":9,"nanos":0}},"seen":{{"secs":9,"nanos":0}},"boot":"b","parked":true}}],"pending":{{"ended":[{first},{{"proven":{{"proof":"life_lock_free","pid":7}}}}],"granted":[{second},"claimed_dead"],"renewed":null,"judged":{{"file":[1,2],"digest":3}},"ticket":1}}}}"#,
+            first = lease(1, "first"),
+            second = lease(2, "second"),
+            waiter = holder("second"),
+        );
+        let state: State = serde_json::from_str(&json).unwrap();
+        assert_eq!(state.tickets[0].presence, tenure_core::Presence::Away);
+        assert_eq!(state.grant.as_ref().unwrap().holder.id.as_str(), "first");
+        let pending = state.pending.as_ref().unwrap();
+        assert_eq!(pending.ticket, Some(Ticket(1)));
+        assert_eq!(pending.replaced.as_ref().unwrap().file, (1, 2));
+        assert!(matches!(pending.ended, Some((_, Ending::Proven(_)))));
+        let (granted, reason) = pending.granted.as_ref().unwrap();
+        assert_eq!((granted.token, *reason), (Token(2), Reason::ClaimedDead));
+        // The older version reads what this one writes.
+        assert_eq!(serde_json::to_string(&state).unwrap(), json);
+    }
 }

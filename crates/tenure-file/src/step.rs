@@ -34,9 +34,6 @@ use crate::state::{Ending, LeaseRecord, Pending};
 use crate::store::{FileStore, remaining};
 use crate::view::{AtPath, Picture};
 
-/// By how much tokens jump if the ceiling is unknown: more than can be lost with the state.
-const JUMP: u64 = 1 << 20;
-
 /// How often a verb is run again while other programs change the lock.
 const ATTEMPTS: usize = 64;
 
@@ -44,7 +41,7 @@ const ATTEMPTS: usize = 64;
 pub struct FileStep<'a, P> {
     pub(crate) picture: Picture<'a, P>,
     /// Whether the state has to be saved.
-    dirty: bool,
+    pub(super) dirty: bool,
     changes: Changes,
     /// The processes to wake after the step.
     pub(crate) wakes: Vec<LivenessId>,
@@ -217,74 +214,13 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         .fix("find out which program it is, and try again; nothing was changed"))
     }
 
-    fn protocol(&self) -> &'a P {
+    pub(super) fn protocol(&self) -> &'a P {
         self.picture.store.protocol()
     }
 
     fn tickets_to_change(&mut self) -> &mut Vec<Waiter> {
         let stored = &self.picture.state.tickets;
         self.changes.tickets.get_or_insert_with(|| stored.clone())
-    }
-
-    /// The state is lost: tokens continue above the ceiling, the queue starts empty, and the lock says
-    /// who holds it.
-    fn recover_state(&mut self, flaw: &str) -> Result<(), StoreError> {
-        let store = self.picture.store;
-        let (token, event) = history::newest(store.sidecar());
-        let in_lock = store.found().map(|found| found.lease.token);
-        let known = token.max(in_lock.unwrap_or(Token::NONE));
-        let state = &mut self.picture.state;
-        state.newest = tokens_after(store.state_file.ceiling(), known);
-        state.last_event = event;
-        state.boot = Some(self.picture.now.epoch.clone());
-        let note = format!("the state could not be read ({flaw}): the queue starts empty");
-        store.sidecar().note(self.picture.now.wall, &note)?;
-        // A lock that was about to be removed may be a live one.
-        let aside = store.sidecar().aside();
-        if self.protocol().read(&aside).is_some() {
-            let (Put::Done | Put::Occupied) = change(&aside, self.protocol().put(&aside))?;
-            change(&aside, self.protocol().discard(&aside))?;
-        }
-        self.save()
-    }
-
-    /// A power cut may have brought back an older state: tokens continue above the ceiling.
-    fn raise_tokens_after_reboot(&mut self) {
-        let Picture {
-            store, now, state, ..
-        } = &mut self.picture;
-        if let Some(boot) = &state.boot
-            && boot.differs(&now.epoch)
-        {
-            state.newest = tokens_after(store.state_file.ceiling(), Token(state.newest));
-            state.boot = Some(now.epoch.clone());
-            self.dirty = true;
-        }
-    }
-
-    /// Finishes a step of a process that was killed, or drops it if it had not touched the lock.
-    fn finish(&mut self, pending: Pending) -> Result<(), StoreError> {
-        let (store, protocol) = (self.picture.store, self.protocol());
-        let (next, aside) = (store.sidecar().next(), store.sidecar().aside());
-        let replaced = pending.replaced.as_ref();
-        let happened = match (&pending.granted, replaced) {
-            (None, None) => true,
-            (None, Some(stale)) => {
-                change(&aside, takeover::removal_happened(protocol, &aside, stale))?
-            }
-            (Some((record, _)), stale) => {
-                let lease = record.lease(store.key());
-                change(
-                    &next,
-                    takeover::grant_happened(protocol, &next, &lease, stale),
-                )?
-            }
-        };
-        if happened {
-            self.complete(pending, Attempt::Repeated)
-        } else {
-            self.drop_pending()
-        }
     }
 
     /// Reads the lock, records what another program ended, and puts back a lock of this process that
@@ -451,13 +387,17 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     }
 
     /// It did not happen.
-    fn drop_pending(&mut self) -> Result<(), StoreError> {
+    pub(super) fn drop_pending(&mut self) -> Result<(), StoreError> {
         self.picture.state.pending = None;
         self.save()
     }
 
     /// It happened: appends the events and saves the state as it is now.
-    fn complete(&mut self, pending: Pending, attempt: Attempt) -> Result<(), StoreError> {
+    pub(super) fn complete(
+        &mut self,
+        pending: Pending,
+        attempt: Attempt,
+    ) -> Result<(), StoreError> {
         let Picture {
             store, now, state, ..
         } = &mut self.picture;
@@ -497,7 +437,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         self.save()
     }
 
-    fn save(&mut self) -> Result<(), StoreError> {
+    pub(super) fn save(&mut self) -> Result<(), StoreError> {
         let Picture { store, state, .. } = &mut self.picture;
         store.state_file.save(state)?;
         self.dirty = false;
@@ -505,12 +445,6 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     }
 }
 
-/// Where tokens continue when the state may be older than the last grant.
-fn tokens_after(ceiling: Option<Token>, known: Token) -> u64 {
-    let jump = || Token(known.0.saturating_add(JUMP));
-    ceiling.unwrap_or_else(jump).max(known).0
-}
-
-fn change<T>(path: &Path, result: std::io::Result<T>) -> Result<T, StoreError> {
+pub(super) fn change<T>(path: &Path, result: std::io::Result<T>) -> Result<T, StoreError> {
     result.map_err(|error| explain("changed", path, error))
 }
