@@ -154,11 +154,12 @@ impl LedgerStore {
         })
     }
 
-    /// Runs `look` on the claims as they are now. Needs no lock.
+    /// Runs `look` on the claims as they are now. It waits for no lock.
     fn read<T>(
         &self,
         look: impl FnOnce(&mut ClaimsView<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.ledger.remove_dead_lock();
         let (answer, checkpoint) = {
             let mut replay = lock(&self.replay);
             let is_first = replay.is_none();

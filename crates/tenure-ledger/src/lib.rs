@@ -313,6 +313,26 @@ impl Ledger {
         self.lock.blocking(&self.options.clock.now())
     }
 
+    /// Removes a ledger lock that a killed tenure process left behind, so that it does not block other
+    /// programs until tenure writes again. Every command that reads does this. Best effort: a reader
+    /// may lack the permission, and a tenure process that writes takes the lock over anyway.
+    fn remove_dead_lock(&self) -> Option<BlockingLock> {
+        let clock = &*self.options.clock;
+        self.locked_by().filter(|lock| lock.dead)?;
+        self.sidecar.make().ok()?;
+        let at_once = TimeLimit::after(Duration::ZERO);
+        let _guard = self.writers.take(clock, at_once).ok()?;
+        let now = clock.now();
+        match self.lock.break_it(&now, None, false).ok()? {
+            BreakOutcome::Removed(lock) => {
+                let words = format!("removed the ledger lock of {lock}: its process has exited");
+                let _ = self.sidecar.note(now.wall, &words);
+                Some(lock)
+            }
+            BreakOutcome::NotHeld | BreakOutcome::Refused(_) => None,
+        }
+    }
+
     /// Removes the ledger lock for a caller that knows that its holder has exited, and records that. A
     /// lock whose holder is proven dead needs no force.
     pub fn break_lock(

@@ -237,7 +237,7 @@ impl LedgerLock {
     }
 
     /// The fingerprint of the lock if its holder is proven dead: its process has exited, or it is a
-    /// tenure process that no longer has the writer lock.
+    /// tenure process that no longer has the writer lock, which the caller has.
     fn proven_dead(&self) -> Option<Fingerprint> {
         let found = self.read(&self.path)?;
         let ours = self.is_from_tenure(found.fingerprint.file);
@@ -288,7 +288,7 @@ impl LedgerLock {
             process: record.as_ref().and_then(LockRecord::process),
             since,
             age: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
-            dead: self.proven_dead().is_some(),
+            dead: matches!(&found.proof, HolderProof::Protocol(Liveness::Gone(_))),
             fingerprint: found.fingerprint,
         })
     }
@@ -318,9 +318,10 @@ impl LedgerLock {
         older_than: Option<Duration>,
         force: bool,
     ) -> Result<BreakOutcome, StoreError> {
-        let Some(blocking) = self.blocking(now) else {
+        let Some(mut blocking) = self.blocking(now) else {
             return Ok(BreakOutcome::NotHeld);
         };
+        blocking.dead |= self.proven_dead().as_ref() == Some(&blocking.fingerprint);
         let old_enough = older_than.is_none_or(|limit| blocking.age >= limit);
         if !(blocking.dead || force && old_enough) {
             return Ok(BreakOutcome::Refused(blocking));

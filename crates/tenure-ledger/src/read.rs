@@ -31,6 +31,7 @@ impl Ledger {
 
     /// The events from this number up to the newest, in order. Missing numbers are skipped.
     pub fn events(&self, from: u64) -> Result<Events<'_>, StoreError> {
+        self.remove_dead_lock();
         Ok(Events {
             ledger: self,
             next: from.max(1),

@@ -100,6 +100,10 @@ impl Ledger {
     /// Checks names, events and claims.
     pub fn verify(&self) -> Result<Verified, StoreError> {
         let mut verified = Verified::default();
+        if let Some(lock) = self.remove_dead_lock() {
+            let what = format!("removed the ledger lock of {lock}: its process has exited");
+            verified.report(Severity::Note, "dead_lock", None, what);
+        }
         let last = self.numbers.list()?;
         self.verify_names(last, &mut verified)?;
         let mut replay = Replay::default();

@@ -691,3 +691,39 @@ fn appends_through_two_roots_onto_one_ledger_lose_no_event() {
     let (_, verdict) = snapshot.lease().unwrap();
     assert_eq!(verdict.word(), "alive", "its process is known");
 }
+
+#[test]
+fn every_reader_removes_the_lock_of_a_killed_tenure_and_no_other() {
+    let place = Place::documented();
+    add(&place.open());
+    let lock = place.path("ledger/ledger.lock");
+    let user = rustix::process::getuid().as_raw();
+    let record = fs::read_to_string(place.sidecar(&format!("lock.{user}"))).unwrap();
+    let of_a_dead_process = record.replace(
+        &format!("\"pid\":{}", std::process::id()),
+        "\"pid\":2147483647",
+    );
+    let readers: [(&str, &dyn Fn()); 3] = [
+        ("claims", &|| drop(place.store().claims().unwrap())),
+        ("log", &|| {
+            assert_eq!(place.open().events(1).unwrap().count(), 1)
+        }),
+        ("verify", &|| drop(place.open().verify().unwrap())),
+    ];
+    for (name, read) in readers {
+        fs::write(&lock, &of_a_dead_process).unwrap();
+        read();
+        assert!(!lock.exists(), "{name}");
+        // Of a live process, and of another program.
+        for live in [record.as_str(), r#"{"agent_id":"append-operation"}"#, ""] {
+            fs::write(&lock, live).unwrap();
+            read();
+            assert!(lock.exists(), "{name}: {live}");
+        }
+        fs::remove_file(&lock).unwrap();
+    }
+    let history = fs::read_to_string(place.sidecar("history")).unwrap();
+    assert_eq!(history.matches("removed the ledger lock").count(), 3);
+    fs::write(&lock, &of_a_dead_process).unwrap();
+    assert_eq!(place.findings(), [("dead_lock", None, Severity::Note)]);
+}
