@@ -186,8 +186,8 @@ impl LedgerStore {
         answer
     }
 
-    /// Runs a verb in one step, as the only tenure process that writes, and appends what it changed.
-    /// It returns the answer, whether events were appended, and the processes to wake.
+    /// Runs a verb in one step, as the only tenure process that writes. Afterwards it syncs what was
+    /// appended and wakes waiters.
     fn write<T>(
         &self,
         node: NodeId,

@@ -55,7 +55,7 @@ const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 /// ever pauses, and only for a writer that did not queue.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// The lock, which nobody needs to hold.
+/// The lock of one ledger's writers.
 #[derive(Debug)]
 pub(super) struct WriterLock {
     path: PathBuf,
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_writers_in_the_queue_block_nobody() {
+    fn dead_writers_in_the_queue_do_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let queue = dir.path().join("queue");
         fs::create_dir(&queue).unwrap();

@@ -706,7 +706,7 @@ fn every_reader_removes_the_lock_of_a_killed_tenure_and_no_other() {
     let readers: [(&str, &dyn Fn()); 3] = [
         ("claims", &|| drop(place.store().claims().unwrap())),
         ("log", &|| {
-            assert_eq!(place.open().events(1).unwrap().count(), 1)
+            assert_eq!(place.open().events(1).unwrap().count(), 1);
         }),
         ("verify", &|| drop(place.open().verify().unwrap())),
     ];

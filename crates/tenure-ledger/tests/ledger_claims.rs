@@ -494,7 +494,7 @@ fn a_waiter_is_woken_by_another_programs_release() {
     });
 }
 
-/// Appends events as the documented protocol does, without a pause, until it is told to stop.
+/// Appends events as the documented protocol does, without a pause, until `stop` is set.
 fn append_as_another_program(dir: &Path, stop: &AtomicBool) {
     let ledger = dir.join("ledger");
     let lock = ledger.join("ledger.lock");
@@ -505,7 +505,7 @@ fn append_as_another_program(dir: &Path, stop: &AtomicBool) {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
-        let next = (1..).find(|seq| !ledger.join(format!("event-{seq:06}.json")).exists());
+        let next = (1..1_000_000).find(|seq| !ledger.join(format!("event-{seq:06}.json")).exists());
         let temporary = ledger.join(format!(".event-{:?}.tmp", std::thread::current().id()));
         let event = json!({"type":"note","timestamp":now().to_string()});
         fs::write(&temporary, event.to_string()).unwrap();

@@ -24,11 +24,11 @@ const EACH: usize = 50;
 
 pub(crate) fn measure() -> Vec<Line> {
     // Removed at the end: removing a hundred thousand files slows every sync down.
-    let mut kept = Vec::new();
+    let mut folders = Vec::new();
     let mut place = || {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
-        kept.push(dir);
+        folders.push(dir);
         path
     };
     let mut lines = crowd(&mut place);
