@@ -213,7 +213,7 @@ mod tests {
     use tenure_core::Store;
 
     use super::*;
-    use crate::store::{Options, SqliteStore};
+    use crate::store::{SqliteOptions, SqliteStore};
 
     /// The names in the liveness folder of a database.
     fn liveness_locks(path: &Path) -> Vec<String> {
@@ -235,7 +235,7 @@ mod tests {
             // now makes the database and takes its liveness lock, unless it has to wait.
             make_file(path, || {
                 scope.spawn(move || {
-                    let store = SqliteStore::open(path, Options::default()).unwrap();
+                    let store = SqliteStore::open(path, SqliteOptions::default()).unwrap();
                     store.this_process().unwrap();
                     opened.send(store).unwrap();
                 });
@@ -271,12 +271,12 @@ mod tests {
         let link = folder.path().join("link.db");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         for open_by in [&path, &link] {
-            let old = SqliteStore::open(&path, Options::default()).unwrap();
+            let old = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
             old.this_process().unwrap();
             for end in ["", "-wal", "-shm"] {
                 std::fs::remove_file(format!("{}{end}", path.display())).unwrap();
             }
-            SqliteStore::open(open_by, Options::default()).unwrap();
+            SqliteStore::open(open_by, SqliteOptions::default()).unwrap();
             assert!(liveness_locks(&path).is_empty());
         }
     }

@@ -41,9 +41,9 @@ use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
 
 use crate::connection;
 use crate::fault::explain;
-use crate::lock_tables::{LockTables, Table};
+use crate::lock_tables::{LockTable, LockTables};
 use crate::schema;
-use crate::store::{Options, SqliteStore};
+use crate::store::{SqliteOptions, SqliteStore};
 
 /// How often a waiter polls the lock row of another program, which wakes no waiters.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ pub(crate) struct ForeignDatabase {
 impl SqliteStore {
     /// Opens a live database of another program that has the two documented lock tables. Tenure
     /// keeps everything else in `PATH-tenure` beside it, which is made if it is not there.
-    pub fn open_foreign(path: &Path, options: Options) -> Result<Self, StoreError> {
+    pub fn open_foreign(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let real = find(path)?;
         let side = beside(&real);
         if !side.exists() {
@@ -77,7 +77,7 @@ impl SqliteStore {
 
     /// Refuses a key that has no lock table in the other program's database.
     pub(crate) fn check_key(&self, key: &Key) -> Result<(), StoreError> {
-        if self.foreign.is_none() || Table::of(key).is_some() {
+        if self.foreign.is_none() || LockTable::of(key).is_some() {
             return Ok(());
         }
         Err(StoreError::new(
@@ -183,7 +183,7 @@ impl ForeignLock {
 }
 
 fn runner(db: &Connection, key: &Key) -> rusqlite::Result<Option<String>> {
-    let Some((table, id)) = Table::of(key) else {
+    let Some((table, id)) = LockTable::of(key) else {
         return Ok(None);
     };
     let row = table.read(LockTables::Attached, db, id)?;
@@ -211,7 +211,7 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     for (name, runner, expires_at) in leaving {
         let key = Key::parse(name.as_str()).ok();
-        let removed = match key.as_ref().and_then(Table::of) {
+        let removed = match key.as_ref().and_then(LockTable::of) {
             Some((table, id)) => {
                 let kind = table.kind();
                 db.prepare_cached(&format!(
@@ -242,7 +242,7 @@ pub(crate) fn note_replacement(db: &Connection, lease: &Lease) -> rusqlite::Resu
 }
 
 fn note(db: &Connection, key: &Key, unless: &str) -> rusqlite::Result<()> {
-    let Some((table, id)) = Table::of(key) else {
+    let Some((table, id)) = LockTable::of(key) else {
         return Ok(());
     };
     let kind = table.kind();
@@ -386,7 +386,7 @@ fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
 
 /// Whether a database has the two documented lock tables, each with its id as the primary key.
 pub(crate) fn has_lock_tables(db: &Connection, schema: &str) -> rusqlite::Result<bool> {
-    for table in [Table::Task, Table::Section] {
+    for table in [LockTable::Task, LockTable::Section] {
         let kind = table.kind();
         let is_table = db
             .query_row(

@@ -10,7 +10,7 @@ use crate::rows::{self, select_event};
 
 /// How many events are kept, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Retention {
+pub(crate) struct HistoryLimits {
     pub(crate) age: Duration,
     pub(crate) events: u64,
 }
@@ -27,7 +27,7 @@ fn append(
     kind: EventKind,
     reason: Option<Reason>,
     evidence: Option<&Evidence>,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO history (at, key, kind, token, holder, reason, evidence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -43,7 +43,7 @@ fn append(
     ])?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
-        prune(db, id, at, retention)
+        prune(db, id, at, limits)
     } else {
         Ok(())
     }
@@ -55,7 +55,7 @@ pub(crate) fn granted(
     at: Timestamp,
     lease: &Lease,
     reason: Reason,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     append(
         db,
@@ -64,7 +64,7 @@ pub(crate) fn granted(
         EventKind::Granted,
         Some(reason),
         None,
-        retention,
+        limits,
     )
 }
 
@@ -73,9 +73,9 @@ pub(crate) fn released(
     db: &Connection,
     at: Timestamp,
     lease: &Lease,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
-    append(db, at, lease, EventKind::Released, None, None, retention)
+    append(db, at, lease, EventKind::Released, None, None, limits)
 }
 
 /// Records that a lease ended in another way, with the evidence (G3).
@@ -84,7 +84,7 @@ pub(crate) fn ended(
     at: Timestamp,
     lease: &Lease,
     proof: &Evidence,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     append(
         db,
@@ -93,7 +93,7 @@ pub(crate) fn ended(
         EventKind::of(proof),
         None,
         Some(proof),
-        retention,
+        limits,
     )
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn renewed(
     db: &Connection,
     at: Timestamp,
     lease: &Lease,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     let counted = db
         .prepare_cached(
@@ -114,7 +114,7 @@ pub(crate) fn renewed(
     if counted > 0 {
         Ok(())
     } else {
-        append(db, at, lease, EventKind::Renewed, None, None, retention)
+        append(db, at, lease, EventKind::Renewed, None, None, limits)
     }
 }
 
@@ -123,12 +123,12 @@ fn prune(
     db: &Connection,
     newest: i64,
     now: Timestamp,
-    retention: Retention,
+    limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
-    let oldest_allowed = SignedDuration::try_from(retention.age)
+    let oldest_allowed = SignedDuration::try_from(limits.age)
         .ok()
         .and_then(|age| now.checked_sub(age).ok());
-    let last_too_many = newest.saturating_sub(rows::number(retention.events));
+    let last_too_many = newest.saturating_sub(rows::number(limits.events));
     db.prepare_cached(
         "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?1)
          AND (id <= ?2 OR at < ?3) AND id < ?4",

@@ -46,4 +46,4 @@ mod view;
 mod write;
 
 pub use schema::VERSION as SCHEMA_VERSION;
-pub use store::{Options, SqliteStore};
+pub use store::{SqliteOptions, SqliteStore};

@@ -40,7 +40,7 @@ impl LockTables {
 
 /// The lock table of a key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Table {
+pub(crate) enum LockTable {
     Task,
     Section,
 }
@@ -64,7 +64,7 @@ pub(crate) struct CombinedLock {
     pub(crate) overruled: Option<(Lease, Evidence)>,
 }
 
-impl Table {
+impl LockTable {
     /// The table of a key, if it has one.
     pub(crate) fn of(key: &Key) -> Option<(Self, &str)> {
         match key.kind() {
@@ -165,7 +165,7 @@ pub(crate) fn write(
     db: &Connection,
     lease: &Lease,
 ) -> Result<(), TransactionError> {
-    let Some((table, id)) = Table::of(&lease.key) else {
+    let Some((table, id)) = LockTable::of(&lease.key) else {
         return Ok(());
     };
     let Some(end) = &lease.expires else {
@@ -178,13 +178,13 @@ pub(crate) fn write(
     }
     let schema = tables.schema();
     let sql = match table {
-        Table::Task => format!(
+        LockTable::Task => format!(
             "INSERT INTO {schema}.task_locks (task_id, runner_id, acquired_at, expires_at, heartbeat_at)
              VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (task_id) DO UPDATE SET
              runner_id = ?2, acquired_at = ?3, expires_at = ?4, heartbeat_at = ?5"
         ),
         // No heartbeat in this table: ?5 is there so that both statements take the same parameters.
-        Table::Section => format!(
+        LockTable::Section => format!(
             "INSERT INTO {schema}.section_locks (section_id, runner_id, acquired_at, expires_at)
              SELECT ?1, ?2, ?3, ?4 WHERE ?5 IS NOT NULL ON CONFLICT (section_id) DO UPDATE SET
              runner_id = ?2, acquired_at = ?3, expires_at = ?4"
@@ -220,7 +220,7 @@ pub(crate) fn write(
 
 /// Removes the lock table's row of a key, if it has one.
 pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite::Result<()> {
-    let Some((table, id)) = Table::of(key) else {
+    let Some((table, id)) = LockTable::of(key) else {
         return Ok(());
     };
     if tables == LockTables::Attached {

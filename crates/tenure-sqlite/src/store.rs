@@ -12,7 +12,7 @@ use crate::call_deadline::CallDeadline;
 use crate::connection;
 use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, ForeignDatabase};
-use crate::history::Retention;
+use crate::history::HistoryLimits;
 use crate::lock_tables::LockTables;
 use crate::schema;
 use crate::view::ReadTransaction;
@@ -20,7 +20,7 @@ use crate::write::{TokenReserve, TransactionError, WriteTransaction};
 
 /// How a store is set up.
 #[derive(Clone)]
-pub struct Options {
+pub struct SqliteOptions {
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// How long events are kept.
@@ -31,7 +31,7 @@ pub struct Options {
     pub queue_grace: Duration,
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             clock: Arc::new(HostClock::new()),
@@ -48,10 +48,10 @@ impl Default for Options {
 /// use std::time::{Duration, Instant};
 ///
 /// use tenure_core::{Key, Store};
-/// use tenure_sqlite::{Options, SqliteStore};
+/// use tenure_sqlite::{SqliteOptions, SqliteStore};
 ///
 /// let dir = tempfile::tempdir().unwrap();
-/// let store = SqliteStore::open(&dir.path().join("tenure.db"), Options::default()).unwrap();
+/// let store = SqliteStore::open(&dir.path().join("tenure.db"), SqliteOptions::default()).unwrap();
 /// let by = Instant::now() + Duration::from_secs(10);
 /// let known = store.inspect(&Key::parse("build").unwrap(), by).unwrap();
 /// assert!(known.is_idle());
@@ -67,7 +67,7 @@ pub struct SqliteStore {
     /// The other program's database, if the lock tables are in one.
     pub(crate) foreign: Option<ForeignDatabase>,
     pub(crate) presence: LocalPresence,
-    pub(crate) options: Options,
+    pub(crate) options: SqliteOptions,
 }
 
 struct Database {
@@ -78,7 +78,7 @@ struct Database {
 
 impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Liveness locks are kept beside it.
-    pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let boot = options.clock.now().epoch;
         let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
         Self::assemble(connection, path, &real, None, options)
@@ -90,7 +90,7 @@ impl SqliteStore {
         named: &Path,
         real: &Path,
         foreign: Option<ForeignDatabase>,
-        options: Options,
+        options: SqliteOptions,
     ) -> Result<Self, StoreError> {
         Ok(Self {
             db: Mutex::new(Database {
@@ -234,7 +234,7 @@ impl SqliteStore {
         }
         let mut write = WriteTransaction {
             reader,
-            retention: Retention {
+            history_limits: HistoryLimits {
                 age: self.options.history_age,
                 events: self.options.history_events,
             },

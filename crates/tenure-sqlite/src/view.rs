@@ -9,7 +9,7 @@ use tenure_core::{
 };
 use tenure_host::LocalPresence;
 
-use crate::lock_tables::{self, LockTables, Table};
+use crate::lock_tables::{self, LockTable, LockTables};
 use crate::rows::{self, select_lease, select_ticket};
 
 /// A transaction that reads.
@@ -60,7 +60,7 @@ impl ReadTransaction<'_> {
             .prepare_cached(select_lease!("WHERE key = ?1"))?
             .query_row([key.as_str()], rows::lease)
             .optional()?;
-        let Some((table, id)) = Table::of(key) else {
+        let Some((table, id)) = LockTable::of(key) else {
             return Ok(KeyLeases {
                 leases: ours
                     .map(|lease| self.judge(lease, None))
@@ -143,7 +143,7 @@ impl ReadTransaction<'_> {
             ours.insert(lease.key.clone(), lease);
         }
         let mut theirs = BTreeMap::new();
-        for table in [Table::Task, Table::Section] {
+        for table in [LockTable::Task, LockTable::Section] {
             theirs.extend(table.all(self.tables, self.db)?);
         }
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;
@@ -161,7 +161,7 @@ impl ReadTransaction<'_> {
         keys.dedup();
         for key in &keys {
             let ours = ours.remove(key);
-            let lease = match Table::of(key) {
+            let lease = match LockTable::of(key) {
                 Some(_) => lock_tables::merge(key, ours, theirs.remove(key)).lease,
                 None => ours.map(|lease| (lease, None)),
             };

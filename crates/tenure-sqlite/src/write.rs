@@ -11,7 +11,7 @@ use tenure_core::{
     StoreError, TaskError, Ticket, Token, Waiter,
 };
 
-use crate::history::{self, Retention};
+use crate::history::{self, HistoryLimits};
 use crate::lock_tables;
 use crate::rows;
 use crate::tasks;
@@ -64,7 +64,7 @@ pub(crate) enum TokenReserve {
 /// A write transaction under way.
 pub struct WriteTransaction<'a> {
     pub(crate) reader: ReadTransaction<'a>,
-    pub(crate) retention: Retention,
+    pub(crate) history_limits: HistoryLimits,
     pub(crate) grace: Duration,
     pub(crate) reserve: TokenReserve,
     /// The processes to wake once it is committed.
@@ -144,11 +144,11 @@ impl Step for WriteTransaction<'_> {
                 if let KeyKind::Task(id) = lease.key.kind() {
                     tasks::granted(db, id, &lease.holder.id, lease.token)?;
                 }
-                history::granted(db, wall, lease, reason, self.retention)?;
+                history::granted(db, wall, lease, reason, self.history_limits)?;
             }
-            Put::Extended => history::renewed(db, wall, lease, self.retention)?,
+            Put::Extended => history::renewed(db, wall, lease, self.history_limits)?,
             Put::Renewed => {
-                history::renewed(db, wall, lease, self.retention)?;
+                history::renewed(db, wall, lease, self.history_limits)?;
                 self.renew_section(lease)?;
             }
         }
@@ -169,7 +169,7 @@ impl Step for WriteTransaction<'_> {
         match how {
             Ended::Released => {
                 let (db, wall) = (self.reader.db, self.now().wall);
-                history::released(db, wall, lease, self.retention)?;
+                history::released(db, wall, lease, self.history_limits)?;
             }
             Ended::Proven(evidence) => {
                 if let (Evidence::Forced { .. }, KeyKind::Task(id)) = (evidence, lease.key.kind()) {
@@ -268,7 +268,13 @@ impl WriteTransaction<'_> {
 
     fn record_end(&mut self, lease: &Lease, evidence: &Evidence) -> Result<(), TransactionError> {
         let (db, wall) = (self.reader.db, self.now().wall);
-        Ok(history::ended(db, wall, lease, evidence, self.retention)?)
+        Ok(history::ended(
+            db,
+            wall,
+            lease,
+            evidence,
+            self.history_limits,
+        )?)
     }
 
     /// Ends a lease, with the evidence.

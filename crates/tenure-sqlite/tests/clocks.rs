@@ -13,7 +13,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{Acquired, Fenced, Key, Reason, Store, Token, Verdict};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, FakeClock};
 
@@ -38,9 +38,9 @@ impl Machine {
     }
 
     fn open(&self) -> SqliteStore {
-        let options = Options {
+        let options = SqliteOptions {
             clock: self.clock.clone(),
-            ..Options::default()
+            ..SqliteOptions::default()
         };
         SqliteStore::open(&self.path(), options).unwrap()
     }

@@ -9,14 +9,14 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{ErrorKind, HistoryQuery, Key, Released, Renewed, Store};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::Ask;
 use tenure_testkit::soon;
 
 fn new() -> (TempDir, PathBuf, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
-    let store = SqliteStore::open(&path, Options::default()).unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     (dir, path, store)
 }
 
@@ -71,7 +71,7 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
         let other = |key: Key| {
             let path = path.clone();
             move || {
-                let store = SqliteStore::open(&path, Options::default()).unwrap();
+                let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
                 store
                     .acquire(&Ask::new(&key, "other").waiting().claim(&store), soon())
                     .unwrap_err()

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::{Key, Store};
-use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
+use tenure_sqlite::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Options::default()).unwrap()
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
 }
 
 fn works(path: &Path) {
@@ -83,7 +83,7 @@ fn many_threads_that_open_a_new_database_at_once_all_succeed() {
                         if thread % 2 == 0 {
                             std::thread::sleep(chance.time(Duration::from_millis(8)));
                         }
-                        SqliteStore::open(path, Options::default()).map(|_| ())
+                        SqliteStore::open(path, SqliteOptions::default()).map(|_| ())
                     })
                 })
                 .collect();

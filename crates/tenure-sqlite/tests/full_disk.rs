@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use rusqlite::Connection;
 use tenure_core::{Acquired, ErrorKind, Granted, HistoryQuery, Key, Lease, Store, StoreError};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, history, process};
 
@@ -29,7 +29,7 @@ fn worker() {
         _ => (tool::database(place), "task:t1"),
     };
     let open = || match whose {
-        "ours" => SqliteStore::open(&path, Options::default()).unwrap(),
+        "ours" => SqliteStore::open(&path, SqliteOptions::default()).unwrap(),
         _ => tool::tenure(&path),
     };
     let is_full = |error: &StoreError| match whose {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_core::{Event, EventKind, HistoryQuery, Key, Renewed, Store};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, FakeClock, history};
 
@@ -19,9 +19,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// More than this beyond what is to be kept is too much.
 const SLACK: usize = 600;
 
-fn new(change: impl FnOnce(&mut Options)) -> (TempDir, SqliteStore) {
+fn new(change: impl FnOnce(&mut SqliteOptions)) -> (TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
+    let mut options = SqliteOptions::default();
     change(&mut options);
     let store = SqliteStore::open(&dir.path().join("tenure.db"), options).unwrap();
     (dir, store)

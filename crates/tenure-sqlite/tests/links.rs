@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tenure_core::{Acquired, Key, Store, Waited};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::Ask;
 use tenure_testkit::soon;
 
@@ -16,7 +16,7 @@ use tenure_testkit::soon;
 fn processes_that_open_a_database_by_a_link_and_by_its_path_wake_one_another() {
     let dir = tempfile::tempdir().unwrap();
     let (path, link) = (dir.path().join("tenure.db"), dir.path().join("link.db"));
-    let open = |path| SqliteStore::open(path, Options::default()).unwrap();
+    let open = |path| SqliteStore::open(path, SqliteOptions::default()).unwrap();
     let (holder, waiter) = (open(&path), open(&path));
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let by_link = open(&link);

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_core::{Acquired, Busy, Key, Store, Verdict, Waited};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Options::default()).unwrap()
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
 }
 
 fn key() -> Key {

@@ -13,7 +13,7 @@ use tenure_core::{
     Acquired, ErrorKind, EventKind, Evidence, Fenced, Grant, HistoryQuery, HolderId, Key, Lease,
     Reap, Reason, Released, Renewed, Store, Token, Verdict, Waited,
 };
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::limit::LIMIT;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, history, waiting};
@@ -29,7 +29,7 @@ impl Project {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tenure.db");
-        let store = SqliteStore::open(&path, Options::default()).unwrap();
+        let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
         let foreign = Connection::open(&path).unwrap();
         foreign
             .execute_batch(
@@ -47,7 +47,7 @@ impl Project {
 
     /// Another process's view of the same database.
     fn other(&self) -> SqliteStore {
-        SqliteStore::open(&self.dir.path().join("tenure.db"), Options::default()).unwrap()
+        SqliteStore::open(&self.dir.path().join("tenure.db"), SqliteOptions::default()).unwrap()
     }
 
     fn sql(&self, text: &str) {

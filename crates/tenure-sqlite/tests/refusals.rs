@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{ErrorKind, Key, Store, StoreError};
-use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
+use tenure_sqlite::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 
@@ -22,13 +22,13 @@ fn key() -> Key {
 
 /// Opens and acquires: what a command does at least.
 fn open_and_acquire(path: &Path) -> Result<(), StoreError> {
-    let store = SqliteStore::open(path, Options::default())?;
+    let store = SqliteStore::open(path, SqliteOptions::default())?;
     let claim = Ask::new(&key(), "holder").claim(&store);
     store.acquire(&claim, soon()).map(|_| ())
 }
 
 fn refused(path: &Path) -> StoreError {
-    match SqliteStore::open(path, Options::default()) {
+    match SqliteStore::open(path, SqliteOptions::default()) {
         Ok(_) => panic!("{} should be refused", path.display()),
         Err(error) => error,
     }
@@ -38,7 +38,7 @@ fn refused(path: &Path) -> StoreError {
 fn used() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
-    let store = SqliteStore::open(&path, Options::default()).unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     for _ in 0..20 {
         let lease = Ask::new(&key(), "holder").granted(&store);
         let _ = store.release(&lease.grant(), soon()).unwrap();
@@ -174,7 +174,7 @@ fn a_database_that_was_removed_is_made_anew() {
 #[test]
 fn a_database_that_is_removed_or_replaced_while_it_is_in_use_is_noticed() {
     let (_dir, path) = used();
-    let store = SqliteStore::open(&path, Options::default()).unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     let claim = Ask::new(&key(), "holder").claim(&store);
     fs::remove_file(&path).unwrap();
     let error = store.acquire(&claim, soon()).unwrap_err();

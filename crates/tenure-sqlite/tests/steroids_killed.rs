@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{EventKind, Evidence, Reap, Reason, Released, Store, Verdict};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, history, process};
@@ -128,9 +128,9 @@ fn the_next_holder_is_not_held_up_by_the_row_of_a_release_that_was_killed() {
 fn a_lease_that_looks_like_the_row_of_a_killed_release_is_a_lease() {
     let dir = tempfile::tempdir().unwrap();
     let path = tool::database(dir.path());
-    let options = Options {
+    let options = SqliteOptions {
         clock: Arc::new(FakeClock::booted("now")),
-        ..Options::default()
+        ..SqliteOptions::default()
     };
     let both = Both {
         tool: Tool::at(&path, "coder"),

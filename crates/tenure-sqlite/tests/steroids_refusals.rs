@@ -16,14 +16,14 @@ use std::process::{Command, Stdio};
 
 use rusqlite::Connection;
 use tenure_core::{ErrorKind, Store, StoreError};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::ask::HOUR;
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Process, process};
 use tool::{Both, Tool, is_busy, task};
 
 fn refused(path: &Path) -> StoreError {
-    match SqliteStore::open_foreign(path, Options::default()) {
+    match SqliteStore::open_foreign(path, SqliteOptions::default()) {
         Ok(_) => panic!("{} should be refused", path.display()),
         Err(error) => error,
     }
@@ -108,7 +108,7 @@ fn neither_kind_of_database_is_opened_as_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let path = tool::database(dir.path());
     let before = fs::read(&path).unwrap();
-    let Err(error) = SqliteStore::open(&path, Options::default()) else {
+    let Err(error) = SqliteStore::open(&path, SqliteOptions::default()) else {
         panic!("it is the tool's");
     };
     assert_eq!(error.kind, ErrorKind::NotAStore, "{error}");
@@ -118,7 +118,7 @@ fn neither_kind_of_database_is_opened_as_the_other() {
     assert_eq!(files(dir.path()), ["steroids.db"]);
 
     let ours = dir.path().join("tenure.db");
-    drop(SqliteStore::open(&ours, Options::default()).unwrap());
+    drop(SqliteStore::open(&ours, SqliteOptions::default()).unwrap());
     let error = refused(&ours);
     assert_eq!(error.kind, ErrorKind::NotAStore, "{error}");
     let way_out = format!("write sqlite:{}", ours.display());
@@ -210,7 +210,7 @@ fn any_name_of_a_folder_will_do() {
 #[test]
 fn worker() {
     let Some(path) = process::job() else { return };
-    let words = match SqliteStore::open_foreign(Path::new(&path), Options::default()) {
+    let words = match SqliteStore::open_foreign(Path::new(&path), SqliteOptions::default()) {
         Ok(_) => "it worked".to_owned(),
         Err(error) => format!("{:?}: {error}", error.kind),
     };

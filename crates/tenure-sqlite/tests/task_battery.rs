@@ -1,12 +1,12 @@
 //! The battery that every task store must pass.
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::TaskSubject;
 
 tenure_testkit::task_battery!(
     TaskSubject::opened_by(|place| {
-        Box::new(SqliteStore::open(&place.join("tenure.db"), Options::default()).unwrap())
+        Box::new(SqliteStore::open(&place.join("tenure.db"), SqliteOptions::default()).unwrap())
     })
     .sound(|place| {
         let db = rusqlite::Connection::open(place.join("tenure.db")).unwrap();

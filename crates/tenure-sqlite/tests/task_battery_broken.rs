@@ -19,7 +19,7 @@ use tenure_core::{
     HolderId, Key, KeyKind, Lease, Priority, Reap, Reaped, Released, Renewed, Section, Snapshot,
     Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
 };
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::TaskSubject;
 use tenure_testkit::task_battery::{exchange, flow, queue, takeover};
 
@@ -196,7 +196,7 @@ impl BrokenStore {
 }
 
 fn open(place: &Path, fault: Fault) -> Box<dyn TaskStore> {
-    let inner = SqliteStore::open(&place.join("tenure.db"), Options::default()).unwrap();
+    let inner = SqliteStore::open(&place.join("tenure.db"), SqliteOptions::default()).unwrap();
     Box::new(BrokenStore { inner, fault })
 }
 

@@ -21,7 +21,7 @@ use tenure_core::{
     Acquired, Clock as _, Event, EventKind, HistoryQuery, Holder, HolderId, LivenessId, Patience,
     Priority, Status, Store, TaskError, Watched,
 };
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 use tenure_testkit::witness::violations;
@@ -120,7 +120,7 @@ impl Place {
 }
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Options::default()).unwrap()
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
 }
 
 fn runner(store: &SqliteStore, name: &str) -> Runner {

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{BadLine, Change, Edit, ImportSummary, NewTask, Proof, TaskStore as _};
 use tenure_core::{HolderId, Key, Priority, Status, Store, TaskError};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance};
 
@@ -25,7 +25,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&dir.path().join("tenure.db"), Options::default()).unwrap();
+        let store =
+            SqliteStore::open(&dir.path().join("tenure.db"), SqliteOptions::default()).unwrap();
         Self { dir, store }
     }
 

@@ -23,7 +23,7 @@ use tenure_core::{
     Waited, Watched,
 };
 use tenure_host::HostClock;
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, FakeClock, Process, limit, process};
 
@@ -89,9 +89,9 @@ impl World {
 }
 
 fn open(path: &std::path::Path, clock: &Arc<dyn Clock>) -> SqliteStore {
-    let options = Options {
+    let options = SqliteOptions {
         clock: Arc::clone(clock),
-        ..Options::default()
+        ..SqliteOptions::default()
     };
     SqliteStore::open(path, options).unwrap()
 }
@@ -964,7 +964,7 @@ fn worker() {
         words.next().unwrap(),
         words.next().unwrap(),
     );
-    let store = SqliteStore::open(path.as_ref(), Options::default()).unwrap();
+    let store = SqliteStore::open(path.as_ref(), SqliteOptions::default()).unwrap();
     let mut runner = waiting(&store, &format!("process {}", std::process::id()));
     runner.holder.binding = store.this_process().unwrap();
     match verb {

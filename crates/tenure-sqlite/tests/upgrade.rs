@@ -15,14 +15,14 @@ use tenure_core::task::{Change, Edit, Proof, TaskStore as _};
 use tenure_core::{
     Acquired, HistoryQuery, HolderId, Key, Renewed, Status, Store, TaskError, Verdict,
 };
-use tenure_sqlite::{Options, SCHEMA_VERSION, SqliteStore};
+use tenure_sqlite::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
 
 const APPLICATION: i32 = 0x7465_6e72;
 
 fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Options::default()).unwrap()
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
 }
 
 /// A database as version 1 left it, with so many tasks, and who holds something in it.

@@ -1,4 +1,4 @@
-//! Working on tasks through the library: begin, keep, end, wait.
+//! Working on tasks through the library: begin, renew, end, wait.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure::core::Busy;
 use tenure::core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
-use tenure::core::{HolderId, Key, Priority, Status, TaskError};
-use tenure::{Acquired, Cancel, Config, Error, StoreUrl, TaskGuard, Tenure, Tie, call_deadline};
+use tenure::core::{Busy, HolderId, Key, Priority, Status, TaskError};
+use tenure::{Acquired, Cancel, Config, Error, StoreUrl, TaskGuard, Tenure, Tie};
+use tenure_testkit::soon;
 
 /// Longer than any test should take: a guard against hanging, not a measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ impl Project {
         self.tenure
             .tasks()
             .unwrap()
-            .add_section(name, call_deadline())
+            .add_section(name, soon())
             .unwrap()
             .id
     }
@@ -51,7 +51,7 @@ impl Project {
 
     fn is_held(&self, key: &str) -> bool {
         let key = Key::parse(key).unwrap();
-        let found = self.tenure.store().inspect(&key, call_deadline()).unwrap();
+        let found = self.tenure.store().inspect(&key, soon()).unwrap();
         found
             .lease()
             .is_some_and(|(_, verdict)| verdict.ended().is_none())
@@ -63,7 +63,7 @@ impl Project {
         let _ = self
             .tenure
             .store()
-            .force(&key, &admin, None, call_deadline())
+            .force(&key, &admin, None, soon())
             .unwrap();
     }
 
@@ -71,13 +71,13 @@ impl Project {
         self.tenure
             .tasks()
             .unwrap()
-            .find_task(id, call_deadline())
+            .find_task(id, soon())
             .unwrap()
             .status
     }
 
     fn waiters(&self) -> usize {
-        let known = self.tenure.store().list(call_deadline()).unwrap();
+        let known = self.tenure.store().list(soon()).unwrap();
         known.iter().map(|snapshot| snapshot.queue.len()).sum()
     }
 }
@@ -85,7 +85,7 @@ impl Project {
 fn open(dir: &TempDir) -> Tenure {
     let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
     let mut config = Config::default();
-    // The safety net must not be what wakes anybody.
+    // Polling must not be what wakes a waiter.
     config.locking.poll_interval = Duration::from_secs(600);
     Tenure::open(&StoreUrl::parse(&url).unwrap(), config).unwrap()
 }
@@ -98,25 +98,20 @@ fn add(tenure: &Tenure, title: &str, section: Option<&str>) -> String {
         priority: Priority::default(),
         depends_on: vec![],
     };
-    tenure
-        .tasks()
-        .unwrap()
-        .add_task(&task, call_deadline())
-        .unwrap()
-        .id
+    tenure.tasks().unwrap().add_task(&task, soon()).unwrap().id
 }
 
-fn task_guard(outcome: Acquired<TaskGuard>) -> TaskGuard {
-    match outcome {
-        Acquired::Granted(task_guard) => task_guard,
+fn granted(answer: Acquired<TaskGuard>) -> TaskGuard {
+    match answer {
+        Acquired::Granted(guard) => guard,
         Acquired::Busy(busy) => panic!("busy: {busy:?}"),
         Acquired::Deadlock(cycle) => panic!("{cycle}"),
         Acquired::Cancelled => panic!("cancelled"),
     }
 }
 
-fn missed(outcome: Acquired<TaskGuard>) -> Box<Busy> {
-    match outcome {
+fn busy(answer: Acquired<TaskGuard>) -> Box<Busy> {
+    match answer {
         Acquired::Busy(busy) => busy,
         _ => panic!("it should be busy"),
     }
@@ -124,7 +119,7 @@ fn missed(outcome: Acquired<TaskGuard>) -> Box<Busy> {
 
 fn start(tenure: &Tenure, name: &str, id: &str) -> TaskGuard {
     let ask = tenure.ask_for_task().unwrap().named(name).unwrap();
-    task_guard(ask.start(id).unwrap())
+    granted(ask.start(id).unwrap())
 }
 
 fn done() -> Change {
@@ -140,7 +135,7 @@ fn a_runner_takes_the_tasks_of_a_section_one_after_another() {
     }
     for number in 0..3 {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let task_guard = task_guard(ask.next().unwrap());
+        let task_guard = granted(ask.next().unwrap());
         assert_eq!(task_guard.task().title, format!("Task {number}"));
         assert!(task_guard.section_token().is_some());
         let changed = task_guard.finish(&done()).unwrap();
@@ -158,13 +153,13 @@ fn a_runner_without_a_name_takes_them_one_after_another_too() {
     }
     let ask = project.tenure.ask_for_task().unwrap();
     for _ in 0..3 {
-        task_guard(ask.next().unwrap()).finish(&done()).unwrap();
+        granted(ask.next().unwrap()).finish(&done()).unwrap();
     }
     assert!(!project.is_held(&format!("section:{section}")));
 }
 
 #[test]
-fn a_task_that_is_dropped_is_given_back_with_its_section() {
+fn a_dropped_guard_releases_the_task_and_its_section() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
@@ -173,12 +168,12 @@ fn a_task_that_is_dropped_is_given_back_with_its_section() {
     assert!(!project.is_held(&format!("section:{section}")));
     let other = project.other();
     let ask = other.ask_for_task().unwrap().named("b").unwrap();
-    let again = task_guard(ask.next().unwrap());
-    assert_eq!(again.task().id, one, "somebody else may take it");
+    let again = granted(ask.next().unwrap());
+    assert_eq!(again.task().id, one, "another runner may take it");
 }
 
 #[test]
-fn a_task_that_is_dropped_leaves_the_section_to_another_of_the_same_runner() {
+fn a_dropped_guard_leaves_the_section_to_another_task_of_the_same_runner() {
     let project = Project::new();
     let section = project.section("S");
     let (one, two) = (
@@ -197,7 +192,7 @@ fn a_task_that_is_dropped_leaves_the_section_to_another_of_the_same_runner() {
 }
 
 #[test]
-fn an_end_that_is_refused_keeps_nothing_locked() {
+fn a_refused_end_leaves_nothing_locked() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
@@ -206,7 +201,7 @@ fn an_end_that_is_refused_keeps_nothing_locked() {
     project.force(&format!("task:{one}"));
     let key = format!("task:{one}");
     let ask = other.ask(&key).unwrap().named("new").unwrap();
-    let Acquired::Granted(_held) = ask.acquire().unwrap() else {
+    let Acquired::Granted(_guard) = ask.acquire().unwrap() else {
         panic!("it is free");
     };
     let refused = late.finish(&done()).map(|changed| changed.task.status);
@@ -217,12 +212,12 @@ fn an_end_that_is_refused_keeps_nothing_locked() {
     assert_eq!(project.status(&one), Status::InProgress);
     assert!(
         !project.is_held(&format!("section:{section}")),
-        "whoever is refused has nothing more to do there"
+        "a refused runner has nothing more to do there"
     );
 }
 
 #[test]
-fn an_end_after_force_is_refused_and_gives_the_section_back() {
+fn an_end_after_force_is_refused_and_releases_the_section() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
@@ -243,7 +238,7 @@ fn an_end_after_force_is_refused_and_gives_the_section_back() {
 }
 
 #[test]
-fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
+fn only_an_end_by_the_token_is_the_runners_own_end() {
     let project = Project::new();
     let one = project.task("One", None);
     let task_guard = start(&project.tenure, "a", &one);
@@ -251,7 +246,7 @@ fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
     let store = project.tenure.tasks().unwrap();
     let proof = Proof::Token(task_guard.token());
     store
-        .change(&one, &proof, &done(), &Edit::default(), call_deadline())
+        .change(&one, &proof, &done(), &Edit::default(), soon())
         .unwrap();
     assert!(task_guard.ended_by_token().unwrap().is_some());
     drop(task_guard);
@@ -262,7 +257,7 @@ fn only_what_was_said_by_the_token_was_said_by_the_runner_itself() {
     let admin = Proof::Name(HolderId::parse("admin").unwrap());
     let skipped = Change::To(Status::Skipped);
     store
-        .change(&two, &admin, &skipped, &Edit::default(), call_deadline())
+        .change(&two, &admin, &skipped, &Edit::default(), soon())
         .unwrap();
     assert!(
         task_guard.ended_by_token().unwrap().is_none(),
@@ -284,7 +279,7 @@ fn both_leases_are_renewed_and_a_loss_of_either_is_reported() {
     let one = project.task("One", Some(&section));
     for lost in ["task", "section"] {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let task_guard = task_guard(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
+        let task_guard = granted(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
         let told = Arc::new(AtomicUsize::new(0));
         task_guard.on_lost({
             let told = Arc::clone(&told);
@@ -295,12 +290,12 @@ fn both_leases_are_renewed_and_a_loss_of_either_is_reported() {
         std::thread::sleep(Duration::from_millis(1800));
         let other = project.other();
         let hasty = other.ask_for_task().unwrap().named("b").unwrap();
-        let obstacle = missed(hasty.start(&one).unwrap());
-        assert_eq!(obstacle.key.as_str(), format!("section:{section}"));
+        let refused = busy(hasty.start(&one).unwrap());
+        assert_eq!(refused.key.as_str(), format!("section:{section}"));
         assert_eq!(told.load(Ordering::SeqCst), 0);
         let id = if lost == "task" { &one } else { &section };
         project.force(&format!("{lost}:{id}"));
-        until("the loss is told", || told.load(Ordering::SeqCst) > 0);
+        until("the loss is reported", || told.load(Ordering::SeqCst) > 0);
         assert!(task_guard.loss().is_some());
         drop(task_guard);
         project.force(&format!("section:{section}"));
@@ -314,19 +309,19 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{what}: it does not come about");
+    panic!("{what}: not in a minute");
 }
 
 #[test]
-fn a_wait_for_any_task_ends_with_the_task_that_comes() {
+fn a_wait_for_any_task_ends_with_the_next_task_that_is_added() {
     let project = Project::new();
     let other = project.other();
     let added = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let ask = other.ask_for_task().unwrap().named("w").unwrap();
-            task_guard(ask.wait(LONG).next().unwrap()).task().id.clone()
+            granted(ask.wait(LONG).next().unwrap()).task().id.clone()
         });
-        until("somebody waits", || project.waiters() == 1);
+        until("the runner waits", || project.waiters() == 1);
         let added = project.task("One", None);
         assert_eq!(waiter.join().unwrap(), added);
         added
@@ -339,7 +334,7 @@ fn a_wait_for_any_task_ends_with_the_task_that_comes() {
 }
 
 #[test]
-fn a_wait_that_ends_without_a_task_leaves_nothing_behind_unless_it_is_to() {
+fn a_wait_that_ends_without_a_task_leaves_a_ticket_only_if_asked_to() {
     let project = Project::new();
     let section = project.section("S");
     let (one, two) = (
@@ -357,22 +352,22 @@ fn a_wait_that_ends_without_a_task_leaves_nothing_behind_unless_it_is_to() {
             .unwrap()
             .wait(brief)
     };
-    let obstacle = missed(ask().start(&two).unwrap());
-    assert_eq!(obstacle.key.as_str(), format!("section:{section}"));
+    let refused = busy(ask().start(&two).unwrap());
+    assert_eq!(refused.key.as_str(), format!("section:{section}"));
     assert_eq!(project.waiters(), 0);
-    let obstacle = missed(ask().next().unwrap());
-    assert_eq!(obstacle.shortage, Some(Shortage::Locked));
+    let refused = busy(ask().next().unwrap());
+    assert_eq!(refused.shortage, Some(Shortage::Locked));
     assert_eq!(project.waiters(), 0);
-    let _ = missed(ask().keep_place().start(&two).unwrap());
+    let _ = busy(ask().keep_place().start(&two).unwrap());
     assert_eq!(project.waiters(), 1);
     holder.finish(&Change::GiveBack).unwrap();
-    let again = task_guard(ask().start(&two).unwrap());
+    let again = granted(ask().start(&two).unwrap());
     assert_eq!(again.task().id, two);
     assert_eq!(project.waiters(), 0);
 }
 
 #[test]
-fn a_wait_that_is_cancelled_leaves_nothing_behind() {
+fn a_cancelled_wait_leaves_no_ticket() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
@@ -389,9 +384,8 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
                     ask.start_watched(&one, &cancel, &mut |_| {}).unwrap()
                 }
             });
-            until("somebody waits", || project.waiters() == 1);
+            until("the runner waits", || project.waiters() == 1);
             cancel.leave();
-            other.store().wake();
             assert!(matches!(waiter.join().unwrap(), Acquired::Cancelled));
         });
         assert_eq!(project.waiters(), 0);
@@ -399,7 +393,7 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_wait_for_a_task_that_comes_to_wait_for_another_ends() {
+fn a_wait_for_a_task_ends_when_the_task_becomes_blocked() {
     let project = Project::new();
     let section = project.section("S");
     let (one, two) = (
@@ -417,7 +411,7 @@ fn a_wait_for_a_task_that_comes_to_wait_for_another_ends() {
                 Ok(_) => panic!("it is blocked"),
             }
         });
-        until("somebody waits", || project.waiters() == 1);
+        until("the runner waits", || project.waiters() == 1);
         let edit = Edit {
             add_dependencies: vec![one.clone()],
             ..Edit::default()
@@ -426,7 +420,7 @@ fn a_wait_for_a_task_that_comes_to_wait_for_another_ends() {
             .tenure
             .tasks()
             .unwrap()
-            .edit_task(&two, &edit, call_deadline())
+            .edit_task(&two, &edit, soon())
             .unwrap();
         let review = Change::To(Status::Review);
         holder.finish(&review).unwrap();
@@ -438,7 +432,7 @@ fn a_wait_for_a_task_that_comes_to_wait_for_another_ends() {
 }
 
 #[test]
-fn a_wait_until_none_is_left_ends_when_none_can_come() {
+fn a_wait_until_none_is_left_ends_when_no_task_can_become_ready() {
     let project = Project::new();
     let one = project.task("One", None);
     let holder = start(&project.tenure, "holder", &one);
@@ -446,7 +440,7 @@ fn a_wait_until_none_is_left_ends_when_none_can_come() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let ask = other.ask_for_task().unwrap().named("w").unwrap();
-            missed(
+            busy(
                 ask.wait(LONG)
                     .until_none_left_for(Duration::ZERO)
                     .next()
@@ -454,7 +448,7 @@ fn a_wait_until_none_is_left_ends_when_none_can_come() {
             )
             .shortage
         });
-        until("somebody waits", || project.waiters() == 1);
+        until("the runner waits", || project.waiters() == 1);
         holder.finish(&done()).unwrap();
         assert_eq!(waiter.join().unwrap(), Some(Shortage::NothingLeft));
     });
@@ -462,7 +456,7 @@ fn a_wait_until_none_is_left_ends_when_none_can_come() {
 }
 
 #[test]
-fn leases_that_live_by_themselves_outlive_the_object() {
+fn detached_leases_outlive_their_guard() {
     let project = Project::new();
     let section = project.section("S");
     let (one, two) = (
@@ -471,7 +465,7 @@ fn leases_that_live_by_themselves_outlive_the_object() {
     );
     let ask = |tenure: &Tenure, id: &str| {
         let ask = tenure.ask_for_task().unwrap().named("a").unwrap();
-        task_guard(ask.tied_to(Tie::Nothing).start(id).unwrap())
+        granted(ask.tied_to(Tie::Nothing).start(id).unwrap())
     };
     drop(ask(&project.tenure, &one));
     assert!(project.is_held(&format!("task:{one}")));
@@ -480,7 +474,7 @@ fn leases_that_live_by_themselves_outlive_the_object() {
     let a = Proof::Name(HolderId::parse("a").unwrap());
     for id in [&one, &two] {
         store
-            .change(id, &a, &done(), &Edit::default(), call_deadline())
+            .change(id, &a, &done(), &Edit::default(), soon())
             .unwrap();
     }
     assert!(!project.is_held(&format!("section:{section}")));
@@ -488,7 +482,7 @@ fn leases_that_live_by_themselves_outlive_the_object() {
 
 /// Eight threads of one process, each a runner of its own.
 #[test]
-fn runners_of_one_process_share_tasks_as_those_of_many_do() {
+fn runners_of_one_process_share_tasks_as_runners_of_many_processes_do() {
     let project = Project::new();
     for section in 0..4 {
         let section = project.section(&format!("Section {section}"));
@@ -537,11 +531,8 @@ fn runners_of_one_process_share_tasks_as_those_of_many_do() {
         .tenure
         .tasks()
         .unwrap()
-        .tasks(&query, call_deadline())
+        .tasks(&query, soon())
         .unwrap();
     assert_eq!(completed.len(), 60);
-    assert_eq!(
-        project.tenure.store().list(call_deadline()).unwrap().len(),
-        0
-    );
+    assert_eq!(project.tenure.store().list(soon()).unwrap().len(), 0);
 }

@@ -97,7 +97,7 @@ impl WriteTransaction<'_> {
     fn remember(
         &self,
         id: &str,
-        lost: &FieldValue,
+        lost: &StampedField,
         until: Timestamp,
         cause: &str,
     ) -> Result<(), TransactionError> {
@@ -302,15 +302,15 @@ fn deleted_but_present(db: &Connection) -> rusqlite::Result<BTreeSet<String>> {
 }
 
 /// A field as the history records it.
-struct FieldValue {
+struct StampedField {
     name: &'static str,
     value: String,
     at: Timestamp,
 }
 
 /// The fields of a task, always in the same order.
-fn fields(copy: &TaskCopy) -> [FieldValue; 5] {
-    let field = |name, value: &str, at| FieldValue {
+fn fields(copy: &TaskCopy) -> [StampedField; 5] {
+    let field = |name, value: &str, at| StampedField {
         name,
         value: value.to_owned(),
         at,

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{NewTask, Progress, Proof, Runner, Stamped, TaskCopy, TaskStore as _};
 use tenure_core::{Acquired, Binding, Holder, HolderId, Lease, Patience, Priority, Status};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -76,7 +76,7 @@ impl CloneDb {
 }
 
 pub(crate) fn open(path: &Path) -> SqliteStore {
-    SqliteStore::open(path, Options::default()).unwrap()
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
 }
 
 pub(crate) fn new_task(title: &str) -> NewTask {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tempfile::TempDir;
 use tenure_core::{Acquired, Event, HistoryQuery, Key, Store};
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 
 /// Tasks and a section that every copy has besides its own, all free.
@@ -49,7 +49,7 @@ pub fn database(folder: &Path) -> PathBuf {
 
 /// Tenure on that database.
 pub fn tenure(path: &Path) -> SqliteStore {
-    SqliteStore::open_foreign(path, Options::default()).unwrap()
+    SqliteStore::open_foreign(path, SqliteOptions::default()).unwrap()
 }
 
 /// A key.

@@ -19,7 +19,7 @@ use tenure_core::task::{Change, Edit, NewTask, Proof, Runner, Started, TaskStore
 use tenure_core::{
     Acquired, Binding, Holder, HolderId, Key, Patience, Priority, Status, Store, TaskError,
 };
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::FakeClock;
 use tenure_testkit::soon;
 
@@ -38,9 +38,9 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(FakeClock::booted("first boot"));
         let path = dir.path().join("tenure.db");
-        let options = Options {
+        let options = SqliteOptions {
             clock: clock.clone(),
-            ..Options::default()
+            ..SqliteOptions::default()
         };
         Self {
             store: SqliteStore::open(&path, options).unwrap(),
@@ -52,9 +52,9 @@ impl World {
 
     /// Another process's view of the same database: dropped, that process is dead.
     pub fn other(&self) -> SqliteStore {
-        let options = Options {
+        let options = SqliteOptions {
             clock: self.clock.clone(),
-            ..Options::default()
+            ..SqliteOptions::default()
         };
         SqliteStore::open(&self.dir.path().join("tenure.db"), options).unwrap()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
 use tenure_host::HostClock;
-use tenure_sqlite::{Options, SqliteStore};
+use tenure_sqlite::{SqliteOptions, SqliteStore};
 
 use super::{Tenure, identity};
 use crate::config::Config;
@@ -26,10 +26,10 @@ impl Tenure {
     fn open_database(
         path: &Path,
         config: Config,
-        open: fn(&Path, Options) -> Result<SqliteStore, StoreError>,
+        open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let options = Options {
+        let options = SqliteOptions {
             clock: Arc::clone(&clock),
             history_age: config.history.max_age,
             history_events: config.history.max_events,
