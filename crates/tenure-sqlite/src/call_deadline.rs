@@ -26,6 +26,14 @@ impl Drop for CallDeadline {
 }
 
 /// Whether the deadline of this thread's call has passed.
-pub(crate) fn is_over() -> bool {
-    DEADLINE.get().is_some_and(|by| Instant::now() >= by)
+pub(crate) fn has_passed() -> bool {
+    DEADLINE.get().is_some_and(is_past)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a caller's deadline is an Instant; no lease depends on it"
+)]
+fn is_past(by: Instant) -> bool {
+    Instant::now() >= by
 }

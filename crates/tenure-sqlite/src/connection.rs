@@ -189,7 +189,7 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
 /// SQLite has no queue of writers: the process that tries most often gets the lock. So a process
 /// that has waited long tries more often again, or newcomers would always be faster.
 fn pause(calls: i32) -> bool {
-    if crate::call_deadline::is_over() {
+    if crate::call_deadline::has_passed() {
         return false;
     }
     let calls = u64::try_from(calls).unwrap_or(u64::MAX);

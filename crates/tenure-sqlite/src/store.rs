@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 
-use crate::call_deadline::CallDeadline;
+use crate::call_deadline::{self, CallDeadline};
 use crate::connection;
 use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, ForeignDatabase};
@@ -199,10 +199,10 @@ impl SqliteStore {
         mut verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TaskError> {
         let _patience = CallDeadline::until(by);
-        match self.attempt(TokenReserve::Unchecked, by, &mut verb) {
+        match self.attempt(TokenReserve::Unchecked, &mut verb) {
             Err(TransactionError::NoTokenReserve) => self
-                .begin_boot(by)
-                .and_then(|()| self.attempt(TokenReserve::Raised, by, &mut verb)),
+                .begin_boot()
+                .and_then(|()| self.attempt(TokenReserve::Raised, &mut verb)),
             other => other,
         }
         .map_err(|failure| self.explain(failure))
@@ -212,7 +212,6 @@ impl SqliteStore {
     fn attempt<T>(
         &self,
         reserve: TokenReserve,
-        by: Instant,
         verb: &mut dyn FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TransactionError> {
         self.still_there()?;
@@ -220,7 +219,7 @@ impl SqliteStore {
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
-        let tx = self.begin(&db.connection, by)?;
+        let tx = self.begin(&db.connection)?;
         // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
         let reader = ReadTransaction {
@@ -254,9 +253,9 @@ impl SqliteStore {
         Ok((answer, self.revision(seen, db.commits)))
     }
 
-    /// Begins to write, at the latest by the deadline. SQLite's busy handler gives up after a while; as
+    /// Begins to write, at the latest by the deadline of the call. SQLite's busy handler gives up after a while; as
     /// long as other writers commit, this goes on waiting.
-    fn begin<'a>(&self, db: &'a Connection, by: Instant) -> rusqlite::Result<Transaction<'a>> {
+    fn begin<'a>(&self, db: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
         let mut seen = self.others(db)?;
         loop {
             match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
@@ -264,7 +263,7 @@ impl SqliteStore {
                     if failure.code == ErrorCode::DatabaseBusy =>
                 {
                     let now = self.others(db)?;
-                    if now == seen || Instant::now() >= by {
+                    if now == seen || call_deadline::has_passed() {
                         return Err(rusqlite::Error::SqliteFailure(failure, words));
                     }
                     seen = now;
@@ -279,8 +278,8 @@ impl SqliteStore {
     /// A power cut may undo the last commits. So the counter is raised by more tokens than those
     /// commits could have granted, and synced; only then does the first grant record the boot. If this
     /// process is killed in between, the next one raises the counter again.
-    fn begin_boot(&self, by: Instant) -> Result<(), TransactionError> {
-        self.attempt(TokenReserve::Raised, by, &mut |write| write.raise_tokens())?;
+    fn begin_boot(&self) -> Result<(), TransactionError> {
+        self.attempt(TokenReserve::Raised, &mut |write| write.raise_tokens())?;
         schema::sync(&self.real, &self.lock().connection)?;
         Ok(())
     }

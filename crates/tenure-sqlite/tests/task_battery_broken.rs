@@ -200,17 +200,18 @@ fn open(place: &Path, fault: Fault) -> Box<dyn TaskStore> {
     Box::new(BrokenStore { inner, fault })
 }
 
+type Open = fn(&Path) -> Box<dyn TaskStore>;
 type Check = fn(&TaskSubject);
 
 /// Whether a store passes a check. A check fails by panicking.
-fn passes(open: fn(&Path) -> Box<dyn TaskStore>, check: Check) -> bool {
+fn passes(open: Open, check: Check) -> bool {
     let subject = TaskSubject::opened_by(open);
     catch_unwind(|| check(&subject)).is_ok()
 }
 
 #[test]
 fn each_broken_store_fails_the_check_of_the_rule_that_it_breaks() {
-    let faults: [(fn(&Path) -> Box<dyn TaskStore>, Check); 6] = [
+    let faults: [(Open, Check); 6] = [
         (
             |place| open(place, Fault::AcceptsLateWork),
             takeover::a_late_workers_change_is_refused_by_token_and_by_name,

@@ -194,7 +194,7 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
         }
         match store.next(runner, soon()).unwrap() {
             Acquired::Granted(begun) => {
-                end(store, &begun.task.id, begun.lease.token, place, chance)
+                end(store, &begun.task.id, begun.lease.token, place, chance);
             }
             Acquired::Busy(want) if want.shortage == Some(Shortage::NothingLeft) => {
                 store

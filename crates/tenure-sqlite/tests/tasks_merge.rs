@@ -58,7 +58,9 @@ fn a_value_that_no_clone_could_read_is_refused_and_not_shared() {
 fn the_id_of_a_deleted_task_cannot_be_imported() {
     let here = CloneDb::new();
     let id = here.add("One");
-    here.store.delete_tasks(&[id.clone()], soon()).unwrap();
+    here.store
+        .delete_tasks(std::slice::from_ref(&id), soon())
+        .unwrap();
     let line = format!("{{\"kind\":\"task\",\"id\":\"{id}\",\"title\":\"Again\"}}");
     let error = here.store.import(&line, soon()).unwrap_err().to_string();
     assert!(
@@ -229,7 +231,10 @@ fn a_merge_changes_all_but_status_and_section_of_a_task_that_a_runner_works_on()
             soon(),
         )
         .unwrap();
-    there.store.delete_tasks(&[two.clone()], soon()).unwrap();
+    there
+        .store
+        .delete_tasks(std::slice::from_ref(&two), soon())
+        .unwrap();
     let theirs = there.store.replica(soon()).unwrap();
     for _ in 0..2 {
         let (both, merged) = here.store.merge(&theirs, soon()).unwrap();
@@ -499,7 +504,10 @@ fn act(clone: &CloneDb, model: &mut Model, chance: &mut Chance, step: usize) {
             if by_sql {
                 clone.sql(&format!("DELETE FROM tasks WHERE id = '{id}'"));
             } else {
-                clone.store.delete_tasks(&[id.clone()], soon()).unwrap();
+                clone
+                    .store
+                    .delete_tasks(std::slice::from_ref(&id), soon())
+                    .unwrap();
             }
             model.deleted.insert(id);
         }

@@ -305,7 +305,9 @@ fn a_row_under_the_id_of_a_deleted_task_is_the_same_everywhere() {
     let (here, there) = (CloneDb::new(), CloneDb::new());
     let id = here.add("One");
     here.exchange(&there);
-    here.store.delete_tasks(&[id.clone()], soon()).unwrap();
+    here.store
+        .delete_tasks(std::slice::from_ref(&id), soon())
+        .unwrap();
     here.sql(&format!(
         "INSERT INTO tasks (id, title) VALUES ('{id}', 'Again')"
     ));

@@ -126,11 +126,9 @@ pub fn eight_processes_never_work_on_one_task_or_in_one_section_together(subject
         added.push(task);
     }
     let (witnesses, log) = (run.place().join("witnesses"), run.place().join("completed"));
-    let mut crew: Vec<Option<Process>> = Vec::new();
-    crew.resize_with(WORKERS, || None);
-    for number in 0..WORKERS {
-        crew[number] = Some(send(&mut run, number, &witnesses, &log));
-    }
+    let mut crew: Vec<Option<Process>> = (0..WORKERS)
+        .map(|number| Some(send(&mut run, number, &witnesses, &log)))
+        .collect();
     let (mut kills, mut stops, mut seen, mut since) = (0, 0, 0, Stopwatch::start());
     while crew.iter().any(Option::is_some) {
         std::thread::sleep(run.chance.time(STOP));

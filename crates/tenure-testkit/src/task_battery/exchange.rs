@@ -162,7 +162,9 @@ pub fn a_merge_leaves_a_task_alone_while_a_runner_works_on_it(subject: &TaskSubj
     let id = here.add_task(&new_task("One"), soon()).unwrap().id;
     there.merge(&here.replica(soon()).unwrap(), soon()).unwrap();
     let begun = started(here.start(&id, &runner(&*here, "me"), soon()).unwrap());
-    there.delete_tasks(&[id.clone()], soon()).unwrap();
+    there
+        .delete_tasks(std::slice::from_ref(&id), soon())
+        .unwrap();
     let theirs = there.replica(soon()).unwrap();
     let (_, merged) = here.merge(&theirs, soon()).unwrap();
     assert_eq!((merged.held, merged.deleted), (1, 0));

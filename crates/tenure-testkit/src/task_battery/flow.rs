@@ -6,7 +6,8 @@ use tenure_core::{Priority, Status, Task, TaskError, Token};
 use super::{TaskRun, TaskSubject, add, busy, by_name, new_task, runner, started};
 use crate::limit::soon;
 
-fn set(store: &dyn TaskStore, id: &str, change: Change) -> Task {
+fn set(store: &dyn TaskStore, id: &str, status: Status) -> Task {
+    let change = Change::To(status);
     store
         .change(id, &by_name("someone"), &change, &Edit::default(), soon())
         .unwrap()
@@ -38,13 +39,13 @@ pub fn a_task_is_begun_only_when_its_dependencies_are_done(subject: &TaskSubject
         }
     };
     blocked(2);
-    set(&*store, &one.id, Change::To(Status::Completed));
+    set(&*store, &one.id, Status::Completed);
     blocked(1);
     for not_done in [Status::Review, Status::Failed, Status::Pending] {
-        set(&*store, &two.id, Change::To(not_done));
+        set(&*store, &two.id, not_done);
         blocked(1);
     }
-    set(&*store, &two.id, Change::To(Status::Skipped));
+    set(&*store, &two.id, Status::Skipped);
     let ready = TaskQuery {
         ready: true,
         ..TaskQuery::default()
@@ -57,7 +58,7 @@ pub fn a_task_is_begun_only_when_its_dependencies_are_done(subject: &TaskSubject
     let begun = started(store.next(&me, soon()).unwrap());
     assert_eq!(begun.task.id, last.id);
     set_back(&*store, &last.id, begun.lease.token);
-    set(&*store, &one.id, Change::To(Status::Pending));
+    set(&*store, &one.id, Status::Pending);
     blocked(1);
     let edit = Edit {
         drop_dependencies: vec![one.id.clone()],
@@ -156,7 +157,7 @@ pub fn the_status_of_a_task_follows_the_work_on_it(subject: &TaskSubject) {
     }
     // The same, by hand.
     for status in [Status::Pending, Status::Failed, Status::Completed] {
-        assert_eq!(set(&*store, &task.id, Change::To(status)).status, status);
+        assert_eq!(set(&*store, &task.id, status).status, status);
     }
     run.check_soundness(&*store);
 }
@@ -311,7 +312,9 @@ pub fn a_task_that_a_runner_works_on_is_neither_moved_nor_deleted(subject: &Task
     set_back(&*store, &task.id, begun.lease.token);
     let after = store.edit_task(&task.id, &moved, soon()).unwrap();
     assert_eq!(after.section.unwrap().id, section.id);
-    let deleted = store.delete_tasks(&[task.id.clone()], soon()).unwrap();
+    let deleted = store
+        .delete_tasks(std::slice::from_ref(&task.id), soon())
+        .unwrap();
     assert_eq!((deleted.len(), deleted[0].dependents), (1, 1));
     assert_eq!(store.find_task(&free.id, soon()).unwrap().blockers, 0);
     run.check_soundness(&*store);
@@ -331,7 +334,7 @@ pub fn every_earlier_value_of_a_field_is_in_the_history(subject: &TaskSubject) {
         };
         store.edit_task(&task.id, &edit, soon()).unwrap();
     }
-    set(&*store, &task.id, Change::To(Status::Skipped));
+    set(&*store, &task.id, Status::Skipped);
     let past = store.task_history(&task.id, soon()).unwrap();
     let values = |field: &str| -> Vec<&str> {
         let of = past.iter().filter(|past| past.field == field);
