@@ -6,9 +6,10 @@
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::core::{BadName, ErrorKind, StoreError, TaskError};
-use tenure::wire::ErrorCode;
+use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -27,10 +28,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(data: Value, text: impl Into<String>) -> Self {
+    pub(crate) fn new(data: impl Serialize, text: impl Into<String>) -> Self {
         Self {
             exit: Exit::Done,
-            data,
+            data: to_value(&data),
             text: text.into(),
             silent: false,
             undo: None,
@@ -109,8 +110,8 @@ impl Failure {
         self
     }
 
-    pub(crate) fn details(mut self, details: Value) -> Self {
-        self.details = Box::new(details);
+    pub(crate) fn details(mut self, details: impl Serialize) -> Self {
+        self.details = Box::new(to_value(&details));
         self
     }
 
@@ -203,14 +204,15 @@ impl From<TaskError> for Failure {
                     .details(json!({ "section": given, "candidates": candidates }))
             }
             TaskError::SectionExists(section) => {
-                Self::new(ErrorCode::SectionExists, message).details(json!(section))
+                Self::new(ErrorCode::SectionExists, message).details(SectionJson::from(&section))
             }
             TaskError::BadText { .. } => Self::new(ErrorCode::BadText, message),
             TaskError::Circle { .. } => Self::new(ErrorCode::CircularDependency, message),
             TaskError::Blocked { task, by } => {
-                let by: Vec<&str> = by.iter().map(|task| task.id.as_str()).collect();
-                Self::new(ErrorCode::TaskBlocked, message)
-                    .details(json!({ "taskId": task.id, "waitsFor": by }))
+                Self::new(ErrorCode::TaskBlocked, message).details(TaskBlockedJson {
+                    task_id: task.id,
+                    blocked_by: by.into_iter().map(|task| task.id).collect(),
+                })
             }
             TaskError::Locked { task, lease } => words::task_locked(&task, &lease),
             TaskError::Superseded { task, lease } => words::task_lost(&task, lease.as_deref()),
@@ -252,7 +254,7 @@ pub(crate) fn print_outcome(
             let written = if answer.silent || (answer.text.is_empty() && !global.json) {
                 Ok(())
             } else if global.json {
-                write_line(&envelope(command, subcommand, answer.data, &Value::Null))
+                write_line(&envelope(command, subcommand, Some(answer.data), None))
             } else {
                 write_line(&answer.text)
             };
@@ -271,10 +273,12 @@ pub(crate) fn print_outcome(
         }
         Err(failure) => {
             if global.json {
-                let error = json!({
-                    "code": failure.code, "message": failure.message, "details": failure.details,
-                });
-                let _ = write_line(&envelope(command, subcommand, Value::Null, &error));
+                let error = ErrorJson {
+                    code: failure.code,
+                    message: failure.message,
+                    details: *failure.details,
+                };
+                let _ = write_line(&envelope(command, subcommand, None, Some(error)));
             } else {
                 let mut text = failure.text.unwrap_or(failure.message);
                 for hint in failure.hints {
@@ -292,25 +296,25 @@ pub(crate) fn print_outcome(
     }
 }
 
-fn envelope(command: &str, subcommand: Option<&str>, data: Value, error: &Value) -> String {
-    // A struct, because the order of the fields is part of the contract.
+fn envelope(
+    command: &str,
+    subcommand: Option<&str>,
+    data: Option<Value>,
+    error: Option<ErrorJson<Value>>,
+) -> String {
     let envelope = Envelope {
-        success: error.is_null(),
-        command,
-        subcommand,
+        success: error.is_none(),
+        command: command.to_owned(),
+        subcommand: subcommand.map(str::to_owned),
         data,
         error,
     };
     serde_json::to_string_pretty(&envelope).unwrap_or_default()
 }
 
-#[derive(serde::Serialize)]
-struct Envelope<'a> {
-    success: bool,
-    command: &'a str,
-    subcommand: Option<&'a str>,
-    data: Value,
-    error: &'a Value,
+/// The JSON of a wire type. These types always have one: their keys are text.
+fn to_value(data: &impl Serialize) -> Value {
+    serde_json::to_value(data).unwrap_or_default()
 }
 
 /// Writes a line to stdout.
@@ -343,8 +347,12 @@ pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
     if error.use_stderr() && json {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ").to_owned();
-        let error = json!({ "code": ErrorCode::Usage, "message": message, "details": {} });
-        let _ = write_line(&envelope("tenure", None, Value::Null, &error));
+        let error = ErrorJson {
+            code: ErrorCode::Usage,
+            message,
+            details: json!({}),
+        };
+        let _ = write_line(&envelope("tenure", None, None, Some(error)));
     } else {
         let _ = error.print();
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::core::{Busy, Cycle};
-use tenure::{Acquired, Ask, Cancel, Progress, Tenure, duration};
+use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
 
 pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, situation};
 
@@ -19,7 +19,7 @@ use crate::context;
 use crate::exit::Exit;
 use crate::signals::{Signals, stop_here};
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BusyJson, DeadlockJson, ErrorCode};
 
 /// How often a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ pub(crate) fn acquire(
     key: &str,
     ask: Ask<'_>,
     signals: &mut Signals,
-) -> Result<tenure::Guard, Failure> {
+) -> Result<Guard, Failure> {
     acquire_or(global, tenure, key, ask, signals, |busy| {
         let (message, details) = busy_report(global, tenure, key, busy, &look(global, tenure, key));
         Failure::new(ErrorCode::Locked, message).details(details)
@@ -98,7 +98,7 @@ pub(crate) fn acquire_or(
     ask: Ask<'_>,
     signals: &mut Signals,
     report: impl FnOnce(&Busy) -> Failure,
-) -> Result<tenure::Guard, Failure> {
+) -> Result<Guard, Failure> {
     let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key });
     let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, observer)
@@ -106,12 +106,12 @@ pub(crate) fn acquire_or(
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         // A signal to stop arrived together with the grant.
-        Acquired::Granted(held) if signal.is_some() => {
-            let _freed = held.release()?;
+        Acquired::Granted(guard) if signal.is_some() => {
+            let _freed = guard.release()?;
             let signal = signal.unwrap_or(SIGINT);
             Err(interrupted(key, &display, signal, "released it again"))
         }
-        Acquired::Granted(held) => Ok(held),
+        Acquired::Granted(guard) => Ok(guard),
         Acquired::Busy(busy) => Err(report(&busy)),
         Acquired::Deadlock(cycle) => Err(deadlock(key, &cycle)),
         Acquired::Cancelled => {
@@ -161,8 +161,7 @@ pub(crate) fn watched<T, W: WaitText>(
 pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
     let message =
         format!("waiting for {what} would never end: {cycle}\n  release one of these keys first");
-    Failure::new(ErrorCode::Deadlock, message)
-        .details(serde_json::json!({ "key": what, "cycle": cycle }))
+    Failure::new(ErrorCode::Deadlock, message).details(DeadlockJson::from(cycle))
 }
 
 /// What happens to the queue position of a waiter that this signal ended.
@@ -214,11 +213,12 @@ pub(crate) fn busy_report(
     key: &str,
     busy: &Busy,
     look: &str,
-) -> (String, serde_json::Value) {
-    let (mut message, details) = words::busy(&tenure.clock().now(), key, busy);
+) -> (String, BusyJson) {
+    let now = tenure.clock().now();
+    let mut message = words::busy(&now, key, busy);
     match busy.position {
-        Some(place) => {
-            let place = words::ordinal(place.ahead + 1);
+        Some(position) => {
+            let place = words::ordinal(position.ahead + 1);
             message =
                 format!("the wait timed out: {message}\n  this command was {place} in the queue");
             if let Some(kept) = kept_place(global, tenure) {
@@ -229,7 +229,7 @@ pub(crate) fn busy_report(
             message = format!("{message}\n  to wait for it: --wait 10m; to look: {look}");
         }
     }
-    (message, details)
+    (message, BusyJson::new(&now, busy))
 }
 
 /// A thread that ends the wait when a signal arrives.

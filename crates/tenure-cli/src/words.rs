@@ -3,26 +3,28 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
-use tenure::core::{Busy, Lease, Moment, Presence, Snapshot, Task, Verdict, Waiter};
+use tenure::core::{Busy, Lease, Moment, Task, Verdict};
 use tenure::duration;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
 
 use crate::answer::Failure;
 
+/// Where the end of a lease would be, if it has none.
+const NO_END: &str = "no end";
+
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
-    format!("{at:.3}")
+    TimeJson(at).to_string()
 }
 
 /// How long ago.
 pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
     let age = Duration::try_from(now.wall.duration_since(at)).unwrap_or_default();
-    format!("{} ago", duration::format(whole(age)))
+    format!("{} ago", elapsed(age))
 }
 
 /// Rounded down to whole seconds, or to milliseconds below one second.
-pub(crate) fn whole(duration: Duration) -> Duration {
+fn whole(duration: Duration) -> Duration {
     if duration < Duration::from_secs(1) {
         Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0))
     } else {
@@ -71,15 +73,26 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     )
 }
 
+/// Who holds a key, with which token; or that it is free.
+pub(crate) fn holders<'a>(now: &Moment, leases: impl IntoIterator<Item = &'a Lease>) -> String {
+    let holders: Vec<String> = leases
+        .into_iter()
+        .map(|lease| format!("{} with token {}", held(now, lease), lease.token))
+        .collect();
+    if holders.is_empty() {
+        return "the key is free now".to_owned();
+    }
+    format!("it is held by {}", holders.join(" and by "))
+}
+
 /// The time a lease has left, or how it ended.
 pub(crate) fn until(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
-        Verdict::Alive | Verdict::Unknown(_) => match (&lease.expires, lease.remaining(now)) {
-            (None, _) => "no end".into(),
-            (_, Some(left)) => duration::format(whole(left)),
-            (_, None) => "its command still runs".into(),
-        },
+    match (verdict, &lease.expires) {
+        (Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed, _) => verdict.to_string(),
+        (Verdict::Alive | Verdict::Unknown(_), None) => NO_END.to_owned(),
+        (Verdict::Alive | Verdict::Unknown(_), Some(end)) => end
+            .remaining(now)
+            .map_or_else(|| "its command still runs".to_owned(), elapsed),
     }
 }
 
@@ -96,124 +109,61 @@ pub(crate) fn evidence(verdict: &Verdict) -> String {
 pub(crate) fn state(now: &Moment, lease: &Lease, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Unknown(_) if lease.expires.is_some() => {
-            format!("held until {} ({})", end(now, lease), evidence(verdict))
+            format!("held until {} ({})", expiry(now, lease), evidence(verdict))
         }
         Verdict::Alive | Verdict::Unknown(_) => format!("held ({})", evidence(verdict)),
         Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => verdict.to_string(),
     }
 }
 
-/// When a lease ends, after the word "until".
-pub(crate) fn end(now: &Moment, lease: &Lease) -> String {
-    expires_at(now, lease).unwrap_or_else(|| "its process ends".to_owned())
-}
-
-/// When a lease expires; `None` for one that has no end.
-pub(crate) fn expires_at(now: &Moment, lease: &Lease) -> Option<String> {
-    let end = lease.expires.as_ref()?;
-    Some(time(end.shown(now)))
-}
-
-/// The same as it was written down, for messages that a protocol prescribes.
-pub(crate) fn recorded_end(lease: &Lease) -> String {
+/// When a lease ends.
+pub(crate) fn expiry(now: &Moment, lease: &Lease) -> String {
     let end = lease.expires.as_ref();
-    end.map_or_else(|| "no end".to_owned(), |end| time(end.wall))
+    end.map_or_else(|| NO_END.to_owned(), |end| time(end.shown(now)))
 }
 
-/// The message and details of a busy key.
-pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> (String, Value) {
+/// When a lease ends, in a sentence: "until ...".
+pub(crate) fn lasts(now: &Moment, lease: &Lease) -> String {
+    match &lease.expires {
+        Some(end) => format!("until {}", time(end.shown(now))),
+        None if lease.holder.process().is_some() => "until its process ends".to_owned(),
+        None => "with no end".to_owned(),
+    }
+}
+
+/// Why a key is busy.
+pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     let mut lines = Vec::new();
-    match busy.lease() {
-        Some((lease, verdict)) if verdict.ended().is_none() => {
-            lines.push(format!("{key} is locked by {}", held(now, lease)));
-            if let Some(command) = &lease.holder.command {
-                lines.push(format!("  it runs: {command}"));
-            }
-            let renewed = if lease.holder.liveness_lock().is_some() {
-                " (renewed while its command runs)"
-            } else {
-                ""
-            };
-            // A lock without an end has no line about it.
-            if let Some(end) = expires_at(now, lease) {
-                lines.push(format!("  Lock expires at: {end}{renewed}"));
-            }
+    let held = busy
+        .leases
+        .iter()
+        .filter(|(_, verdict)| verdict.ended().is_none());
+    for (lease, _) in held {
+        lines.push(format!("{key} is locked by {}", self::held(now, lease)));
+        if let Some(command) = &lease.holder.command {
+            lines.push(format!("  it runs: {command}"));
         }
-        _ => {
-            let next = busy
-                .behind
-                .as_ref()
-                .map_or_else(|| "the first in the queue".to_owned(), ToString::to_string);
-            lines.push(format!("{key} is about to be granted to {next}"));
-        }
+        let renewed = if lease.holder.liveness_lock().is_some() && lease.expires.is_some() {
+            " (renewed while its command runs)"
+        } else {
+            ""
+        };
+        lines.push(format!(
+            "  Lock expires at: {}{renewed}",
+            expiry(now, lease)
+        ));
+    }
+    if lines.is_empty() {
+        let next = busy
+            .behind
+            .as_ref()
+            .map_or_else(|| "the first in the queue".to_owned(), ToString::to_string);
+        lines.push(format!("{key} is about to be granted to {next}"));
     }
     if busy.waiting > 0 {
         lines.push(format!("  {} in the queue", busy.waiting));
     }
-    let lease = busy.lease();
-    let details = json!({
-        "key": key,
-        "lockedBy": lease.map(|(lease, _)| lease.holder.id.as_str()),
-        "pid": lease.and_then(|(lease, _)| lease.holder.process()).map(|process| process.pid),
-        "host": lease.map(|(lease, _)| lease.holder.host.as_str()),
-        "command": lease.and_then(|(lease, _)| lease.holder.command.as_deref()),
-        "token": lease.map(|(lease, _)| lease.token),
-        "acquiredAt": lease.map(|(lease, _)| time(lease.acquired_at)),
-        "expiresAt": lease.and_then(|(lease, _)| expires_at(now, lease)),
-        "verdict": lease.map(|(_, verdict)| verdict.word()),
-        "waiting": busy.waiting,
-        "place": busy.position.map(|place| place.ahead + 1),
-    });
-    (lines.join("\n"), details)
-}
-
-/// A lease for programs.
-pub(crate) fn lease_json(now: &Moment, lease: &Lease, verdict: &Verdict) -> Value {
-    json!({
-        "key": lease.key,
-        "holder": lease.holder.id,
-        "token": lease.token,
-        "verdict": verdict.word(),
-        "why": verdict.to_string(),
-        "evidence": verdict.ended(),
-        "acquiredAt": time(lease.acquired_at),
-        "expiresAt": expires_at(now, lease),
-        "heartbeatAt": time(lease.heartbeat_at),
-        "remainingSeconds": remaining_seconds(now, lease),
-        "host": lease.holder.host,
-        "pid": lease.holder.process().map(|process| process.pid),
-        "command": lease.holder.command,
-    })
-}
-
-/// The whole seconds a lease has left; `None` for one that has no end.
-pub(crate) fn remaining_seconds(now: &Moment, lease: &Lease) -> Option<u64> {
-    lease.expires.as_ref()?;
-    Some(lease.remaining(now).map_or(0, |left| left.as_secs()))
-}
-
-/// A snapshot for programs.
-pub(crate) fn snapshot_json(now: &Moment, snapshot: &Snapshot) -> Value {
-    let mut value = match snapshot.lease() {
-        Some((lease, verdict)) => lease_json(now, lease, verdict),
-        None => json!({ "key": snapshot.key, "holder": null, "verdict": "free" }),
-    };
-    if let Value::Object(fields) = &mut value {
-        let waiters = snapshot.queue.iter().map(waiter_json).collect::<Vec<_>>();
-        fields.insert("queue".into(), Value::Array(waiters));
-    }
-    value
-}
-
-fn waiter_json(waiter: &Waiter) -> Value {
-    json!({
-        "holder": waiter.holder.id,
-        "ticket": waiter.ticket,
-        "priority": waiter.priority,
-        "here": waiter.presence == Presence::Here,
-        "pid": waiter.holder.process().map(|process| process.pid),
-        "host": waiter.holder.host,
-    })
+    lines.join("\n")
 }
 
 /// An id as lists show it: the first group of a UUID.
@@ -234,74 +184,68 @@ pub(crate) fn task_line(task: &Task) -> String {
     )
 }
 
-/// A task for programs.
-pub(crate) fn task_json(task: &Task) -> Value {
-    json!({
-        "id": task.id,
-        "title": task.title,
-        "description": task.description,
-        "section": task.section.as_ref().map(|section| &section.name),
-        "sectionId": task.section.as_ref().map(|section| &section.id),
-        "status": task.status,
-        "priority": task.priority,
-        "dependsOn": task.depends_on,
-        "waitsFor": task.blockers,
-        "attempts": task.attempts,
-        "lastError": task.last_error,
-        "notBefore": task.not_before.map(time),
-        "runner": task.runner,
-        "elsewhere": task.elsewhere,
-        "createdAt": time(task.created_at),
-        "updatedAt": time(task.updated_at),
-    })
-}
-
 /// A task that another runner holds, in the words of the protocol.
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
-    let until = recorded_end(lease);
-    let text = format!(
-        "Task \"{}\" is locked by runner {}\nLock expires at: {until}",
-        task.title, lease.holder.id
-    );
-    let details = json!({
-        "taskId": task.id, "lockedBy": lease.holder.id, "expiresAt": until,
-    });
-    Failure::new(ErrorCode::TaskLocked, "Task is locked by another runner")
-        .text(text)
-        .details(details)
+    let what = format!("Task \"{}\"", task.title);
+    let details = TaskLockedJson {
+        task_id: task.id.clone(),
+        section_id: None,
+        locked_by: lease.holder.id.clone(),
+        expires_at: wall_end(lease),
+    };
+    let message = "Task is locked by another runner";
+    locked_by_runner(ErrorCode::TaskLocked, message, &what, &details)
 }
 
 /// A task whose section another runner holds, in the words of the protocol.
 pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
-    let until = recorded_end(lease);
     let (id, name) = match &task.section {
         Some(section) => (section.id.as_str(), section.name.as_str()),
         None => (lease.key.id(), lease.key.id()),
     };
+    let what = format!("Section \"{name}\" of task \"{}\"", task.title);
+    let details = TaskLockedJson {
+        task_id: task.id.clone(),
+        section_id: Some(id.to_owned()),
+        locked_by: lease.holder.id.clone(),
+        expires_at: wall_end(lease),
+    };
+    let message = "Section is locked by another runner";
+    locked_by_runner(ErrorCode::SectionLocked, message, &what, &details)
+}
+
+fn locked_by_runner(
+    code: ErrorCode,
+    message: &str,
+    what: &str,
+    details: &TaskLockedJson,
+) -> Failure {
+    let until = details
+        .expires_at
+        .map_or_else(|| NO_END.to_owned(), |end| end.to_string());
     let text = format!(
-        "Section \"{name}\" of task \"{}\" is locked by runner {}\nLock expires at: {until}",
-        task.title, lease.holder.id
+        "{what} is locked by runner {}\nLock expires at: {until}",
+        details.locked_by
     );
-    let details = json!({
-        "taskId": task.id, "sectionId": id, "lockedBy": lease.holder.id, "expiresAt": until,
-    });
-    Failure::new(
-        ErrorCode::SectionLocked,
-        "Section is locked by another runner",
-    )
-    .text(text)
-    .details(details)
+    Failure::new(code, message).text(text).details(details)
+}
+
+/// A lease's end by the wall clock, for an error that knows no other clock.
+fn wall_end(lease: &Lease) -> Option<TimeJson> {
+    lease.expires.as_ref().map(|end| end.wall.into())
 }
 
 /// A task that another runner took over from the caller.
 pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
     let who = match lease {
-        Some(lease) => format!(
-            "it is held by {} now, with token {}, until {}",
-            lease.holder,
-            lease.token,
-            recorded_end(lease)
-        ),
+        Some(lease) => {
+            let end = wall_end(lease);
+            let end = end.map_or_else(|| "with no end".to_owned(), |end| format!("until {end}"));
+            format!(
+                "it is held by {} now, with token {}, {end}",
+                lease.holder, lease.token
+            )
+        }
         None => match &task.runner {
             Some(runner) => format!(
                 "{runner} got it with token {}, and it is {} now",
@@ -311,19 +255,17 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
         },
     };
     let message = format!(
-        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; to see what happened: tenure locks history {}",
+        "the lease on task \"{}\" was lost: {who}\n  nothing was changed; to see what happened: {}",
         task.title,
-        quoted(&format!("task:{}", task.id))
+        locks_command("history", &format!("task:{}", task.id), None)
     );
-    let newest = lease.map_or(task.token, |lease| lease.token);
-    let by = lease.map(|lease| &lease.holder.id);
-    Failure::new(ErrorCode::LeaseLost, message).details(json!({
-        "taskId": task.id,
-        "lockedBy": by,
-        "expiresAt": lease.map(recorded_end),
-        "newestToken": newest,
-        "status": task.status,
-    }))
+    Failure::new(ErrorCode::LeaseLost, message).details(TaskLostJson {
+        task_id: task.id.clone(),
+        locked_by: lease.map(|lease| lease.holder.id.clone()),
+        expires_at: lease.and_then(wall_end),
+        newest_token: lease.map_or(task.token, |lease| lease.token),
+        status: task.status,
+    })
 }
 
 #[cfg(test)]

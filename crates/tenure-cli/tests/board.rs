@@ -245,8 +245,8 @@ fn busy_names_the_holder_its_command_its_age_and_the_way_out() {
         .json();
     assert_eq!(json["error"]["code"], "LOCK_BUSY");
     let details = &json["error"]["details"];
-    assert_eq!(details["pid"], us);
-    assert_eq!(details["verdict"], "alive");
+    assert_eq!(details["leases"][0]["pid"], us);
+    assert_eq!(details["leases"][0]["verdict"], "alive");
     assert_eq!(details["path"], path.to_str().unwrap());
     // A lock that names no process.
     fs::remove_file(project.path(&format!("{LOCK}/pid"))).unwrap();

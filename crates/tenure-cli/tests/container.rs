@@ -77,9 +77,12 @@ fn a_pid_of_another_container_is_never_judged() {
     };
     call.end();
     let json = project.tenure("locks show build --json").exits(0).json();
-    assert_eq!(json["data"]["verdict"], "unknown", "{json}");
+    assert_eq!(json["data"]["leases"][0]["verdict"], "unknown", "{json}");
     assert!(
-        json["data"]["why"].as_str().unwrap().contains("container"),
+        json["data"]["leases"][0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("container"),
         "{json}"
     );
     project.tenure("locks cleanup").exits(0);

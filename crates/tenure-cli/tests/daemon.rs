@@ -460,9 +460,9 @@ fn expired_and_dead_leases_are_ended_with_evidence() {
         project.verdict("build") == "expired"
     });
     let daemon = project.daemon("");
-    project.until_logged("Ended the lease of late on build: its time ran out at ", 0);
+    project.until_logged("Ended the lease of late on build: it expired at ", 0);
     let words = format!(
-        "Ended the lease of gone on deploy: pid {} is gone",
+        "Ended the lease of gone on deploy: pid {} has exited",
         child.id()
     );
     project.until_logged(&words, 0);

@@ -137,7 +137,7 @@ fn cycles_are_skipped_for_a_live_holder_in_either_folder() {
     let at = project.until_logged("Skipping database (locked by second)", at);
     assert_eq!(project.verdict("build"), "expired");
     fs::remove_file(project.lock_file(".beads")).unwrap();
-    project.until_logged("Ended the lease of late on build: its time ran out", at);
+    project.until_logged("Ended the lease of late on build: it expired", at);
     project.until_logged("Cycle done: 1 lease ended.", at);
 }
 

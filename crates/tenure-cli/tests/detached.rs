@@ -130,7 +130,7 @@ fn only_the_holder_releases() {
     );
     let json = project.tenure("release build --as you --json").exits(5);
     assert_eq!(json.error(), "PERMISSION_DENIED");
-    assert_eq!(json.json()["error"]["details"]["lockedBy"], "me");
+    assert_eq!(json.json()["error"]["details"]["leases"][0]["holder"], "me");
     project.tenure("release build --as you --token 1").exits(5);
     project.tenure("renew build --as you").exits(5);
     project.tenure("fence build --token 1").exits(0);
@@ -199,7 +199,9 @@ fn renewing_moves_the_end() {
     assert!(said.out.contains("yours until"), "{said:?}");
     let left = |project: &Project| {
         let json = project.tenure("locks show build --json").exits(0).json();
-        json["data"]["remainingSeconds"].as_u64().unwrap()
+        json["data"]["leases"][0]["remainingSeconds"]
+            .as_u64()
+            .unwrap()
     };
     assert!(left(&project) > 7000);
     // Without a time it is as long as last asked for.
@@ -245,7 +247,10 @@ fn fence_lets_only_the_newest_standing_grant_write() {
         .tenure(&format!("fence build --json --token {first}"))
         .exits(7);
     assert_eq!(json.error(), "LEASE_LOST");
-    assert_eq!(json.json()["error"]["details"]["newestToken"], second);
+    assert_eq!(
+        json.json()["error"]["details"]["leases"][0]["token"],
+        second
+    );
     project.tenure("fence never-heard-of --token 1").exits(7);
     project
         .tenure("fence build --token 18446744073709551615")

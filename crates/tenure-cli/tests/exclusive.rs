@@ -86,7 +86,7 @@ fn each_verdict_has_its_exit_code() {
     project.tenure("exclusive status").exits(0);
     foreign(&project, "gone", 4_000_000, &host());
     let said = project.tenure("exclusive status --json").exits(0).json();
-    assert_eq!(said["data"]["verdict"], "dead");
+    assert_eq!(said["data"]["leases"][0]["verdict"], "dead");
     foreign(&project, "far", 4_000_000, "another-host");
     project
         .tenure("exclusive status")

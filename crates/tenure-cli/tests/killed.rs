@@ -62,11 +62,13 @@ fn the_history_says_dead_and_gives_the_proof() {
     );
     let (_, _, dead) = &project.history("build")[1];
     assert_eq!(dead["holder"], "first");
-    assert_eq!(dead["evidence"]["proof"], "life_lock_free");
+    assert_eq!(dead["evidence"]["proof"], "liveness_lock_free");
     assert_eq!(dead["evidence"]["pid"], pid);
     let text = project.tenure("locks history build").exits(0).out;
     assert!(
-        text.contains(&format!("pid {pid} and all that it started are gone")),
+        text.contains(&format!(
+            "pid {pid} and every process it started have exited"
+        )),
         "{text}"
     );
 }
@@ -95,7 +97,7 @@ fn a_process_that_left_the_group_keeps_the_key_until_it_is_gone() {
         "the time to live is over, which no process renews any more",
         || {
             let shown = project.tenure("locks show build --json").exits(0).json();
-            let end: jiff::Timestamp = shown["data"]["expiresAt"]
+            let end: jiff::Timestamp = shown["data"]["leases"][0]["expiresAt"]
                 .as_str()
                 .unwrap()
                 .parse()

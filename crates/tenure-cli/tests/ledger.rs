@@ -207,7 +207,10 @@ fn a_node_is_claimed_refreshed_and_released() {
         .tenure("ledger claim 1.2.3 --as agent-b --no-wait --json")
         .exits(6);
     assert_eq!(busy.error(), "NODE_LOCKED");
-    assert_eq!(busy.json()["error"]["details"]["lockedBy"], "agent-a");
+    assert_eq!(
+        busy.json()["error"]["details"]["leases"][0]["holder"],
+        "agent-a"
+    );
     project
         .tenure("ledger refresh 1.2.3 --as agent-b")
         .fails(5, &["agent-a"]);
@@ -265,7 +268,7 @@ fn claims_are_listed_by_number_and_reaped_once_expired() {
             .tenure("ledger reap --dry-run --json")
             .exits(0)
             .json();
-        dry["data"]["freed"].as_array().unwrap().len() == 1
+        dry["data"]["ended"].as_array().unwrap().len() == 1
     });
     let said = project.tenure("ledger claims").exits(0).out;
     assert!(
@@ -432,7 +435,7 @@ fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
     );
     let proof = &events(&project)[1]["tenure"];
     assert_eq!(proof["grant"], 1);
-    assert_eq!(proof["evidence"]["proof"], "life_lock_free", "{proof}");
+    assert_eq!(proof["evidence"]["proof"], "liveness_lock_free", "{proof}");
     project.tenure("ledger verify").exits(0);
 }
 

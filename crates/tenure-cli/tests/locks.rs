@@ -31,11 +31,11 @@ schema  agent-7 (on [..])[..]2      held   [..] ago[..]9m 5[..]0
     let locks = json["data"]["locks"].as_array().unwrap();
     assert_eq!(locks.len(), 2);
     assert_eq!(locks[0]["key"], "build");
-    assert_eq!(locks[0]["pid"], held.pid());
-    assert_eq!(locks[0]["verdict"], "alive");
+    assert_eq!(locks[0]["leases"][0]["pid"], held.pid());
+    assert_eq!(locks[0]["leases"][0]["verdict"], "alive");
     assert_eq!(locks[0]["queue"][0]["holder"], "agent-2");
     assert_eq!(locks[0]["queue"][1]["holder"], "agent-3");
-    assert_eq!(locks[1]["verdict"], "unknown");
+    assert_eq!(locks[1]["leases"][0]["verdict"], "unknown");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn expired_and_dead_leases_are_marked() {
             .to_owned()
     };
     assert!(
-        line("late").contains("EXPIRED") && line("late").contains("time ran out"),
+        line("late").contains("EXPIRED") && line("late").contains("expired at"),
         "{list}"
     );
     assert!(
-        line("crashed").contains("DEAD") && line("crashed").contains("gone"),
+        line("crashed").contains("DEAD") && line("crashed").contains("exited"),
         "{list}"
     );
 }
@@ -176,7 +176,7 @@ fn a_lock_is_taken_away_only_with_force_and_that_is_recorded() {
         .fails(5, &["held by me", "--force", "recorded"]);
     let said = project.tenure("locks release build --json").exits(5);
     assert_eq!(said.error(), "PERMISSION_DENIED");
-    assert_eq!(said.json()["error"]["details"]["lockedBy"], "me");
+    assert_eq!(said.json()["error"]["details"]["leases"][0]["holder"], "me");
     project.tenure("fence build --token 1").exits(0);
 
     let said = project
@@ -229,11 +229,13 @@ fn cleanup_ends_expired_and_dead_leases_and_says_why() {
     let before = project.tenure("locks history --json").exits(0).out;
     let dry = project.tenure("locks cleanup --dry-run").exits(0).out;
     assert!(
-        dry.contains("Would free late of me: its time ran out at"),
+        dry.contains("Would end the lease of me on late: it expired at"),
         "{dry}"
     );
     assert!(
-        dry.contains(&format!("Would free crashed of gone: pid {pid}")),
+        dry.contains(&format!(
+            "Would end the lease of gone on crashed: pid {pid}"
+        )),
         "{dry}"
     );
     let json = project
@@ -241,7 +243,7 @@ fn cleanup_ends_expired_and_dead_leases_and_says_why() {
         .exits(0)
         .json();
     assert_eq!(json["data"]["dryRun"], true);
-    assert_eq!(json["data"]["freed"].as_array().unwrap().len(), 2);
+    assert_eq!(json["data"]["ended"].as_array().unwrap().len(), 2);
     assert_eq!(
         project.tenure("locks history --json").out,
         before,
@@ -250,11 +252,11 @@ fn cleanup_ends_expired_and_dead_leases_and_says_why() {
     assert_eq!(project.verdict("crashed"), "dead");
 
     let json = project.tenure("locks cleanup --json").exits(0).json();
-    let freed = json["data"]["freed"].as_array().unwrap();
-    assert_eq!(freed[0]["key"], "crashed");
-    assert_eq!(freed[0]["evidence"]["proof"], "life_lock_free");
-    assert_eq!(freed[1]["key"], "late");
-    assert_eq!(freed[1]["evidence"]["proof"], "time_ran_out");
+    let ended = json["data"]["ended"].as_array().unwrap();
+    assert_eq!(ended[0]["key"], "crashed");
+    assert_eq!(ended[0]["evidence"]["proof"], "liveness_lock_free");
+    assert_eq!(ended[1]["key"], "late");
+    assert_eq!(ended[1]["evidence"]["proof"], "time_ran_out");
     assert_eq!(project.verdict("crashed"), "free");
     assert_eq!(project.verdict("alive"), "alive");
     assert_eq!(project.verdict("stands"), "unknown");
@@ -412,4 +414,49 @@ fn a_free_key_with_a_reserved_place_is_shown_as_such() {
         line.is_empty() || line.contains("away") || line.contains("kept"),
         "{list}"
     );
+}
+
+#[test]
+fn a_lease_without_an_end_has_no_end_in_words_and_null_in_json() {
+    let project = Project::new();
+    let store = "--store mkdir:lock";
+    let pid = std::process::id();
+    let token = project.acquire(&format!("board --as me --pid {pid} {store}"));
+    let no_end = |words: String, expected: &str, end: &str| {
+        let said = project.tenure(&words);
+        let text = format!("{}{}", said.out, said.err);
+        assert!(text.contains(expected), "{words}: {said:?}");
+        assert!(!text.contains("9999"), "{words}: {said:?}");
+        let json = project.tenure(&format!("{words} --json")).json();
+        let found = json.pointer(end);
+        assert_eq!(found, Some(&serde_json::Value::Null), "{words}: {json}");
+    };
+    no_end(
+        format!("locks list {store}"),
+        "no end",
+        "/data/locks/0/leases/0/expiresAt",
+    );
+    no_end(
+        format!("locks show board {store}"),
+        "Expires:    no end",
+        "/data/leases/0/expiresAt",
+    );
+    no_end(
+        format!("renew board --as me {store}"),
+        "board is yours until its process ends",
+        "/data/expiresAt",
+    );
+    no_end(
+        format!("fence board --token {token} {store}"),
+        "is valid until its process ends",
+        "/data/expiresAt",
+    );
+    no_end(
+        format!("acquire board --as you --no-wait --pid {pid} {store}"),
+        "Lock expires at: no end",
+        "/error/details/leases/0/expiresAt",
+    );
+    project
+        .tenure(&format!("renew board --as me --ttl 1h {store}"))
+        .fails(2, &["does not expire"]);
 }

@@ -163,7 +163,7 @@ fn a_lease_that_was_cleaned_up_while_its_tenure_was_stopped_is_lost() {
         project.verdict("build") == "expired"
     });
     let said = project.tenure("locks cleanup").exits(0);
-    assert!(said.out.contains("Freed build"), "{said:?}");
+    assert!(said.out.contains("on build: it expired at "), "{said:?}");
     run.signal(Signal::CONT);
     run.ended().fails(7, &["lost"]);
 }

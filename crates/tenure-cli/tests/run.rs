@@ -92,7 +92,7 @@ fn the_command_knows_what_it_holds() {
 
     let mut made_up = project.hold("run build");
     let json = project.tenure("locks show build --json").exits(0).json();
-    let holder = json["data"]["holder"].as_str().unwrap();
+    let holder = json["data"]["leases"][0]["holder"].as_str().unwrap();
     assert!(holder.starts_with("tester@"), "{holder}");
     assert!(holder.ends_with(&format!(":{}", made_up.pid())), "{holder}");
     made_up.let_go();

@@ -110,7 +110,7 @@ fn the_same_in_json() {
     let said = folder
         .tenure(&format!("acquire task:{FREE} --as other --no-wait --json"))
         .exits(6);
-    assert_eq!(said.json()["error"]["details"]["lockedBy"], "me");
+    assert_eq!(said.json()["error"]["details"]["leases"][0]["holder"], "me");
     let said = folder
         .tenure(&format!("renew task:{FREE} --as me --json"))
         .exits(0);
@@ -140,7 +140,7 @@ fn locks_are_listed_shown_and_cleaned_up() {
     let said = folder
         .tenure(&format!("locks show {} --json", &LOCKED[..6]))
         .exits(0);
-    assert_eq!(said.json()["data"]["verdict"], "expired");
+    assert_eq!(said.json()["data"]["leases"][0]["verdict"], "expired");
     let said = folder.tenure("locks show nothing --json").exits(4);
     assert_eq!(said.error(), "LOCK_NOT_FOUND");
 
@@ -149,7 +149,7 @@ fn locks_are_listed_shown_and_cleaned_up() {
         .exits(0)
         .json();
     assert_eq!(said["data"]["dryRun"], true, "{said}");
-    assert_eq!(said["data"]["freed"].as_array().unwrap().len(), 2, "{said}");
+    assert_eq!(said["data"]["ended"].as_array().unwrap().len(), 2, "{said}");
     let rows = "SELECT (SELECT count(*) FROM task_locks) + (SELECT count(*) FROM section_locks)";
     let rows = || folder.db.query_row(rows, [], |row| row.get::<_, i64>(0));
     assert_eq!(rows().unwrap(), 2, "a dry run changes nothing");

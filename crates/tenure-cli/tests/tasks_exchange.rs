@@ -148,7 +148,7 @@ fn a_line_may_wait_for_one_that_comes_later() {
     import(&project, lines).exits(0);
     let shown = project.tenure("tasks show A --json").exits(0).json();
     assert_eq!(shown["data"]["dependsOn"], json!(["b"]));
-    assert_eq!(shown["data"]["waitsFor"], 1);
+    assert_eq!(shown["data"]["blockers"], 1);
 }
 
 #[test]

@@ -90,7 +90,13 @@ impl Scene {
             .as_array()
             .unwrap()
             .iter()
-            .map(|lock| serde_json::json!([lock["key"], lock["holder"], lock["expiresAt"]]))
+            .map(|lock| {
+                serde_json::json!([
+                    lock["key"],
+                    lock["leases"][0]["holder"],
+                    lock["leases"][0]["expiresAt"]
+                ])
+            })
             .collect();
         let tasks = self.project.tenure("tasks list --json").exits(0).json();
         vec![history, Value::Array(keys), tasks]

@@ -721,8 +721,8 @@ fn show_prints_every_field_of_a_task() {
     assert_eq!(data["id"], one.as_str());
     assert_eq!(data["dependsOn"], json!([before]));
     assert_eq!(data["dependents"], json!([after]));
-    assert_eq!(data["lock"]["holder"], "me");
-    assert_eq!(data["lock"]["token"], said["data"]["token"]);
+    assert_eq!(data["lock"]["leases"][0]["holder"], "me");
+    assert_eq!(data["lock"]["leases"][0]["token"], said["data"]["token"]);
     assert_eq!(data["description"], "first\nsecond");
     project
         .tenure("tasks update one --status completed --as me")

@@ -161,7 +161,7 @@ fn each_reason_for_no_task_has_its_own_code() {
     project.tenure("tasks next --as other").exits(0);
     none(6, "TASKS_LOCKED", &["other runners hold", "other", "until"]);
     let said = project.tenure("tasks next --as me --json").exits(6).json();
-    assert_eq!(said["error"]["details"]["lockedBy"], "other");
+    assert_eq!(said["error"]["details"]["leases"][0]["holder"], "other");
 
     project
         .tenure("tasks update one --status review --as other")
@@ -224,8 +224,8 @@ fn quiet_prints_only_the_id_and_json_has_the_token() {
     let shown = project
         .tenure(&format!("locks show task:{two} --json"))
         .json();
-    assert_eq!(shown["data"]["token"], token);
-    assert_eq!(shown["data"]["expiresAt"], data["expiresAt"]);
+    assert_eq!(shown["data"]["leases"][0]["token"], token);
+    assert_eq!(shown["data"]["leases"][0]["expiresAt"], data["expiresAt"]);
     // The token is enough to finish it.
     project
         .tenure(&format!(

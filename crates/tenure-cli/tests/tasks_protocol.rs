@@ -70,7 +70,7 @@ fn two_runners(
         .tenure(&format!("locks show {one} --json"))
         .exits(0)
         .json();
-    assert_eq!(held["data"]["holder"], "runner-a", "{held}");
+    assert_eq!(held["data"]["leases"][0]["holder"], "runner-a", "{held}");
     // [Runner A] Working on Task 1...
     assert_eq!(status(project, "Task 1"), "in_progress");
 
@@ -112,7 +112,7 @@ fn two_runners(
         .tenure(&format!("locks show {section} --json"))
         .exits(0)
         .json();
-    assert_eq!(held["data"]["holder"], "runner-a", "{held}");
+    assert_eq!(held["data"]["leases"][0]["holder"], "runner-a", "{held}");
     // [Runner B] Waiting...
     assert_eq!(project.waiting(queue), ["runner-b"]);
     assert!(b.runs());
@@ -360,7 +360,14 @@ fn ctrl_c_removes_every_trace_of_a_wait_for_a_task() {
     let tickets = |json: &Value| -> Vec<Value> {
         let locks = json["data"]["locks"].as_array().unwrap().iter();
         locks
-            .map(|lock| json!([lock["key"], lock["holder"], lock["token"], lock["queue"]]))
+            .map(|lock| {
+                json!([
+                    lock["key"],
+                    lock["leases"][0]["holder"],
+                    lock["leases"][0]["token"],
+                    lock["queue"]
+                ])
+            })
             .collect()
     };
     let after = project.tenure("locks list --json").exits(0).json();
@@ -428,7 +435,7 @@ fn no_wait_says_which_section_is_locked() {
     let shown = project
         .tenure(&format!("locks show {section} --json"))
         .json();
-    let until = shown["data"]["expiresAt"].as_str().unwrap();
+    let until = shown["data"]["leases"][0]["expiresAt"].as_str().unwrap();
     assert_eq!(
         said.err,
         format!(

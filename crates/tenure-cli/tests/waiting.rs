@@ -29,16 +29,22 @@ Error: build is locked by agent-1 (pid {} on [..]) since [..]Z, [..] ago
     assert_eq!(said.err, "", "with --json everything is in one place");
     let details = said.json()["error"]["details"].clone();
     assert_eq!(details["key"], "build");
-    assert_eq!(details["lockedBy"], "agent-1");
-    assert_eq!(details["pid"], held.pid());
-    assert_eq!(details["token"], 1);
-    assert_eq!(details["verdict"], "alive");
+    assert_eq!(details["leases"][0]["holder"], "agent-1");
+    assert_eq!(details["leases"][0]["pid"], held.pid());
+    assert_eq!(details["leases"][0]["token"], 1);
+    assert_eq!(details["leases"][0]["verdict"], "alive");
     assert!(
-        details["acquiredAt"].as_str().unwrap().ends_with('Z'),
+        details["leases"][0]["acquiredAt"]
+            .as_str()
+            .unwrap()
+            .ends_with('Z'),
         "{details}"
     );
     assert!(
-        details["expiresAt"].as_str().unwrap().ends_with('Z'),
+        details["leases"][0]["expiresAt"]
+            .as_str()
+            .unwrap()
+            .ends_with('Z'),
         "{details}"
     );
     assert!(!project.path("ran").exists());
@@ -111,7 +117,7 @@ fn a_wait_that_runs_out_is_6_and_leaves_the_queue() {
         .tenure("run build --wait 50ms --json -- touch ran")
         .exits(6);
     assert_eq!(said.error(), "LOCKED");
-    assert_eq!(said.json()["error"]["details"]["place"], 1);
+    assert_eq!(said.json()["error"]["details"]["position"], 1);
 }
 
 #[test]

@@ -1,11 +1,70 @@
 //! What programs read: the types behind `--json`.
 //!
-//! 1. Field names are camelCase; error codes are `SCREAMING_SNAKE_CASE`.
-//! 2. Times are RFC 3339 in UTC with a `Z`.
-//! 3. A field without a value is `null`; it is never left out.
+//! The command prints them, and an HTTP API, an MCP server or a terminal view can use the same ones.
 //!
-//! This module does not print anything: see the `tenure` command for the words that people read.
+//! 1. Field names are camelCase. Words that stand for a value are `snake_case`, error codes are
+//!    `SCREAMING_SNAKE_CASE`.
+//! 2. Times are RFC 3339 in UTC with milliseconds and a `Z`.
+//! 3. A field without a value is `null`; it is never left out. A lease without an end has
+//!    `"expiresAt": null`.
+//! 4. A key may have several leases, so they are always a list.
+//!
+//! Every type can be read back, so that a client is written against the same definitions. The words
+//! that people read are not here: see the `tenure` command.
 
 mod code;
+mod foreign;
+mod lease;
+mod ledger;
+mod task;
+#[cfg(test)]
+mod tests;
+mod time;
 
-pub use code::ErrorCode;
+pub use self::code::ErrorCode;
+pub use self::foreign::{BoardBusyJson, ExclusiveAcquiredJson, ExclusiveReleasedJson};
+pub use self::lease::{
+    AcquiredJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson, FencedJson,
+    ForcedJson, GrantJson, HistoryJson, LeaseJson, LockJson, LocksJson, LostJson, NotHolderJson,
+    ReapedJson, ReleasedJson, RenewedJson, VerdictWord, WaitJson, WaiterJson,
+};
+pub use self::ledger::{
+    NodeClaimJson, NodeClaimedJson, NodeClaimsJson, NodeReapedJson, NodeRefreshedJson,
+    NodeReleasedJson, NodesReapedJson,
+};
+pub use self::task::{
+    ChangedTaskJson, DeletedTasksJson, ListedSectionJson, PastJson, SectionJson, SectionsJson,
+    ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson, TaskInputJson, TaskJson,
+    TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
+};
+pub use self::time::TimeJson;
+
+use serde::{Deserialize, Serialize};
+
+/// What a command prints with `--json`: `data` if it succeeded, `error` if it failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envelope<T, D> {
+    /// Whether the command succeeded.
+    pub success: bool,
+    /// The command.
+    pub command: String,
+    /// The subcommand, if the command has any.
+    pub subcommand: Option<String>,
+    /// What the command found or did.
+    pub data: Option<T>,
+    /// Why it failed.
+    pub error: Option<ErrorJson<D>>,
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorJson<D> {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people.
+    pub message: String,
+    /// What the code is about. The type depends on the code.
+    pub details: D,
+}

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-use tenure::Tie;
-use tenure::core::{Reason, Verdict};
+use tenure::core::Reason;
+use tenure::wire::AcquiredJson;
+use tenure::{Tie, call_deadline};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
@@ -21,12 +21,12 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
         ask = ask.called(context::caller(global)?);
     }
     let mut signals = Signals::catch()?;
-    let held = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
+    let guard = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
     let now = tenure.clock().now();
-    let lease = held.lease().clone();
-    let reason = held.reason();
+    let lease = guard.lease().clone();
+    let reason = guard.reason();
     let token = lease.token.to_string();
-    held.leave_standing();
+    guard.leave_standing();
 
     let name = if global.holder.is_some() {
         format!("--as {}", words::quoted(lease.holder.id.as_str()))
@@ -36,18 +36,14 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     remark(
         global,
         &format!(
-            "{} holds {} until {}; to release it: tenure release {} {name}",
+            "{} holds {} {}; to release it: tenure release {} {name}",
             lease.holder.id,
             lease.key,
-            words::end(&now, &lease),
+            words::lasts(&now, &lease),
             words::quoted(lease.key.as_str())
         ),
     );
-    let mut data = words::lease_json(&now, &lease, &Verdict::Alive);
-    if let serde_json::Value::Object(fields) = &mut data {
-        fields.retain(|name, _| !matches!(name.as_str(), "verdict" | "why" | "evidence"));
-        fields.insert("reason".into(), json!(reason.word()));
-    }
+    let data = AcquiredJson::new(&now, &lease, reason);
     // If the answer cannot be written, the caller has no token and the lease is released. A caller
     // that owned the lease before has seen its token.
     if reason == Reason::AlreadyOwned {
@@ -55,7 +51,7 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     }
     let store = Arc::clone(tenure.store());
     let undo = move || {
-        let _ = store.release(&lease.grant(), tenure::call_deadline());
+        let _ = store.release(&lease.grant(), call_deadline());
     };
     Ok(Answer::new(data, token).or_undo(undo))
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure::core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
 use tenure::file::exclusive::{Check, should_skip_database};
 use tenure::project::FOLDER;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
 use tenure::{Ask, Project, Tenure, Tie};
 
 use crate::answer::{Answer, Failure, remark};
@@ -93,13 +93,7 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
             lease.holder
         ),
     );
-    let data = json!({
-        "holder": lease.holder.id,
-        "pid": pid,
-        "hostname": lease.holder.host,
-        "token": lease.token,
-        "startedAt": words::time(lease.acquired_at),
-    });
+    let data = ExclusiveAcquiredJson::new(&lease, pid);
     let text = if global.quiet {
         String::new()
     } else {
@@ -145,7 +139,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
     let grant: Grant = lease.grant();
     match tenure.store().release(&grant, tenure::call_deadline())? {
         Released::Freed(lease) => Ok(freed(global, &lease)),
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
+        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
     }
 }
 
@@ -155,7 +149,11 @@ fn freed(global: &Global, lease: &Lease) -> Answer {
     } else {
         "Released the exclusive lock."
     };
-    Answer::new(json!({ "holder": lease.holder.id, "released": true }), text)
+    let data = ExclusiveReleasedJson {
+        holder: lease.holder.id.clone(),
+        released: true,
+    };
+    Answer::new(data, text)
 }
 
 fn not_yours(tenure: &Tenure, lease: &Lease) -> Failure {
@@ -175,13 +173,10 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
     let snapshot = tenure
         .store()
         .inspect(&Key::parse(KEY)?, tenure::call_deadline())?;
+    let data = LockJson::new(&now, &snapshot);
     let Some((lease, verdict)) = snapshot.lease() else {
-        return Ok(Answer::new(
-            json!({ "verdict": "free" }),
-            "Free: the exclusive lock is not held.",
-        ));
+        return Ok(Answer::new(data, "Free: the exclusive lock is not held."));
     };
-    let data = words::snapshot_json(&now, &snapshot);
     match verdict {
         Verdict::Dead(_) | Verdict::Expired(_) => Ok(Answer::new(
             data,

@@ -1,8 +1,8 @@
 //! `tenure fence`: check that a token is still valid.
 
-use serde_json::json;
+use tenure::call_deadline;
 use tenure::core::{Fenced, Key, Token};
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, FencedJson, LostJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Fence, Global};
@@ -14,43 +14,27 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
     let token = Token(fence.token);
     let tenure = context::open(global)?;
     let now = tenure.clock().now();
-    match tenure.store().fence(&key, token, tenure::call_deadline())? {
+    match tenure.store().fence(&key, token, call_deadline())? {
         Fenced::Current(lease) => {
-            let until = words::expires_at(&now, &lease);
             let text = if global.quiet {
                 String::new()
             } else {
-                match &until {
-                    Some(until) => format!("token {token} of {key} is valid until {until}"),
-                    None => format!("token {token} of {key} is valid (no end)"),
-                }
+                let lasts = words::lasts(&now, &lease);
+                format!("token {token} of {key} is valid {lasts}")
             };
-            Ok(Answer::new(
-                json!({ "key": key, "token": token, "holder": lease.holder.id, "expiresAt": until }),
-                text,
-            ))
+            Ok(Answer::new(FencedJson::new(&now, &lease), text))
         }
         Fenced::Stale(found) => {
-            let found = found.first();
-            let why = match found {
-                None => "the key is free now".to_owned(),
-                Some((lease, verdict)) if lease.token == token => format!("its lease is {verdict}"),
-                Some((lease, _)) => format!(
-                    "it is held by {} with token {}",
-                    words::held(&now, lease),
-                    lease.token
-                ),
+            let why = match found.iter().find(|(lease, _)| lease.token == token) {
+                Some((_, verdict)) => format!("its lease is {verdict}"),
+                None => words::holders(&now, found.iter().map(|(lease, _)| lease)),
             };
+            let leases = found.iter().map(|(lease, _)| lease);
             Err(Failure::new(
                 ErrorCode::LeaseLost,
                 format!("token {token} of {key} is no longer valid: {why}"),
             )
-            .details(json!({
-                "key": key,
-                "token": token,
-                "lockedBy": found.map(|(lease, _)| lease.holder.id.as_str()),
-                "newestToken": found.map(|(lease, _)| lease.token),
-            })))
+            .details(LostJson::new(&now, &key, token, leases)))
         }
     }
 }

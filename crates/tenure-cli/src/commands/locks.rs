@@ -2,11 +2,11 @@
 
 use jiff::SignedDuration;
 use serde_json::json;
-use tenure::Tenure;
 use tenure::core::{
     Event, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap, Snapshot, Verdict,
 };
-use tenure::wire::ErrorCode;
+use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
+use tenure::{Tenure, call_deadline};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
@@ -48,9 +48,14 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
 
 fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let snapshots = tenure.store().list(tenure::call_deadline())?;
+    let snapshots = tenure.store().list(call_deadline())?;
+    let locks = snapshots
+        .iter()
+        .map(|snapshot| LockJson::new(&now, snapshot))
+        .collect();
+    let data = LocksJson { locks };
     if snapshots.is_empty() {
-        return Ok(Answer::new(json!({ "locks": [] }), "No locks."));
+        return Ok(Answer::new(data, "No locks."));
     }
     let mut rows = Table::new(&[
         "KEY",
@@ -63,24 +68,22 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     ]);
     for snapshot in &snapshots {
         let waiting = waiting(snapshot);
-        match snapshot.lease() {
-            Some((lease, verdict)) => rows.row([
+        for (lease, verdict) in &snapshot.leases {
+            rows.row([
                 lease.key.to_string(),
                 lease.holder.to_string(),
                 lease.token.to_string(),
                 state_word(verdict).to_owned(),
                 words::ago(&now, lease.acquired_at),
                 words::until(&now, lease, verdict),
-                waiting,
-            ]),
-            None => rows.row([snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting]),
+                waiting.clone(),
+            ]);
+        }
+        if snapshot.leases.is_empty() {
+            rows.row([snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting]);
         }
     }
-    let data = snapshots
-        .iter()
-        .map(|snapshot| words::snapshot_json(&now, snapshot))
-        .collect::<Vec<_>>();
-    Ok(Answer::new(json!({ "locks": data }), rows.text()))
+    Ok(Answer::new(data, rows.text()))
 }
 
 /// The state of a lease in one word.
@@ -110,70 +113,53 @@ fn show(tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let snapshot = tenure
         .store()
-        .inspect(&find(tenure, id)?, tenure::call_deadline())?;
+        .inspect(&find(tenure, id)?, call_deadline())?;
     Ok(Answer::new(
-        words::snapshot_json(&now, &snapshot),
+        LockJson::new(&now, &snapshot),
         describe(&now, &snapshot),
     ))
 }
 
 fn describe(now: &Moment, snapshot: &Snapshot) -> String {
-    let mut lines = vec![format!("Key:        {}", snapshot.key)];
-    let mut line =
-        |name: &str, value: String| lines.push(format!("{:<11} {value}", format!("{name}:")));
-    if let Some((lease, verdict)) = snapshot.lease() {
-        line("Holder", lease.holder.to_string());
-        line("Token", lease.token.to_string());
-        line("State", words::state(now, lease, verdict));
-        line(
-            "Acquired",
-            format!(
-                "{} ({})",
-                words::time(lease.acquired_at),
-                words::ago(now, lease.acquired_at)
+    let line = |name: &str, value: String| format!("{name:<11} {value}");
+    let mut lines = vec![line("Key:", snapshot.key.to_string())];
+    if snapshot.leases.is_empty() {
+        lines.push(line("Holder:", "none (the key is free)".into()));
+    }
+    for (lease, verdict) in &snapshot.leases {
+        let at = |at| format!("{} ({})", words::time(at), words::ago(now, at));
+        let left = match &lease.expires {
+            None => String::new(),
+            Some(end) => end.remaining(now).map_or_else(
+                || " (passed)".to_owned(),
+                |left| format!(" (in {})", words::elapsed(left)),
             ),
-        );
-        line(
-            "Heartbeat",
-            format!(
-                "{} ({})",
-                words::time(lease.heartbeat_at),
-                words::ago(now, lease.heartbeat_at)
-            ),
-        );
-        let expires = match (words::expires_at(now, lease), lease.remaining(now)) {
-            (None, _) => "no end".to_owned(),
-            (Some(end), Some(left)) => {
-                let left = tenure::duration::format(words::whole(left));
-                format!("{end} (in {left})")
-            }
-            (Some(end), None) => format!("{end} (expired)"),
         };
-        line("Expires", expires);
+        lines.extend([
+            line("Holder:", lease.holder.to_string()),
+            line("Token:", lease.token.to_string()),
+            line("State:", words::state(now, lease, verdict)),
+            line("Acquired:", at(lease.acquired_at)),
+            line("Heartbeat:", at(lease.heartbeat_at)),
+            line("Expires:", format!("{}{left}", words::expiry(now, lease))),
+        ]);
         if let Some(command) = &lease.holder.command {
-            line("Runs", command.clone());
+            lines.push(line("Runs:", command.clone()));
         }
-    } else {
-        line("Holder", "none (the key is free)".into());
     }
     for (index, waiter) in snapshot.queue.iter().enumerate() {
-        let name = if index == 0 { "Waiting" } else { "" };
+        let name = if index == 0 { "Waiting:" } else { "" };
         let away = if waiter.presence == Presence::Here {
             ""
         } else {
             ", away (its place is kept)"
         };
-        let text = format!(
-            "{}. {}, priority {}{away}",
-            index + 1,
-            waiter.holder,
-            waiter.priority
-        );
-        if name.is_empty() {
-            lines.push(format!("{:<11} {text}", ""));
-        } else {
-            lines.push(format!("{name}:    {text}"));
-        }
+        let (holder, priority) = (&waiter.holder, waiter.priority);
+        let place = index + 1;
+        lines.push(line(
+            name,
+            format!("{place}. {holder}, priority {priority}{away}"),
+        ));
     }
     lines.join("\n")
 }
@@ -188,48 +174,36 @@ fn release(
     let key = find(tenure, id)?;
     let now = tenure.clock().now();
     if !force {
-        let Some((lease, verdict)) = tenure
-            .store()
-            .inspect(&key, tenure::call_deadline())?
-            .leases
-            .into_iter()
-            .next()
-        else {
+        let snapshot = tenure.store().inspect(&key, call_deadline())?;
+        if snapshot.leases.is_empty() {
             return Err(not_held(&key, global.store.as_deref()));
-        };
-        return Err(Failure::new(
-            ErrorCode::PermissionDenied,
-            format!(
-                "{key} is held by {} ({})\n  to take it away anyway, which is recorded: {} --force",
-                words::held(&now, &lease),
-                words::evidence(&verdict),
-                words::locks_command("release", key.as_str(), global.store.as_deref())
-            ),
-        )
-        .details(json!({ "key": key, "lockedBy": lease.holder.id, "verdict": verdict.word() })));
+        }
+        let holders = snapshot.leases.iter().map(|(lease, verdict)| {
+            let held = words::held(&now, lease);
+            format!("{held} ({})", words::evidence(verdict))
+        });
+        let message = format!(
+            "{key} is held by {}\n  to take it away anyway, which is recorded: {} --force",
+            holders.collect::<Vec<_>>().join(" and by "),
+            words::locks_command("release", key.as_str(), global.store.as_deref())
+        );
+        return Err(Failure::new(ErrorCode::PermissionDenied, message)
+            .details(LockJson::new(&now, &snapshot)));
     }
     let by: HolderId = context::caller(global)?;
-    match tenure
-        .store()
-        .force(&key, &by, reason, tenure::call_deadline())?
-    {
+    let forced = tenure.store().force(&key, &by, reason, call_deadline())?;
+    match forced {
         Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
         Forced::Freed(leases) => {
             let holders: Vec<String> = leases
                 .iter()
                 .map(|lease| lease.holder.to_string())
                 .collect();
-            let first = leases.first();
             Ok(Answer::new(
-                json!({
-                    "key": key,
-                    "token": first.map(|lease| lease.token),
-                    "takenFrom": first.map(|lease| &lease.holder.id),
-                    "by": by,
-                }),
+                ForcedJson::new(&now, &key, &by, &leases),
                 format!(
                     "Took {key} from {}; recorded as forced by {by}.",
-                    holders.join(", ")
+                    holders.join(" and ")
                 ),
             ))
         }
@@ -238,47 +212,34 @@ fn release(
 
 fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
-    let reaped = tenure.store().reap(
-        if dry_run { Reap::DryRun } else { Reap::Free },
-        tenure::call_deadline(),
-    )?;
-    let verb = if dry_run { "Would free" } else { "Freed" };
+    let reap = if dry_run { Reap::DryRun } else { Reap::Free };
+    let reaped = tenure.store().reap(reap, call_deadline())?;
+    let verb = if dry_run { "Would end" } else { "Ended" };
     let mut lines: Vec<String> = reaped
         .iter()
         .map(|reaped| {
             format!(
-                "{verb} {} of {}: {}",
-                reaped.lease.key, reaped.lease.holder.id, reaped.evidence
+                "{verb} the lease of {} on {}: {}",
+                reaped.lease.holder.id, reaped.lease.key, reaped.evidence
             )
         })
         .collect();
     if lines.is_empty() {
         lines.push("No lease has expired, and no holder is dead.".into());
     }
-    let data = reaped
-        .iter()
-        .map(|reaped| {
-            json!({
-                "key": reaped.lease.key,
-                "holder": reaped.lease.holder.id,
-                "token": reaped.lease.token,
-                "acquiredAt": words::time(reaped.lease.acquired_at),
-                "expiresAt": words::expires_at(&now, &reaped.lease),
-                "evidence": reaped.evidence,
-                "why": reaped.evidence.to_string(),
-            })
-        })
-        .collect::<Vec<_>>();
     Ok(Answer::new(
-        json!({ "dryRun": dry_run, "freed": data }),
+        CleanupJson::new(&now, dry_run, &reaped),
         lines.join("\n"),
     ))
 }
 
 fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
-    let events = tenure.store().history(query, tenure::call_deadline())?;
+    let events = tenure.store().history(query, call_deadline())?;
+    let data = HistoryJson {
+        events: events.iter().map(Into::into).collect(),
+    };
     if events.is_empty() {
-        return Ok(Answer::new(json!({ "events": [] }), "No events yet."));
+        return Ok(Answer::new(data, "No events yet."));
     }
     let mut rows = Table::new(&["WHEN", "KEY", "EVENT", "TOKEN", "HOLDER", "DETAIL"]);
     for event in &events {
@@ -291,22 +252,7 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
             detail(event),
         ]);
     }
-    let data = events
-        .iter()
-        .map(|event| {
-            json!({
-                "at": words::time(event.at),
-                "key": event.key,
-                "event": event.kind,
-                "token": event.token,
-                "holder": event.holder,
-                "times": event.times,
-                "reason": event.reason,
-                "evidence": event.evidence,
-            })
-        })
-        .collect::<Vec<_>>();
-    Ok(Answer::new(json!({ "events": data }), rows.text()))
+    Ok(Answer::new(data, rows.text()))
 }
 
 fn detail(event: &Event) -> String {
@@ -323,7 +269,7 @@ fn detail(event: &Event) -> String {
 fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     let keys: Vec<Key> = tenure
         .store()
-        .list(tenure::call_deadline())?
+        .list(call_deadline())?
         .into_iter()
         .map(|snapshot| snapshot.key)
         .collect();
@@ -344,17 +290,13 @@ fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
             since: None,
             limit: Some(1),
         };
-        if !tenure
-            .store()
-            .history(&query, tenure::call_deadline())?
-            .is_empty()
-        {
+        if !tenure.store().history(&query, call_deadline())?.is_empty() {
             return Ok(exact);
         }
     }
     let mut keys: Vec<Key> = tenure
         .store()
-        .history(&HistoryQuery::default(), tenure::call_deadline())?
+        .history(&HistoryQuery::default(), call_deadline())?
         .into_iter()
         .map(|event| event.key)
         .collect();

@@ -1,9 +1,9 @@
 //! `tenure release`: release a key.
 
 use serde_json::json;
-use tenure::Tenure;
 use tenure::core::{Grant, Key, Lease, Released};
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
+use tenure::{Tenure, call_deadline};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};
@@ -14,23 +14,20 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
     let key = Key::parse(release.lease.key.as_str())?;
     let tenure = context::open(global)?;
     let (grant, _) = mine(global, &tenure, &key, release.lease.token)?;
-    match tenure.store().release(&grant, tenure::call_deadline())? {
+    match tenure.store().release(&grant, call_deadline())? {
         Released::Freed(lease) => {
             let text = if global.quiet {
                 String::new()
             } else {
                 format!("{key} is free")
             };
-            Ok(Answer::new(
-                json!({ "key": key, "token": lease.token, "released": true }),
-                text,
-            ))
+            Ok(Answer::new(ReleasedJson::from(&lease), text))
         }
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
+        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
     }
 }
 
-/// The caller's grant, if it is the one on record; otherwise why it is not.
+/// The caller's lease, if it is on record; otherwise why it is not.
 pub(crate) fn mine(
     global: &Global,
     tenure: &Tenure,
@@ -38,13 +35,13 @@ pub(crate) fn mine(
     token: Option<u64>,
 ) -> Result<(Grant, Lease), Failure> {
     let store = global.store.as_deref();
-    let Some((lease, _)) = tenure
-        .store()
-        .inspect(key, tenure::call_deadline())?
+    let snapshot = tenure.store().inspect(key, call_deadline())?;
+    let leases: Vec<Lease> = snapshot
         .leases
         .into_iter()
-        .next()
-    else {
+        .map(|(lease, _)| lease)
+        .collect();
+    let Some(first) = leases.first() else {
         return Err(match token {
             Some(token) => Failure::new(
                 ErrorCode::LeaseLost,
@@ -56,25 +53,32 @@ pub(crate) fn mine(
             None => not_held(key, store),
         });
     };
-    let grant = context::grant(global, key, token, &lease)?;
-    if lease.is(&grant) {
-        return Ok((grant, lease));
+    for lease in &leases {
+        let grant = context::grant(global, key, token, lease)?;
+        if lease.is(&grant) {
+            return Ok((grant, lease.clone()));
+        }
     }
-    if token.is_some_and(|token| token != lease.token.0) {
-        return Err(lost(tenure, &grant, Some(&lease)));
+    let grant = context::grant(global, key, token, first)?;
+    if token.is_some_and(|token| leases.iter().all(|lease| lease.token.0 != token)) {
+        return Err(lost(tenure, &grant, &leases));
     }
     let now = tenure.clock().now();
+    let holders: Vec<String> = leases
+        .iter()
+        .map(|lease| words::held(&now, lease))
+        .collect();
     Err(Failure::new(
         ErrorCode::PermissionDenied,
         format!(
             "{key} is not yours: it is held by {}, and you are {}\n  name the holder with --as, prove the lease with --token, \
              or take it away with: {} --force",
-            words::held(&now, &lease),
+            holders.join(" and by "),
             grant.holder,
             words::locks_command("release", key.as_str(), store)
         ),
     )
-    .details(json!({ "key": key, "lockedBy": lease.holder.id, "you": grant.holder })))
+    .details(NotHolderJson::new(&now, &grant, &leases)))
 }
 
 /// The key is free.
@@ -90,29 +94,16 @@ pub(crate) fn not_held(key: &Key, store: Option<&str>) -> Failure {
 }
 
 /// A lease that ended before the caller asked.
-pub(crate) fn lost(tenure: &Tenure, grant: &Grant, by: Option<&Lease>) -> Failure {
+pub(crate) fn lost(tenure: &Tenure, grant: &Grant, leases: &[Lease]) -> Failure {
     let now = tenure.clock().now();
-    let who = by.map_or_else(
-        || "the key is free now".to_owned(),
-        |lease| {
-            format!(
-                "it is held by {} with token {}",
-                words::held(&now, lease),
-                lease.token
-            )
-        },
-    );
     Failure::new(
         ErrorCode::LeaseLost,
         format!(
-            "the lease on {} with token {} has ended: {who}",
-            grant.key, grant.token
+            "the lease on {} with token {} has ended: {}",
+            grant.key,
+            grant.token,
+            words::holders(&now, leases)
         ),
     )
-    .details(json!({
-        "key": grant.key,
-        "token": grant.token,
-        "lockedBy": by.map(|lease| lease.holder.id.as_str()),
-        "newestToken": by.map(|lease| lease.token),
-    }))
+    .details(LostJson::new(&now, &grant.key, grant.token, leases))
 }

@@ -1,9 +1,9 @@
 //! `tenure renew`: extend a lease.
 
-use serde_json::json;
 use tenure::ask::{MAX_TTL, MIN_TTL};
 use tenure::core::{Key, Renewed};
-use tenure::duration;
+use tenure::wire::RenewedJson;
+use tenure::{call_deadline, duration};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};
@@ -22,28 +22,23 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
         return Err(tenure::Error::Ttl { given, min, max }.into());
     }
     let tenure = context::open(global)?;
+    if renew.ttl.is_some() && !tenure.store().capabilities().expiry {
+        return Err(tenure::Error::NoExpiry.into());
+    }
     let (grant, lease) = mine(global, &tenure, &key, renew.lease.token)?;
-    match tenure.store().renew(
-        &grant,
-        renew.ttl.unwrap_or(lease.ttl),
-        tenure::call_deadline(),
-    )? {
+    match tenure
+        .store()
+        .renew(&grant, renew.ttl.unwrap_or(lease.ttl), call_deadline())?
+    {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
-            let until = words::expires_at(&now, &lease);
             let text = if global.quiet {
                 String::new()
             } else {
-                match &until {
-                    Some(until) => format!("{key} is yours until {until}"),
-                    None => format!("{key} is yours (no end)"),
-                }
+                format!("{key} is yours {}", words::lasts(&now, &lease))
             };
-            Ok(Answer::new(
-                json!({ "key": key, "token": lease.token, "expiresAt": until }),
-                text,
-            ))
+            Ok(Answer::new(RenewedJson::new(&now, &lease), text))
         }
-        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.first())),
+        Renewed::Lost(leases) => Err(lost(&tenure, &grant, &leases)),
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
-use tenure::core::Released;
+use tenure::core::{Key, Lease, Moment, Released};
 use tenure::host::Tied;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, LostJson};
 use tenure::{Ask, Guard, Loss, Tenure};
 
 use crate::answer::{Answer, Failure, complain};
@@ -37,14 +37,14 @@ pub(crate) fn run_holding(
     ask: Ask<'_>,
     program: &Program<'_>,
 ) -> Result<Answer, Failure> {
-    // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when
-    // the lease is released.
+    // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when the
+    // lease is released.
     let ask = ask.command(program.shown()).renew_later();
     let mut signals = Signals::catch()?;
-    let mut held = waiting::acquire(global, tenure, key, ask, &mut signals)?;
+    let mut guard = waiting::acquire(global, tenure, key, ask, &mut signals)?;
 
     let mut command = program.command();
-    command.envs(context::environment(global, tenure, held.lease(), &[]));
+    command.envs(context::environment(global, tenure, guard.lease(), &[]));
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
@@ -52,22 +52,21 @@ pub(crate) fn run_holding(
         Ok(tied) => tied,
         Err(error) => {
             let failure = program.not_started(error);
-            let _freed = held.release()?;
+            let _freed = guard.release()?;
             return Err(failure);
         }
     };
     let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
     let report_loss = lost.try_clone()?;
-    let start_renewal = || {
-        held.on_lost(move || {
-            let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
-        });
-        held.start_renewal();
-    };
+    guard.on_lost(move || {
+        let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
+    });
     let grace = tenure.config().run.kill_grace;
-    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, start_renewal)?;
+    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, || {
+        guard.start_renewal();
+    })?;
     tied.untie();
-    let exit = finish(global, tenure, held, ended)?;
+    let exit = finish(global, tenure, guard, ended)?;
     if ended.had_terminal {
         repeat_terminal_signal(ended);
     }
@@ -75,12 +74,12 @@ pub(crate) fn run_holding(
 }
 
 /// Releases the key and returns the exit code.
-fn finish(global: &Global, tenure: &Tenure, held: Guard, ended: Ended) -> Result<Exit, Failure> {
-    let key = held.key().clone();
-    let token = held.token();
-    let loss = match (held.loss(), held.release()) {
+fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Result<Exit, Failure> {
+    let key = guard.key().clone();
+    let token = guard.token();
+    let loss = match (guard.loss(), guard.release()) {
         (Some(loss), _) => Some(loss),
-        (None, Ok(Released::AlreadyGone(now))) => Some(Arc::new(Loss::Taken(now))),
+        (None, Ok(Released::AlreadyGone(leases))) => Some(Arc::new(Loss::Taken(leases))),
         (None, Ok(Released::Freed(_))) => None,
         (None, Err(error)) => {
             // The lease ends with this process in any case; other processes can prove that.
@@ -100,31 +99,26 @@ fn finish(global: &Global, tenure: &Tenure, held: Guard, ended: Ended) -> Result
     } else {
         "; its command had just ended"
     };
-    let taken_by = match &*loss {
-        Loss::Taken(now) => now.first(),
-        _ => None,
+    let now = tenure.clock().now();
+    let (why, leases) = match &*loss {
+        Loss::Taken(leases) => (taken(global, &now, &key, leases), leases.as_slice()),
+        Loss::NotRenewed(Some(error)) => (format!("it could not be renewed: {error}"), &[][..]),
+        _ => ("it could not be renewed in time".to_owned(), &[][..]),
     };
-    let why = match (&*loss, taken_by) {
-        (_, Some(lease)) => format!(
-            "it is held by {} with token {}",
-            words::held(&tenure.clock().now(), lease),
-            lease.token
-        ),
-        (Loss::NotRenewed(Some(error)), _) => format!("it could not be renewed: {error}"),
-        (Loss::NotRenewed(None), _) => {
-            "it could not be renewed in time: the store did not answer".to_owned()
-        }
-        _ => format!(
-            "it was taken away (to see by whom: {})",
-            words::locks_command("history", key.as_str(), global.store.as_deref())
-        ),
-    };
-    let by = taken_by.map(|lease| lease.holder.id.as_str().to_owned());
     Err(Failure::new(
         ErrorCode::LeaseLost,
         format!("the lease on {key} (token {token}) was lost: {why}{stopped}"),
     )
-    .details(serde_json::json!({ "key": key, "token": token, "lockedBy": by })))
+    .details(LostJson::new(&now, &key, token, leases)))
+}
+
+/// Who holds a key that was taken away.
+fn taken(global: &Global, now: &Moment, key: &Key, leases: &[Lease]) -> String {
+    if leases.is_empty() {
+        let history = words::locks_command("history", key.as_str(), global.store.as_deref());
+        return format!("it was taken away (to see by whom: {history})");
+    }
+    words::holders(now, leases)
 }
 
 /// If Ctrl+C or Ctrl+\ ended a command that had the terminal, sends the same signal to our own group

@@ -1,7 +1,8 @@
 //! `tenure sections`: groups of tasks that one runner works on at a time.
 
-use serde_json::json;
-use tenure::core::Verdict;
+use tenure::core::{Snapshot, Verdict};
+use tenure::wire::{ListedSectionJson, SectionJson, SectionsJson};
+use tenure::{Tenure, call_deadline};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -14,68 +15,56 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
     match sections {
         Sections::Add { name } => {
             let tenure = context::open_to_change(global)?;
-            let section = tenure.tasks()?.add_section(name, tenure::call_deadline())?;
+            let section = tenure.tasks()?.add_section(name, call_deadline())?;
             let text = if global.quiet {
                 section.id.clone()
             } else {
                 format!("Added section \"{}\" ({}).", section.name, section.id)
             };
-            Ok(Answer::new(json!(section), text))
+            Ok(Answer::new(SectionJson::from(&section), text))
         }
         Sections::List => list(&context::open(global)?),
     }
 }
 
-fn list(tenure: &tenure::Tenure) -> Result<Answer, Failure> {
-    let sections = tenure.tasks()?.sections(tenure::call_deadline())?;
+fn list(tenure: &Tenure) -> Result<Answer, Failure> {
+    let sections = tenure.tasks()?.sections(call_deadline())?;
     if sections.is_empty() {
         return Ok(Answer::new(
-            json!({ "sections": [] }),
+            SectionsJson::default(),
             "No sections. Add one with: tenure sections add NAME",
         ));
     }
     let now = tenure.clock().now();
     let mut rows = Table::new(&["ID", "NAME", "TASKS", "OPEN", "RUNNER", "REMAINING"]);
-    let mut data = Vec::new();
-    for tenure::core::task::SectionSummary {
-        section,
-        tasks,
-        open,
-    } in sections
-    {
-        let lease = match section.key() {
-            Ok(key) => {
-                let snapshot = tenure.store().inspect(&key, tenure::call_deadline())?;
-                snapshot.leases.into_iter().next()
-            }
+    let mut data = SectionsJson::default();
+    for summary in sections {
+        let section = &summary.section;
+        let snapshot = match section.key() {
+            Ok(key) => Some(tenure.store().inspect(&key, call_deadline())?),
             Err(_) => None,
         };
-        let (runner, remaining) = match &lease {
+        let lease = snapshot.as_ref().and_then(Snapshot::lease);
+        let (runner, remaining) = match lease {
             Some((lease, verdict)) => (
                 lease.holder.id.to_string(),
                 words::until(&now, lease, verdict),
             ),
             None => ("-".to_owned(), "-".to_owned()),
         };
-        let held = lease
-            .as_ref()
-            .filter(|(_, verdict)| matches!(verdict, Verdict::Alive | Verdict::Unknown(_)));
-        data.push(json!({
-            "id": section.id,
-            "name": section.name,
-            "tasks": tasks,
-            "open": open,
-            "lockedBy": held.map(|(lease, _)| lease.holder.id.as_str()),
-            "expiresAt": held.and_then(|(lease, _)| words::expires_at(&now, lease)),
-        }));
         rows.row([
             words::short(&section.id).to_owned(),
-            section.name,
-            tasks.to_string(),
-            open.to_string(),
+            section.name.clone(),
+            summary.tasks.to_string(),
+            summary.open.to_string(),
             runner,
             remaining,
         ]);
+        let held = lease
+            .filter(|(_, verdict)| matches!(verdict, Verdict::Alive | Verdict::Unknown(_)))
+            .map(|(lease, _)| lease);
+        data.sections
+            .push(ListedSectionJson::new(&now, &summary, held));
     }
-    Ok(Answer::new(json!({ "sections": data }), rows.text()))
+    Ok(Answer::new(data, rows.text()))
 }

@@ -9,11 +9,10 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tenure::Tenure;
-use tenure::core::task::{NewTask, TaskQuery};
+use tenure::core::task::{DeletedTask, NewTask, TaskQuery};
 use tenure::core::{Moment, Task};
-use tenure::plural;
-use tenure::wire::ErrorCode;
+use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
+use tenure::{Tenure, call_deadline, plural};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -42,7 +41,7 @@ fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
     let tasks = tenure.tasks()?;
     given
         .iter()
-        .map(|given| Ok(tasks.find_task(given, tenure::call_deadline())?.id))
+        .map(|given| Ok(tasks.find_task(given, call_deadline())?.id))
         .collect()
 }
 
@@ -50,51 +49,49 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
     let tasks = tenure.tasks()?;
     let section = match &new.section {
-        Some(section) => Some(tasks.find_section(section, tenure::call_deadline())?.id),
+        Some(section) => Some(tasks.find_section(section, call_deadline())?.id),
         None => None,
     };
     let depends_on = ids(&tenure, &new.depends_on)?;
-    let task = tasks.add_task(
-        &NewTask {
-            title: new.title,
-            description: new.description.filter(|text| !text.is_empty()),
-            section,
-            priority: new.priority.unwrap_or_default(),
-            depends_on,
-        },
-        tenure::call_deadline(),
-    )?;
+    let task = NewTask {
+        title: new.title,
+        description: new.description.filter(|text| !text.is_empty()),
+        section,
+        priority: new.priority.unwrap_or_default(),
+        depends_on,
+    };
+    let task = tasks.add_task(&task, call_deadline())?;
     let text = if global.quiet {
         task.id.clone()
     } else {
         format!("Added task \"{}\" ({}).", task.title, task.id)
     };
-    Ok(Answer::new(words::task_json(&task), text))
+    Ok(Answer::new(TaskJson::from(&task), text))
 }
 
 fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
     let section = match &list.section {
-        Some(section) => Some(tasks.find_section(section, tenure::call_deadline())?.id),
+        Some(section) => Some(tasks.find_section(section, call_deadline())?.id),
         None => None,
     };
     // One more than the limit, to know whether there are more.
     let limit = (list.limit > 0).then_some(list.limit);
-    let mut found = tasks.tasks(
-        &TaskQuery {
-            status: list.status,
-            section,
-            search: list.search.clone(),
-            ready: list.ready,
-            limit: limit.map(|limit| limit.saturating_add(1)),
-        },
-        tenure::call_deadline(),
-    )?;
+    let query = TaskQuery {
+        status: list.status,
+        section,
+        search: list.search.clone(),
+        ready: list.ready,
+        limit: limit.map(|limit| limit.saturating_add(1)),
+    };
+    let mut found = tasks.tasks(&query, call_deadline())?;
     let more = limit.is_some_and(|limit| found.len() > limit);
     found.truncate(limit.unwrap_or(usize::MAX));
-    let data: Vec<Value> = found.iter().map(words::task_json).collect();
-    let data = json!({ "tasks": data, "more": more });
+    let data = TasksJson {
+        tasks: found.iter().map(Into::into).collect(),
+        more,
+    };
     if found.is_empty() {
         return Ok(Answer::new(data, "No tasks."));
     }
@@ -142,13 +139,9 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.clone()));
     let mut lines = Vec::new();
-    let mut data = Vec::new();
-    for tenure::core::task::DeletedTask {
-        task,
-        dependents: waited,
-    } in tasks.delete_tasks(&ids, tenure::call_deadline())?
-    {
-        let freed = match waited {
+    let mut data = DeletedTasksJson::default();
+    for DeletedTask { task, dependents } in tasks.delete_tasks(&ids, call_deadline())? {
+        let freed = match dependents {
             0 => String::new(),
             1 => " 1 task no longer waits for it.".to_owned(),
             many => format!(" {many} tasks no longer wait for it."),
@@ -157,14 +150,14 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
             "Deleted task \"{}\" ({}).{freed}",
             task.title, task.id
         ));
-        data.push(words::task_json(&task));
+        data.deleted.push((&task).into());
     }
     let text = if global.quiet {
         String::new()
     } else {
         lines.join("\n")
     };
-    Ok(Answer::new(json!({ "deleted": data }), text))
+    Ok(Answer::new(data, text))
 }
 
 fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
@@ -193,7 +186,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
         )
         .details(json!({ "lines": [{ "line": number, "message": "not UTF-8 text" }] }))
     })?;
-    let done = tasks.import(&text, tenure::call_deadline())?;
+    let done = tasks.import(&text, call_deadline())?;
     let text = if global.quiet {
         String::new()
     } else {
@@ -205,7 +198,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
             plural::count(done.sections, "section")
         )
     };
-    Ok(Answer::new(json!(done), text))
+    Ok(Answer::new(done, text))
 }
 
 fn export(global: &Global) -> Result<Answer, Failure> {
@@ -214,9 +207,9 @@ fn export(global: &Global) -> Result<Answer, Failure> {
     let tasks = tenure.tasks()?;
     if global.json {
         let mut lines = Vec::new();
-        let mut collect =
+        let mut parsed =
             |line: &str| lines.push(serde_json::from_str::<Value>(line).unwrap_or_default());
-        tasks.export(&mut collect, tenure::call_deadline())?;
+        tasks.export(&mut parsed, call_deadline())?;
         return Ok(Answer::new(json!({ "lines": lines }), String::new()));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -226,7 +219,7 @@ fn export(global: &Global) -> Result<Answer, Failure> {
             written = writeln!(out, "{line}");
         }
     };
-    tasks.export(&mut write, tenure::call_deadline())?;
+    tasks.export(&mut write, call_deadline())?;
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
             ErrorCode::Io,

@@ -70,7 +70,7 @@ impl WaitText for KeyWait<'_> {
 
 /// The place in the queue, short enough for the bar's line.
 fn place(progress: &Progress<'_>) -> String {
-    let place = progress.busy.position.map_or(0, |place| place.ahead) + 1;
+    let place = progress.busy.position.map_or(0, |position| position.ahead) + 1;
     format!("{} in the queue", words::ordinal(place))
 }
 
@@ -84,8 +84,8 @@ fn held(progress: &Progress<'_>) -> String {
 
 /// The holder, and the place in the queue.
 pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
-    let place = progress.busy.position.map_or_else(String::new, |place| {
-        format!(", {} in the queue", words::ordinal(place.ahead + 1))
+    let place = progress.busy.position.map_or_else(String::new, |position| {
+        format!(", {} in the queue", words::ordinal(position.ahead + 1))
     });
     let holder = match progress.busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {
@@ -142,7 +142,11 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
     }
 
     fn begin(&mut self, now: &Moment, progress: &Progress<'_>) {
-        if progress.busy.position.is_some_and(|place| place.resumed) {
+        if progress
+            .busy
+            .position
+            .is_some_and(|position| position.resumed)
+        {
             remark(self.global, "your place in the queue was kept");
         }
         for line in self.text.started(now, progress) {

@@ -215,7 +215,8 @@ impl Project {
         if said.code == 4 {
             return "free".into();
         }
-        said.json()["data"]["verdict"].as_str().unwrap().to_owned()
+        let verdict = &said.json()["data"]["leases"][0]["verdict"];
+        verdict.as_str().unwrap_or("free").to_owned()
     }
 
     /// Acquires a key without a process, and returns the token.

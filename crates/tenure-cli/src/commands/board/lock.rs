@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tenure::core::{Busy, Doubt, Released, Verdict};
-use tenure::wire::ErrorCode;
+use tenure::wire::{BoardBusyJson, ErrorCode};
 use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
 use tenure_board::{Board, SaveError, SaveStep, save};
 
@@ -202,7 +202,6 @@ fn under_itself(path: &str) -> Failure {
 /// and what to do.
 fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
-    let (_, mut details) = words::busy(&now, KEY, busy);
     let mut lines = vec![format!("lock busy: {path}")];
     let force = format!(
         "tenure locks release {KEY} --force --store {}",
@@ -233,11 +232,8 @@ fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
         }
     };
     lines.push(hint);
-    if let serde_json::Value::Object(fields) = &mut details {
-        fields.insert("path".into(), json!(path));
-    }
     let message = lines.join("\n  ");
     Failure::new(ErrorCode::LockBusy, message.clone())
         .verbatim(format!("tenure board: error: {message}"))
-        .details(details)
+        .details(BoardBusyJson::new(&now, busy, path))
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use tenure::core::{Key, Reap, Reason, Released, Renewed, Verdict};
 use tenure::ledger::{LedgerStore, NodeId};
 use tenure::{Project, Tenure, Tie};
@@ -17,7 +16,10 @@ use crate::signals::Signals;
 use crate::table::Table;
 use crate::waiting;
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{
+    ErrorCode, NodeClaimJson, NodeClaimedJson, NodeClaimsJson, NodeRefreshedJson, NodeReleasedJson,
+    NodesReapedJson,
+};
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
     let start = context::start()?;
@@ -68,21 +70,14 @@ pub(super) fn claim(
     remark(
         global,
         &format!(
-            "{} holds node {} until {}; release it with: tenure ledger release {} {proof}",
+            "{} holds node {} {}; to release it: tenure ledger release {} {proof}",
             lease.holder.id,
             key.id(),
-            words::end(&now, &lease),
+            words::lasts(&now, &lease),
             key.id()
         ),
     );
-    let data = json!({
-        "node": key.id(),
-        "owner": lease.holder.id,
-        "token": lease.token,
-        "acquiredAt": words::time(lease.acquired_at),
-        "expiresAt": words::expires_at(&now, &lease),
-        "reason": reason.word(),
-    });
+    let data = NodeClaimedJson::new(&now, &lease, reason);
     let token = lease.token.to_string();
     // If the token can't be printed, the claim is released: without it the claim is useless.
     if reason == Reason::AlreadyOwned {
@@ -115,16 +110,19 @@ pub(super) fn refresh(
     let ttl = ttl.unwrap_or(tenure.config().locking.task_timeout);
     match tenure.store().renew(&grant, ttl, tenure::call_deadline())? {
         Renewed::Extended(lease) => {
-            let until = words::end(&tenure.clock().now(), &lease);
+            let now = tenure.clock().now();
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("Node {} is claimed until {until}.", key.id())
+                format!(
+                    "Node {} is claimed {}.",
+                    key.id(),
+                    words::lasts(&now, &lease)
+                )
             };
-            let data = json!({ "node": key.id(), "token": lease.token, "expiresAt": until });
-            Ok(Answer::new(data, text))
+            Ok(Answer::new(NodeRefreshedJson::new(&now, &lease), text))
         }
-        Renewed::Lost(now) => Err(lost(&tenure, &grant, now.first())),
+        Renewed::Lost(leases) => Err(lost(&tenure, &grant, &leases)),
     }
 }
 
@@ -143,10 +141,9 @@ pub(super) fn release(
             } else {
                 format!("Node {} is free.", key.id())
             };
-            let data = json!({ "node": key.id(), "token": lease.token, "released": true });
-            Ok(Answer::new(data, text))
+            Ok(Answer::new(NodeReleasedJson::from(&lease), text))
         }
-        Released::AlreadyGone(now) => Err(lost(&tenure, &grant, now.first())),
+        Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
     }
 }
 
@@ -157,22 +154,14 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
     let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()
         .partition(|claim| !claim.lease.has_expired(&now));
-    let data: Vec<_> = active
-        .iter()
-        .map(|claim| {
-            let lease = &claim.lease;
-            json!({
-                "node": claim.node,
-                "owner": lease.holder.id,
-                "token": lease.token,
-                "verdict": claim.verdict.word(),
-                "acquiredAt": words::time(lease.acquired_at),
-                "expiresAt": lease.expires.as_ref().map(|end| end.wall.to_string()),
-                "remainingSeconds": words::remaining_seconds(&now, lease),
-                "file": claim.file.as_ref().map(|file| file.display().to_string()),
-            })
-        })
-        .collect();
+    let listed = active.iter().map(|claim| {
+        let file = claim.file.as_ref().map(|file| file.display().to_string());
+        NodeClaimJson::new(&now, &claim.lease, &claim.verdict, file)
+    });
+    let data = NodeClaimsJson {
+        claims: listed.collect(),
+        expired: expired.len(),
+    };
     let mut lines = Vec::new();
     if active.is_empty() {
         lines.push("No node is claimed.".to_owned());
@@ -200,7 +189,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
                 lease.token.to_string(),
                 state,
                 words::ago(&now, lease.acquired_at),
-                words::end(&now, lease),
+                words::expiry(&now, lease),
                 words::until(&now, lease, &claim.verdict),
             ]);
         }
@@ -213,8 +202,11 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
         ));
     }
     Ok(Answer::new(
-        json!({ "claims": data, "expired": expired.len() }),
-        lines.join("\n"),
+        data,
+        lines.join(
+            "
+",
+        ),
     ))
 }
 
@@ -239,25 +231,10 @@ pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answ
     if lines.is_empty() {
         lines.push("No claim has expired, and no holder is proven dead.".into());
     }
-    let freed: Vec<_> = reaped
-        .iter()
-        .map(|reaped| {
-            json!({
-                "node": reaped.lease.key.id(),
-                "owner": reaped.lease.holder.id,
-                "token": reaped.lease.token,
-                "evidence": reaped.evidence,
-                "why": reaped.evidence.to_string(),
-            })
-        })
-        .collect();
     let text = if global.quiet {
         String::new()
     } else {
         lines.join("\n")
     };
-    Ok(Answer::new(
-        json!({ "dryRun": dry_run, "freed": freed }),
-        text,
-    ))
+    Ok(Answer::new(NodesReapedJson::new(dry_run, &reaped), text))
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Shortage, TaskQuery};
-use tenure::core::{Key, KeyKind, Moment, Reason, Status};
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie};
+use tenure::core::{Busy, Key, KeyKind, Moment, Status};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -17,7 +17,7 @@ use crate::context;
 use crate::signals::Signals;
 use crate::waiting::{self, WaitDisplay, WaitText};
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
 
 pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
@@ -67,22 +67,14 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
 fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
     let lease = task_guard.lease();
-    let until = words::end(&now, lease);
-    let mut data = words::task_json(task_guard.task());
-    if let Value::Object(fields) = &mut data {
-        fields.insert("token".into(), json!(lease.token));
-        fields.insert(
-            "reason".into(),
-            json!(task_guard.reason().map(Reason::word)),
-        );
-        fields.insert("expiresAt".into(), json!(until));
-    }
+    let (task, reason) = (task_guard.task(), task_guard.reason());
+    let data = StartedTaskJson::new(&now, task, task_guard.was(), lease, reason);
     let text = if global.quiet {
-        task_guard.task().id.clone()
+        task.id.clone()
     } else {
-        let mut lines = describe(&now, task_guard.task());
+        let mut lines = describe(&now, task);
         lines.push(line("Token", &lease.token.to_string()));
-        lines.push(line("Expires", &until));
+        lines.push(line("Expires", &words::expiry(&now, lease)));
         lines.join("\n")
     };
     let undo = undo(tenure, &task_guard);
@@ -91,13 +83,10 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
 }
 
 /// Why no task was started.
-pub(super) fn none(
-    global: &Global,
-    tenure: &Tenure,
-    busy: &tenure::core::Busy,
-) -> Result<Failure, Failure> {
+pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
     let held = busy.lease();
     let me = context::runner(global)?;
+    let now = tenure.clock().now();
     Ok(match busy.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
             ErrorCode::NoTaskLeft,
@@ -117,30 +106,25 @@ pub(super) fn none(
                 words::time(at)
             ),
         )
-        .details(json!({ "notBefore": words::time(at) })),
+        .details(json!({ "notBefore": TimeJson(at) })),
         Some(Shortage::Locked) => {
             let message = match held {
                 None => "every ready task is about to be granted to a waiting runner".to_owned(),
                 Some((lease, _)) if lease.holder.id == me => format!(
-                    "no other task is ready: you already hold {}, until {}",
+                    "no other task is ready: you already hold {}, {}",
                     named(tenure, &lease.key),
-                    words::recorded_end(lease)
+                    words::lasts(&now, lease)
                 ),
                 Some((lease, _)) => format!(
-                    "other runners hold every ready task: {} is held by {}, until {}",
+                    "other runners hold every ready task: {} is held by {}, {}",
                     named(tenure, &lease.key),
                     lease.holder,
-                    words::recorded_end(lease)
+                    words::lasts(&now, lease)
                 ),
             };
             let message =
                 format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list");
-            Failure::new(ErrorCode::TasksLocked, message).details(json!({
-                "key": held.map(|(lease, _)| &lease.key),
-                "lockedBy": held.map(|(lease, _)| &lease.holder.id),
-                "expiresAt": held.map(|(lease, _)| words::recorded_end(lease)),
-                "place": busy.position.map(|place| place.ahead + 1),
-            }))
+            Failure::new(ErrorCode::TasksLocked, message).details(BusyJson::new(&now, busy))
         }
     })
 }
@@ -149,11 +133,11 @@ pub(super) fn none(
 fn named(tenure: &Tenure, key: &Key) -> String {
     let found = match (tenure.tasks(), key.kind()) {
         (Ok(tasks), KeyKind::Task(id)) => {
-            let task = tasks.find_task(id, tenure::call_deadline()).ok();
+            let task = tasks.find_task(id, call_deadline()).ok();
             task.map(|task| format!("task \"{}\"", task.title))
         }
         (Ok(tasks), KeyKind::Section(id)) => {
-            let section = tasks.find_section(id, tenure::call_deadline()).ok();
+            let section = tasks.find_section(id, call_deadline()).ok();
             section.map(|section| format!("section \"{}\"", section.name))
         }
         _ => None,
@@ -169,12 +153,12 @@ fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
         limit: Some(1),
         ..TaskQuery::default()
     };
-    let Some(task) = tasks.tasks(&query, tenure::call_deadline())?.pop() else {
+    let Some(task) = tasks.tasks(&query, call_deadline())?.pop() else {
         return Ok(String::new());
     };
     let mut before = Vec::new();
     for id in &task.depends_on {
-        let other = tasks.find_task(id, tenure::call_deadline())?;
+        let other = tasks.find_task(id, call_deadline())?;
         if !other.status.is_done() {
             before.push(format!("\"{}\" ({})", other.title, other.status));
         }
@@ -193,8 +177,8 @@ pub(super) struct NextTaskWait<'a> {
 
 impl NextTaskWait<'_> {
     fn why(&self, progress: &Progress<'_>) -> String {
-        let place = progress.busy.position.map_or_else(String::new, |place| {
-            format!(", {} in the queue", words::ordinal(place.ahead + 1))
+        let place = progress.busy.position.map_or_else(String::new, |position| {
+            format!(", {} in the queue", words::ordinal(position.ahead + 1))
         });
         let why = match progress.busy.shortage {
             Some(Shortage::NothingLeft) | None => "no task is left".to_owned(),

@@ -1,8 +1,9 @@
 //! `tenure tasks show`: show one task.
 
-use serde_json::{Value, json};
+use tenure::call_deadline;
 use tenure::core::task::{Cause, Past};
 use tenure::core::{Moment, Task};
+use tenure::wire::{LockJson, ShownTaskJson};
 
 use super::state;
 use crate::answer::{Answer, Failure};
@@ -16,19 +17,18 @@ const PAST: usize = 10;
 pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     let tasks = tenure.tasks()?;
-    let task = tasks.find_task(given, tenure::call_deadline())?;
+    let task = tasks.find_task(given, call_deadline())?;
     let now = tenure.clock().now();
     let snapshot = match task.key() {
-        Ok(key) => Some(tenure.store().inspect(&key, tenure::call_deadline())?),
+        Ok(key) => Some(tenure.store().inspect(&key, call_deadline())?),
         Err(_) => None,
     };
-    let dependents = tasks.dependents(&task.id, tenure::call_deadline())?;
+    let dependents = tasks.dependents(&task.id, call_deadline())?;
     let mut before = Vec::new();
     for id in &task.depends_on {
-        before.push(tasks.find_task(id, tenure::call_deadline())?);
+        before.push(tasks.find_task(id, call_deadline())?);
     }
     let mut lines = describe(&now, &task);
-    let mut data = words::task_json(&task);
     for (name, others) in [("Waits for", &before), ("Blocks", &dependents)] {
         for (index, other) in others.iter().enumerate() {
             let name = if index == 0 { name } else { "" };
@@ -38,14 +38,13 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
             ));
         }
     }
-    if let Some((lease, verdict)) = snapshot.as_ref().and_then(|snapshot| snapshot.lease()) {
+    for (lease, verdict) in snapshot.iter().flat_map(|snapshot| &snapshot.leases) {
         lines.push(line("Locked by", &words::held(&now, lease)));
         lines.push(line("Lock", &words::state(&now, lease, verdict)));
-        let end = words::expires_at(&now, lease).unwrap_or_else(|| "no end".to_owned());
-        lines.push(line("Expires", &end));
+        lines.push(line("Expires", &words::expiry(&now, lease)));
         lines.push(line("Token", &lease.token.to_string()));
     }
-    let past = tasks.task_history(&task.id, tenure::call_deadline())?;
+    let past = tasks.task_history(&task.id, call_deadline())?;
     for (index, past) in past.iter().take(PAST).enumerate() {
         let name = if index == 0 { "History" } else { "" };
         lines.push(line(name, &was(past)));
@@ -54,15 +53,14 @@ pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
         let more = format!("({} more; --json shows all)", past.len() - PAST);
         lines.push(line("", &more));
     }
-    if let Value::Object(fields) = &mut data {
-        let past: Vec<Value> = past.iter().map(past_json).collect();
-        fields.insert("history".into(), json!(past));
-        let ids: Vec<&str> = dependents.iter().map(|task| task.id.as_str()).collect();
-        fields.insert("dependents".into(), json!(ids));
-        let lock = snapshot.filter(|snapshot| !snapshot.leases.is_empty());
-        let lock = lock.map(|snapshot| words::snapshot_json(&now, &snapshot));
-        fields.insert("lock".into(), lock.unwrap_or(Value::Null));
-    }
+    let data = ShownTaskJson {
+        task: (&task).into(),
+        history: past.iter().map(Into::into).collect(),
+        dependents: dependents.into_iter().map(|task| task.id).collect(),
+        lock: snapshot
+            .filter(|snapshot| !snapshot.leases.is_empty())
+            .map(|snapshot| LockJson::new(&now, &snapshot)),
+    };
     Ok(Answer::new(data, lines.join("\n")))
 }
 
@@ -145,14 +143,4 @@ fn was(past: &Past) -> String {
             )
         }
     }
-}
-
-fn past_json(past: &Past) -> Value {
-    json!({
-        "field": past.field,
-        "value": past.value,
-        "at": words::time(past.at),
-        "until": words::time(past.until),
-        "cause": past.cause,
-    })
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use signal_hook::consts::SIGINT;
 use tenure::core::task::{Change, Edit, Proof};
-use tenure::core::{KeyKind, Lease, Moment, Reason, Status, Task, Token};
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie};
+use tenure::core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
 
 use super::ids;
 use crate::answer::{Answer, Failure, remark};
@@ -16,13 +17,11 @@ use crate::context;
 use crate::signals::Signals;
 use crate::waiting::{self, WaitDisplay, WaitText, situation};
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
 
 pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure> {
     let tenure = context::open_to_change(global)?;
-    let task = tenure
-        .tasks()?
-        .find_task(&update.task, tenure::call_deadline())?;
+    let task = tenure.tasks()?.find_task(&update.task, call_deadline())?;
     let edit = edit(&tenure, update)?;
     let usage = |message: &str| Err(Failure::new(ErrorCode::Usage, message));
     if update.error.is_some() && update.status != Some(Status::Failed) {
@@ -36,7 +35,7 @@ pub(crate) fn update(global: &Global, update: &Update) -> Result<Answer, Failure
             global,
             &tenure
                 .tasks()?
-                .edit_task(&task.id, &edit, tenure::call_deadline())?,
+                .edit_task(&task.id, &edit, call_deadline())?,
         )),
         Some(Status::InProgress) if edit.is_empty() => start(global, &tenure, &task, update),
         Some(Status::InProgress) => usage(
@@ -50,12 +49,7 @@ fn edit(tenure: &Tenure, update: &Update) -> Result<Edit, Failure> {
     let section = match update.section.as_deref() {
         None => None,
         Some("") => Some(String::new()),
-        Some(given) => Some(
-            tenure
-                .tasks()?
-                .find_section(given, tenure::call_deadline())?
-                .id,
-        ),
+        Some(given) => Some(tenure.tasks()?.find_section(given, call_deadline())?.id),
     };
     Ok(Edit {
         title: update.title.clone(),
@@ -73,7 +67,7 @@ fn edited(global: &Global, task: &Task) -> Answer {
     } else {
         format!("Task \"{}\" updated.", task.title)
     };
-    Answer::new(words::task_json(task), text)
+    Answer::new(TaskJson::from(task), text)
 }
 
 /// The token of the lease that this command runs under, if it is a lease of this task.
@@ -107,7 +101,7 @@ fn finish(
         None => Change::To(status),
     };
     let proof = proof(global, task, update)?;
-    let changed = tasks.change(&task.id, &proof, &change, edit, tenure::call_deadline());
+    let changed = tasks.change(&task.id, &proof, &change, edit, call_deadline());
     let changed = changed.map_err(|error| {
         let failure = Failure::from(error);
         // A shell that runs only this command is not the runner that started the task.
@@ -120,18 +114,13 @@ fn finish(
             _ => failure,
         }
     })?;
-    let task = changed.task;
     let text = if global.quiet {
         String::new()
     } else {
+        let task = &changed.task;
         format!("Task \"{}\" status updated to {}.", task.title, task.status)
     };
-    let mut data = words::task_json(&task);
-    if let Value::Object(fields) = &mut data {
-        fields.insert("was".into(), json!(changed.was));
-        fields.insert("freed".into(), json!(changed.freed));
-    }
-    Ok(Answer::new(data, text))
+    Ok(Answer::new(ChangedTaskJson::from(&changed), text))
 }
 
 fn start(
@@ -142,7 +131,7 @@ fn start(
 ) -> Result<Answer, Failure> {
     if own_token(task) == Some(task.token) && task.status == Status::InProgress {
         // tenure started this command for this task.
-        return Ok(started_text(global, task, words::task_json(task)));
+        return Ok(started_text(global, task, TaskJson::from(task)));
     }
     let ask = waiting::with_name(global, tenure, tenure.ask_for_task()?)?
         .tied_to(update.pid.map_or(Tie::Nothing, Tie::Process))
@@ -224,18 +213,9 @@ fn put_back_to(was: Status) -> Change {
 
 fn started_answer(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
     let now = tenure.clock().now();
-    let lease = task_guard.lease();
-    let mut data = words::task_json(task_guard.task());
-    if let Value::Object(fields) = &mut data {
-        fields.insert("was".into(), json!(task_guard.was()));
-        fields.insert("token".into(), json!(lease.token));
-        fields.insert(
-            "reason".into(),
-            json!(task_guard.reason().map(Reason::word)),
-        );
-        fields.insert("expiresAt".into(), json!(words::expires_at(&now, lease)));
-    }
-    let (task, reason) = (task_guard.task().clone(), task_guard.reason());
+    let (lease, reason) = (task_guard.lease(), task_guard.reason());
+    let data = StartedTaskJson::new(&now, task_guard.task(), task_guard.was(), lease, reason);
+    let task = task_guard.task().clone();
     let undo = undo(tenure, &task_guard);
     task_guard.leave_standing();
     let answer = started_text(global, &task, data);
@@ -256,18 +236,12 @@ pub(super) fn undo(tenure: &Tenure, task_guard: &TaskGuard) -> impl FnOnce() + u
     let tasks = tenure.tasks().ok().cloned();
     move || {
         if let Some(tasks) = tasks {
-            let _ = tasks.change(
-                &id,
-                &proof,
-                &change,
-                &Edit::default(),
-                tenure::call_deadline(),
-            );
+            let _ = tasks.change(&id, &proof, &change, &Edit::default(), call_deadline());
         }
     }
 }
 
-fn started_text(global: &Global, task: &Task, data: Value) -> Answer {
+fn started_text(global: &Global, task: &Task, data: impl Serialize) -> Answer {
     let text = if global.quiet {
         String::new()
     } else {
@@ -277,11 +251,12 @@ fn started_text(global: &Global, task: &Task, data: Value) -> Answer {
 }
 
 /// A task that could not be started, in the words of the protocol.
-fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Busy) -> Failure {
+fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &Busy) -> Failure {
     let own = task_lease(tenure, task);
     let held = busy
-        .lease()
-        .filter(|(_, verdict)| verdict.ended().is_none());
+        .leases
+        .iter()
+        .find(|(_, verdict)| verdict.ended().is_none());
     let failure = match (held, busy.key.kind(), own) {
         // The holder of the section works on this task.
         (Some((lease, _)), KeyKind::Section(_), Some(own)) if own.holder.id == lease.holder.id => {
@@ -290,12 +265,13 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Bu
         (Some((lease, _)), KeyKind::Section(_), _) => words::section_locked(task, lease),
         (Some((lease, _)), _, _) => words::task_locked(task, lease),
         (None, _, _) => {
-            let (message, details) = words::busy(&tenure.clock().now(), busy.key.as_str(), busy);
-            Failure::new(ErrorCode::TaskLocked, message).details(details)
+            let now = tenure.clock().now();
+            let message = words::busy(&now, busy.key.as_str(), busy);
+            Failure::new(ErrorCode::TaskLocked, message).details(BusyJson::new(&now, busy))
         }
     };
-    if let Some(place) = busy.position {
-        let place = words::ordinal(place.ahead + 1);
+    if let Some(position) = busy.position {
+        let place = words::ordinal(position.ahead + 1);
         let kept = waiting::kept_place(global, tenure);
         let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
         return failure.hint(format!(
@@ -309,10 +285,11 @@ fn missed(global: &Global, tenure: &Tenure, task: &Task, busy: &tenure::core::Bu
 fn task_lease(tenure: &Tenure, task: &Task) -> Option<Lease> {
     let snapshot = tenure
         .store()
-        .inspect(&task.key().ok()?, tenure::call_deadline())
+        .inspect(&task.key().ok()?, call_deadline())
         .ok()?;
-    let (lease, verdict) = snapshot.leases.into_iter().next()?;
-    verdict.ended().is_none().then_some(lease)
+    let mut held = snapshot.leases.into_iter();
+    held.find(|(_, verdict)| verdict.ended().is_none())
+        .map(|(lease, _)| lease)
 }
 
 /// Waiting for a task.

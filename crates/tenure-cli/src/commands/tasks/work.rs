@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
-use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::made_up_name;
 use tenure::core::task::{Change, Changed};
 use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
-use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure};
+use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
@@ -32,7 +31,7 @@ use crate::supervise::{Ended, supervise};
 use crate::terminal::Terminal;
 use crate::waiting::{self, WaitDisplay};
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, TaskEndedJson, TaskInputJson, WorkJson};
 
 /// How long a runner waits for tasks that other runners hold: without a limit.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -104,7 +103,7 @@ impl<'a> Runner<'a> {
                 NextTask::None(failure) => return self.end(&failure),
                 NextTask::Interrupted(failure) => {
                     self.print_summary();
-                    return Err(failure.details(self.summary_json()));
+                    return Err(failure.details(self.summary_json(None)));
                 }
             };
             let id = task_guard.task().id.clone();
@@ -113,7 +112,7 @@ impl<'a> Runner<'a> {
                 AfterTask::Exclude => ask = ask.leave_to_others(&id),
                 AfterTask::Stop(failure) => {
                     self.print_summary();
-                    return Err(failure.details(self.summary_json()));
+                    return Err(failure.details(self.summary_json(None)));
                 }
             }
         }
@@ -122,13 +121,14 @@ impl<'a> Runner<'a> {
     /// Releases the sections that it still holds.
     fn release_sections(&self) {
         if let (Some(holder), Ok(tasks)) = (&self.holder, self.tenure.tasks()) {
-            let _ = tasks.leave_idle_sections(holder, tenure::call_deadline());
+            let _ = tasks.leave_idle_sections(holder, call_deadline());
         }
     }
 
     fn ask(&self) -> Result<Ask<'a, AnyTask>, Failure> {
         let mut ask = waiting::with_name(self.global, self.tenure, self.tenure.ask_for_task()?)?
-            .command(self.program.shown());
+            .command(self.program.shown())
+            .renew_later();
         if self.global.holder.is_none() {
             ask = ask.called(made_up_name(std::process::id()));
         }
@@ -216,21 +216,13 @@ impl<'a> Runner<'a> {
         drop(command);
         let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
         let report_loss = Arc::new(lost.try_clone()?);
-        let start_renewal = || {
-            task_guard.on_lost(move || {
-                let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
-            });
-            task_guard.start_renewal();
-        };
+        task_guard.on_lost(move || {
+            let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
+        });
         let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(
-            &tied,
-            &mut self.signals,
-            terminal,
-            &lost,
-            grace,
-            start_renewal,
-        )?;
+        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, || {
+            task_guard.start_renewal();
+        })?;
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
@@ -265,10 +257,7 @@ impl<'a> Runner<'a> {
                 error: error.clone(),
             }
         };
-        let now = self
-            .tenure
-            .tasks()?
-            .find_task(&task.id, tenure::call_deadline())?;
+        let now = self.tenure.tasks()?.find_task(&task.id, call_deadline())?;
         if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
             // The command itself set the task back to pending, and would do so again.
             task_guard.leave_standing();
@@ -339,13 +328,11 @@ impl<'a> Runner<'a> {
 
     fn record_loss(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
         let why = match loss {
-            Some(Loss::Taken(now)) if let Some(lease) = now.first() => {
-                format!("it is held by {}", lease.holder)
+            Some(Loss::Taken(leases)) if !leases.is_empty() => {
+                words::holders(&self.tenure.clock().now(), leases)
             }
             Some(Loss::NotRenewed(Some(error))) => format!("it could not be renewed: {error}"),
-            Some(Loss::NotRenewed(None)) => {
-                "it could not be renewed in time: the store did not answer".to_owned()
-            }
+            Some(Loss::NotRenewed(None)) => "it could not be renewed in time".to_owned(),
             _ => "it was taken away".to_owned(),
         };
         let stopped = if ended.lost {
@@ -362,20 +349,23 @@ impl<'a> Runner<'a> {
         self.summary.lost.push((task.clone(), why));
     }
 
-    fn summary_json(&self) -> Value {
+    fn summary_json(&self, ended: Option<ErrorCode>) -> WorkJson {
         let list = |tasks: &[(Task, String)]| {
-            let items = tasks.iter();
-            let items = items
-                .map(|(task, why)| json!({ "id": task.id, "title": task.title, "error": why }));
-            items.collect::<Vec<_>>()
+            let items = tasks.iter().map(|(task, why)| TaskEndedJson {
+                id: task.id.clone(),
+                title: task.title.clone(),
+                error: why.clone(),
+            });
+            items.collect()
         };
-        json!({
-            "completed": self.summary.completed,
-            "failed": list(&self.summary.failed),
-            "lost": list(&self.summary.lost),
-            "retried": self.summary.retried,
-            "other": self.summary.other,
-        })
+        WorkJson {
+            completed: self.summary.completed,
+            failed: list(&self.summary.failed),
+            lost: list(&self.summary.lost),
+            retried: self.summary.retried,
+            other: self.summary.other,
+            ended,
+        }
     }
 
     fn print_summary(&self) {
@@ -408,10 +398,7 @@ impl<'a> Runner<'a> {
         } else {
             Exit::Done
         };
-        let mut data = self.summary_json();
-        if let Value::Object(fields) = &mut data {
-            fields.insert("ended".into(), json!(none.code));
-        }
+        let data = self.summary_json(Some(none.code));
         if exit == Exit::Done {
             return Ok(Answer::new(data, String::new()));
         }
@@ -429,12 +416,13 @@ impl<'a> Runner<'a> {
 
 /// The task as JSON, for the command's standard input.
 fn as_input(task_guard: &TaskGuard) -> std::io::Result<File> {
-    let mut data = words::task_json(task_guard.task());
-    if let Value::Object(fields) = &mut data {
-        fields.insert("token".into(), json!(task_guard.token()));
-    }
+    let input = TaskInputJson {
+        task: task_guard.task().into(),
+        token: task_guard.token(),
+    };
+    let input = serde_json::to_string(&input)?;
     let mut file = File::from(memfd_create("task", MemfdFlags::CLOEXEC)?);
-    writeln!(file, "{data}")?;
+    writeln!(file, "{input}")?;
     file.rewind()?;
     Ok(file)
 }
