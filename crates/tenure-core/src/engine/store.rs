@@ -121,12 +121,14 @@ impl<S: EngineStore> Store for S {
 
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
         self.admit(key)?;
-        Ok(self.step(key, by, |step| leave(step, key, ticket))?.0)
+        self.step(key, by, |step| leave(step, key, ticket))?;
+        Ok(())
     }
 
     fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
         self.admit(key)?;
-        Ok(self.step(key, by, |step| park(step, key, ticket))?.0)
+        self.step(key, by, |step| park(step, key, ticket))?;
+        Ok(())
     }
 
     fn force(
