@@ -89,7 +89,7 @@ pub(crate) enum Command {
 The command's input, output and exit code are passed through (128+n if signal n ended it).
 If the lease is lost, tenure stops the command and exits with 7. If the wait times out, it exits with 6.
 A waiter that is interrupted and asks again with the same --as keeps its place in the queue for
-locking.queueGrace. SIGHUP and SIGINT that tenure was started to ignore (nohup) stay ignored.
+locking.queueGrace.
 A signal that was ignored when tenure started (SIGHUP under nohup) is ignored by tenure and the command.")]
     Run(Run),
     /// Hold a key without running a command; prints the token
