@@ -25,6 +25,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "docs/library.rs"]
+mod library;
 mod project;
 
 use std::collections::BTreeSet;
@@ -424,6 +426,22 @@ fn every_command_is_in_the_reference() {
             .iter()
             .any(|end| page.contains(&format!("| `{command}{end}")));
         assert!(found, "no row for tenure {command}");
+    }
+}
+
+#[test]
+fn the_library_examples_are_those_that_compile() {
+    library::lock_among_threads().unwrap();
+    let compiled = include_str!("docs/library.rs");
+    let compiled: Vec<&str> = compiled.lines().map(str::trim).collect();
+    let compiled = compiled.join("\n");
+    let page = fs::read_to_string(root().join("docs/guide/library.md")).unwrap();
+    let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        let (block, _) = block.split_once("```").unwrap();
+        let lines: Vec<&str> = block.lines().map(str::trim).collect();
+        assert!(compiled.contains(&lines.join("\n")), "{block}");
     }
 }
 
