@@ -186,6 +186,10 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         if let Some(pending) = step.picture.state.pending.clone() {
             step.finish(pending)?;
         }
+        if store.has_leftover() {
+            let next = store.sidecar().next();
+            change(&next, store.protocol().discard(&next))?;
+        }
         step.read_lock()?;
         Ok(step)
     }

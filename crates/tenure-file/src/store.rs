@@ -104,6 +104,12 @@ impl<P: LockProtocol> FileStore<P> {
         Revision(hasher.finish())
     }
 
+    /// Whether a process was killed just before it recorded its step, or just after: its prepared lock
+    /// is left. Under the step lock only.
+    pub(crate) fn has_leftover(&self) -> bool {
+        self.sidecar().next().symlink_metadata().is_ok()
+    }
+
     /// The current revision.
     pub(crate) fn revision_now(&self) -> Revision {
         self.revision(self.state_file.revision())

@@ -179,10 +179,11 @@ impl<'a, P: LockProtocol> Picture<'a, P> {
     }
 
     /// Whether a step has to write something before the picture can be shown: recover the state,
-    /// finish an interrupted step, record an end, or put back a lock of this process.
+    /// finish an interrupted step, clear what it left, record an end, or put back a lock of this process.
     pub(crate) fn needs_repair(&self) -> bool {
         self.state_flaw.is_some()
             || self.state.pending.is_some()
+            || self.store.has_leftover()
             || self.lock.ended_outside.is_some()
             || self.own_lock_is_missing()
     }
