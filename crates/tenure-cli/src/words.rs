@@ -48,8 +48,16 @@ pub(crate) fn quoted(word: &str) -> String {
 
 /// A `tenure locks` command about a key, in the store that is named, or in the project's own.
 pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&str>) -> String {
-    let store = store.map_or_else(String::new, |url| format!(" --store {}", quoted(url)));
-    format!("tenure locks {subcommand} {}{store}", quoted(key))
+    format!(
+        "tenure locks {subcommand} {}{}",
+        quoted(key),
+        in_store(store)
+    )
+}
+
+/// The option that names a store, after a command.
+pub(crate) fn in_store(store: Option<&str>) -> String {
+    store.map_or_else(String::new, |url| format!(" --store {}", quoted(url)))
 }
 
 /// 1st, 2nd, 3rd, 4th.
@@ -77,7 +85,7 @@ pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
 pub(crate) fn holders<'a>(now: &Moment, leases: impl IntoIterator<Item = &'a Lease>) -> String {
     let holders: Vec<String> = leases
         .into_iter()
-        .map(|lease| format!("{} with token {}", held(now, lease), lease.token))
+        .map(|lease| format!("{}, with token {}", held(now, lease), lease.token))
         .collect();
     if holders.is_empty() {
         return "the key is free now".to_owned();

@@ -150,7 +150,9 @@ fn each_kind_of_lease_has_its_own_time() {
             .tenure(&format!("locks show {key} --json"))
             .exits(0)
             .json();
-        json["data"]["remainingSeconds"].as_u64().unwrap()
+        json["data"]["leases"][0]["remainingSeconds"]
+            .as_u64()
+            .unwrap()
     };
     project.acquire("detached --as me");
     assert!((410..=420).contains(&left("detached")));

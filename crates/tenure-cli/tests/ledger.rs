@@ -435,7 +435,7 @@ fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
     );
     let proof = &events(&project)[1]["tenure"];
     assert_eq!(proof["grant"], 1);
-    assert_eq!(proof["evidence"]["proof"], "liveness_lock_free", "{proof}");
+    assert_eq!(proof["evidence"]["proof"], "life_lock_free", "{proof}");
     project.tenure("ledger verify").exits(0);
 }
 

@@ -87,7 +87,10 @@ Waiting:    1. agent-2 (pid [..] on [..]), priority 7
     snapbox::assert_data_eq!(said.out.as_str(), expected.as_str());
     let json = project.tenure("locks show build --json").exits(0).json();
     assert_eq!(json["subcommand"], "show");
-    assert_eq!(json["data"]["command"], "sh -c 'echo $$; exec cat'");
+    assert_eq!(
+        json["data"]["leases"][0]["command"],
+        "sh -c 'echo $$; exec cat'"
+    );
     assert_eq!(json["data"]["queue"][0]["priority"], 7);
 }
 
@@ -129,7 +132,7 @@ fn a_lock_is_found_by_its_key_or_a_unique_prefix() {
 
     project
         .tenure("locks show nothing")
-        .fails(4, &["no lock is called nothing", "locks list"]);
+        .fails(4, &["no lock matches nothing", "locks list"]);
     assert_eq!(
         project.tenure("locks show nothing --json").exits(4).error(),
         "LOCK_NOT_FOUND"

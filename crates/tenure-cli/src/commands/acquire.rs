@@ -36,11 +36,12 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
     remark(
         global,
         &format!(
-            "{} holds {} {}; to release it: tenure release {} {name}",
+            "{} holds {} {}; to release it: tenure release {} {name}{}",
             lease.holder.id,
             lease.key,
             words::lasts(&now, &lease),
-            words::quoted(lease.key.as_str())
+            words::quoted(lease.key.as_str()),
+            words::in_store(global.store.as_deref())
         ),
     );
     let data = AcquiredJson::new(&now, &lease, reason);

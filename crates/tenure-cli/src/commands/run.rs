@@ -78,6 +78,10 @@ fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Resul
     let key = guard.key().clone();
     let token = guard.token();
     let loss = match (guard.loss(), guard.release()) {
+        // The new holder says more than that the lease was not renewed.
+        (Some(_), Ok(Released::AlreadyGone(leases))) if !leases.is_empty() => {
+            Some(Arc::new(Loss::Taken(leases)))
+        }
         (Some(loss), _) => Some(loss),
         (None, Ok(Released::AlreadyGone(leases))) => Some(Arc::new(Loss::Taken(leases))),
         (None, Ok(Released::Freed(_))) => None,

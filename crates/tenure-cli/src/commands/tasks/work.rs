@@ -276,8 +276,9 @@ impl<'a> Runner<'a> {
                     after = AfterTask::Exclude;
                 }
                 Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
-                    let taken = Loss::Taken(lease.map(|lease| *lease).into_iter().collect());
-                    self.record_loss(&task, Some(loss.as_deref().unwrap_or(&taken)), ended);
+                    // The new holder says more than that the lease was not renewed.
+                    let taken = lease.map(|lease| Loss::Taken(vec![*lease]));
+                    self.record_loss(&task, taken.as_ref().or(loss.as_deref()), ended);
                     after = AfterTask::Exclude;
                 }
                 Err(error) => return Err(error.into()),
