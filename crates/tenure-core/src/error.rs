@@ -56,6 +56,12 @@ impl StoreError {
         }
     }
 
+    /// A verb that writes was refused, because the store at `place` was opened read-only.
+    pub fn opened_read_only(place: impl fmt::Display) -> Self {
+        let what = format!("{place} was opened read-only: nothing was changed");
+        Self::new(ErrorKind::ReadOnly, what).fix("open it for writing to change it")
+    }
+
     /// Adds how to fix it.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {

@@ -11,8 +11,8 @@ use tenure_core::{ErrorKind, Key, Revision, StoreError};
 use tenure_host::LocalPresence;
 use tenure_host::files::lock_watch::{Listen, Listener, LockWatch};
 use tenure_host::files::protocol::{FoundLock, LockProtocol};
-use tenure_host::files::step_lock::StepLock;
-use tenure_host::files::{Options, Sidecar};
+use tenure_host::files::step_lock::{ObservedStepLock, StepLock};
+use tenure_host::files::{Access, Options, Sidecar};
 
 use crate::state::StateFile;
 use crate::step::FileStep;
@@ -115,6 +115,14 @@ impl<P: LockProtocol> FileStore<P> {
         self.revision(self.state_file.revision())
     }
 
+    /// Refuses to write if the store was opened read-only.
+    pub(crate) fn check_access(&self) -> Result<(), StoreError> {
+        match self.options.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(StoreError::opened_read_only(self.protocol.path().display())),
+        }
+    }
+
     fn step_lock(&self, by: Instant) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
         let one = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = StepLock::take(&self.sidecar().step_lock(), remaining(by))?;
@@ -127,6 +135,7 @@ impl<P: LockProtocol> FileStore<P> {
         by: Instant,
         verb: impl FnMut(&mut FileStep<'_, P>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
+        self.check_access()?;
         self.sidecar().make()?;
         let lock = self.step_lock(by)?;
         let mut step = FileStep::begin(self)?;
@@ -143,6 +152,14 @@ impl<P: LockProtocol> FileStore<P> {
         by: Instant,
         mut verb: impl FnMut(&mut Picture<'_, P>) -> Result<T, StoreError>,
     ) -> Result<(T, Revision), StoreError> {
+        if self.options.access == Access::ReadOnly {
+            let _no_step = ObservedStepLock::observe(&self.sidecar().step_lock(), remaining(by))?;
+            let mut picture = Picture::load(self)?;
+            picture.read_lock();
+            // An interrupted step stays as it is: repairing it would write.
+            let answer = verb(&mut picture)?;
+            return Ok((answer, self.revision(picture.state.revision)));
+        }
         // Without a sidecar no tenure process has used this lock yet.
         let lock = if self.sidecar().path().is_dir() {
             Some(self.step_lock(by)?)

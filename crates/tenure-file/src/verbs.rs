@@ -41,6 +41,10 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
             .map_err(|error| explain("written", self.presence.folder().path(), error))
     }
 
+    fn admit_change(&self) -> Result<(), StoreError> {
+        self.check_access()
+    }
+
     fn admit(&self, key: &Key) -> Result<(), StoreError> {
         if key == self.key() {
             return Ok(());

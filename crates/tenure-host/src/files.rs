@@ -23,6 +23,6 @@ pub mod step_lock;
 pub mod takeover;
 pub mod two_slot;
 
-pub use options::{Disk, Options};
+pub use options::{Access, Disk, Options};
 pub use protocol::{Fingerprint, LockProtocol, digest};
 pub use sidecar::Sidecar;

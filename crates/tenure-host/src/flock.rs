@@ -73,11 +73,7 @@ impl FileLock {
 
     /// Whether the locked file still has its name, so that other processes meet this lock.
     pub fn is_current(&self) -> bool {
-        let id = |file: std::fs::Metadata| (file.dev(), file.ino());
-        match (self.file.metadata(), self.path.symlink_metadata()) {
-            (Ok(ours), Ok(there)) => id(ours) == id(there),
-            _ => false,
-        }
+        has_name(&self.file, &self.path)
     }
 }
 
@@ -85,6 +81,47 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         // Closing the file is not enough: a child between fork and exec has a copy of the descriptor.
         let _ = self.file.unlock();
+    }
+}
+
+/// A shared lock, held until this is dropped: it keeps exclusive ones away. Nothing is created or
+/// written, and permission to read is enough.
+#[derive(Debug)]
+#[must_use]
+pub struct SharedLock {
+    file: File,
+}
+
+impl SharedLock {
+    /// Tries once to take the lock of a file that exists; `None` if a process has it exclusively.
+    pub fn try_lock(path: &Path) -> io::Result<Option<Self>> {
+        loop {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+            match file.try_lock_shared() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            let lock = Self { file };
+            if has_name(&lock.file, path) {
+                return Ok(Some(lock));
+            }
+        }
+    }
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+fn has_name(file: &File, path: &Path) -> bool {
+    let id = |file: std::fs::Metadata| (file.dev(), file.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(ours), Ok(there)) => id(ours) == id(there),
+        _ => false,
     }
 }
 

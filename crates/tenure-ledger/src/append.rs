@@ -84,6 +84,7 @@ impl Drop for PreparedEvents {
 impl Ledger {
     /// Waits for the writer lock, at most until the limit.
     pub(super) fn writer(&self, limit: TimeLimit) -> Result<Writer<'_>, StoreError> {
+        self.check_access()?;
         self.sidecar.make()?;
         let guard = self.writers.take(&*self.options.clock, limit)?;
         let writer = Writer {
@@ -99,6 +100,7 @@ impl Ledger {
         &self,
         events: impl FnOnce(Timestamp) -> Vec<Vec<u8>>,
     ) -> Result<(Writer<'_>, PreparedEvents), StoreError> {
+        self.check_access()?;
         self.sidecar.make()?;
         let mut events = Some(events);
         let mut bytes = |now: &Moment| {

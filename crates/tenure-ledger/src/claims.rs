@@ -175,6 +175,7 @@ impl LedgerStore {
         };
         // Best effort: a reader without write permission leaves no checkpoint.
         if let Some(replay) = checkpoint
+            && self.ledger.check_access().is_ok()
             && self.ledger.sidecar.make().is_ok()
             && let Ok(_writer) = self.ledger.writers.take(
                 &*self.ledger.options.clock,
@@ -259,6 +260,10 @@ impl EngineStore for LedgerStore {
         self.presence
             .binding()
             .map_err(|error| explain("written", folder.path(), error))
+    }
+
+    fn admit_change(&self) -> Result<(), StoreError> {
+        self.ledger.check_access()
     }
 
     fn admit(&self, key: &Key) -> Result<(), StoreError> {

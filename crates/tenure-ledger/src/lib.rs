@@ -96,7 +96,7 @@ pub use self::lock::{BreakOutcome, TIMEOUT};
 pub use self::meta::{DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT};
 pub use self::node::{BadNode, NodeId};
 pub use self::read::Events;
-pub use tenure_host::files::{Disk, Options};
+pub use tenure_host::files::{Access, Disk, Options};
 
 pub use self::verify::{Finding, Severity, Verified};
 
@@ -308,6 +308,14 @@ impl Ledger {
         Ok(appended)
     }
 
+    /// Refuses to write if the ledger was opened read-only.
+    fn check_access(&self) -> Result<(), StoreError> {
+        match self.options.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(StoreError::opened_read_only(self.root.display())),
+        }
+    }
+
     /// The ledger lock that is there now, if any.
     pub fn locked_by(&self) -> Option<BlockingLock> {
         self.lock.blocking(&self.options.clock.now())
@@ -317,6 +325,7 @@ impl Ledger {
     /// programs until tenure writes again. Every command that reads does this. Best effort: a reader
     /// may lack the permission, and a tenure process that writes takes the lock over anyway.
     fn remove_dead_lock(&self) -> Option<BlockingLock> {
+        self.check_access().ok()?;
         let clock = &*self.options.clock;
         self.locked_by().filter(|lock| lock.dead)?;
         self.sidecar.make().ok()?;
@@ -341,6 +350,7 @@ impl Ledger {
         older_than: Option<Duration>,
         force: bool,
     ) -> Result<BreakOutcome, StoreError> {
+        self.check_access()?;
         self.sidecar.make()?;
         let guard = self
             .writers

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -24,6 +25,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// database reads the whole log; not fewer, because a checkpoint syncs twice.
 const LOG_PAGES: u32 = 400;
 
+/// Held shared while a store is opened for writing, and exclusively while a verb of a read-only store
+/// looks; see [`crate::read_only`]. It comes before every other lock.
+pub(crate) static OPENING: RwLock<()> = RwLock::new(());
+
 /// Opens the database, making it if it is not there, and returns its real path: processes that open
 /// it by a link must use the same log and liveness folder. `also` adds to SQLite's open flags.
 pub(crate) fn open(
@@ -32,11 +37,7 @@ pub(crate) fn open(
     also: OpenFlags,
 ) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
-        return Err(StoreError::new(
-            ErrorKind::NotAStore,
-            format!("{} is a folder, not a database", path.display()),
-        )
-        .fix("name the database file, for example .tenure/tenure.db"));
+        return Err(is_a_folder(path));
     }
     make_file(path, || ())?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -45,16 +46,16 @@ pub(crate) fn open(
         | also;
     let open = || -> rusqlite::Result<Connection> {
         let mut db = Connection::open_with_flags(path, flags)?;
-        db.busy_handler(Some(pause))?;
+        wait_for_others(&mut db)?;
         // By default the last connection to close runs a checkpoint, which syncs twice: too slow
         // for a short command. The writer that passes LOG_PAGES runs it instead.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         db.execute_batch(&format!(
             "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = {LOG_PAGES};"
         ))?;
-        db.set_prepared_statement_cache_capacity(128);
         Ok(db)
     };
+    let _no_read_only_verb = OPENING.read().unwrap_or_else(PoisonError::into_inner);
     let mut db = open().map_err(|error| explain(path, error))?;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Err(error) = schema::prepare(&real, &mut db, boot) {
@@ -62,6 +63,20 @@ pub(crate) fn open(
         return Err(error);
     }
     Ok((db, real))
+}
+
+/// Sets how a connection waits for other processes, and how many statements it keeps.
+pub(crate) fn wait_for_others(db: &mut Connection) -> rusqlite::Result<()> {
+    db.set_prepared_statement_cache_capacity(128);
+    db.busy_handler(Some(pause))
+}
+
+pub(crate) fn is_a_folder(path: &Path) -> StoreError {
+    StoreError::new(
+        ErrorKind::NotAStore,
+        format!("{} is a folder, not a database", path.display()),
+    )
+    .fix("name the database file, for example .tenure/tenure.db")
 }
 
 /// Makes an empty file for a database that is not there, and removes the liveness folder that an

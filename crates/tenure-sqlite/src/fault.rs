@@ -7,6 +7,7 @@ use tenure_core::{ErrorKind, StoreError};
 
 use crate::connection::PATIENCE;
 use crate::lock_tables::LockTables;
+use crate::read_only::WRITE_ONCE;
 
 /// The message for an error of SQLite.
 pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
@@ -40,6 +41,17 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         ffi::SQLITE_IOERR if code == ffi::SQLITE_IOERR_SHMSIZE => {
             StoreError::new(ErrorKind::Full, format!("no space left beside {place}"))
                 .fix("free some space and try again; nothing was changed")
+        }
+        ffi::SQLITE_READONLY
+            if [
+                ffi::SQLITE_READONLY_RECOVERY,
+                ffi::SQLITE_READONLY_CANTINIT,
+                ffi::SQLITE_READONLY_ROLLBACK,
+            ]
+            .contains(&code) =>
+        {
+            let what = format!("{place} must be recovered first, which writes");
+            StoreError::new(ErrorKind::ReadOnly, what).fix(WRITE_ONCE)
         }
         ffi::SQLITE_READONLY => {
             StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))

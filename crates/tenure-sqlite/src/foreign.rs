@@ -322,10 +322,10 @@ fn attach(
     side: &Path,
     boot: &Epoch,
 ) -> Result<(Connection, PathBuf), StoreError> {
-    // As a URI, because only a URI can say that the file must exist.
+    // As a URI, because only a URI (`mode=rw`) can say that the file must exist.
     let (db, side) = connection::open(side, boot, OpenFlags::SQLITE_OPEN_URI)?;
     let attach = || -> rusqlite::Result<()> {
-        db.execute("ATTACH ?1 AS other", [address(&foreign.path)])?;
+        db.execute("ATTACH ?1 AS other", [address(&foreign.path, "mode=rw")])?;
         let journal: String = db.query_row("PRAGMA other.journal_mode", [], |row| row.get(0))?;
         if journal == "wal" {
             // As the other program does. The setting ends with this connection.
@@ -339,8 +339,8 @@ fn attach(
     Ok((db, side))
 }
 
-/// The path as a URI that SQLite opens for writing but does not create.
-fn address(path: &Path) -> String {
+/// The path as a URI, with these parameters of SQLite's.
+pub(crate) fn address(path: &Path, parameters: &str) -> String {
     let mut address = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-._".contains(byte) {
@@ -349,7 +349,7 @@ fn address(path: &Path) -> String {
             let _ = write!(address, "%{byte:02X}");
         }
     }
-    address + "?mode=rw"
+    address + "?" + parameters
 }
 
 /// Checks that a database has both lock tables, with the columns that tenure reads and writes.

@@ -15,6 +15,7 @@
 //! | `history` | events: append, count, prune, list |
 //! | `schema` | tables, versions, upgrades |
 //! | `connection` | opening, pragmas, waiting for other writers |
+//! | `read_only` | opening a database that is only read |
 //! | `fault` | SQLite's errors as messages |
 //!
 //! # Invariants
@@ -37,6 +38,7 @@ mod fault;
 mod foreign;
 mod history;
 mod lock_tables;
+mod read_only;
 mod rows;
 mod schema;
 pub mod store;

@@ -24,6 +24,7 @@ use tenure_core::{Epoch, ErrorKind, StoreError};
 
 use crate::fault::explain;
 use crate::foreign;
+use crate::read_only;
 
 /// The version this code reads and writes.
 pub const VERSION: i32 = 4;
@@ -36,7 +37,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 
 /// Whose database a file is.
 #[derive(Debug, PartialEq, Eq)]
-enum Owner {
+pub(crate) enum Owner {
     /// It has no tables yet.
     Nobody,
     /// Tenure's, with the version of its schema.
@@ -58,20 +59,9 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<
     });
     match owner.map_err(|error| explain(path, error))? {
         Owner::Tenure(VERSION) => Ok(()),
-        Owner::Tenure(version) if version > VERSION => Err(StoreError::new(
-            ErrorKind::TooNew,
-            format!(
-                "{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})",
-                path.display()
-            ),
-        )
-        .fix("use the newer tenure; nothing was changed")),
+        Owner::Tenure(version) if version > VERSION => Err(too_new(path, version)),
         Owner::AnotherProgram => Err(of_another_program(path, db)),
-        Owner::Nobody if was_complete => Err(StoreError::new(
-            ErrorKind::Damaged,
-            format!("{} has been emptied", path.display()),
-        )
-        .fix("what was held in it is lost; to begin anew, remove it and run tenure init")),
+        Owner::Nobody if was_complete => Err(emptied(path)),
         Owner::Nobody | Owner::Tenure(_) => {
             if !migrate(db, boot).map_err(|error| explain(path, error))? {
                 return Err(of_another_program(path, db));
@@ -87,6 +77,49 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<
             })
         }
     }
+}
+
+/// Refuses a database that can't be read as it is. `named` is the path for messages.
+pub(crate) fn check(
+    named: &Path,
+    real: &Path,
+    db: &Connection,
+    owner: &Owner,
+) -> Result<(), StoreError> {
+    let place = named.display();
+    Err(match owner {
+        Owner::Tenure(VERSION) => return Ok(()),
+        Owner::Tenure(version) if *version > VERSION => too_new(named, *version),
+        Owner::Tenure(version) => {
+            let what = format!(
+                "{place} was written by an older tenure (schema {version}, this one reads {VERSION}) and must be upgraded first, which writes"
+            );
+            StoreError::new(ErrorKind::ReadOnly, what).fix(read_only::WRITE_ONCE)
+        }
+        Owner::AnotherProgram => of_another_program(named, db),
+        Owner::Nobody if liveness_folder_of(real).exists() => emptied(named),
+        Owner::Nobody => {
+            let what = format!("there is no store at {place}: the database has no tables");
+            StoreError::new(ErrorKind::NotFound, what)
+                .fix("make it with tenure init, or name another file; nothing was made")
+        }
+    })
+}
+
+fn too_new(path: &Path, version: i32) -> StoreError {
+    let what = format!(
+        "{} was written by a newer tenure (schema {version}, this one knows up to {VERSION})",
+        path.display()
+    );
+    StoreError::new(ErrorKind::TooNew, what).fix("use the newer tenure; nothing was changed")
+}
+
+pub(crate) fn emptied(path: &Path) -> StoreError {
+    StoreError::new(
+        ErrorKind::Damaged,
+        format!("{} has been emptied", path.display()),
+    )
+    .fix("what was held in it is lost; to begin anew, remove it and run tenure init")
 }
 
 fn of_another_program(path: &Path, db: &Connection) -> StoreError {
@@ -106,7 +139,7 @@ pub(crate) fn liveness_folder_of(path: &Path) -> PathBuf {
     PathBuf::from(folder)
 }
 
-fn owner(db: &Connection) -> rusqlite::Result<Owner> {
+pub(crate) fn owner(db: &Connection) -> rusqlite::Result<Owner> {
     let number = |pragma: &str| db.query_row(pragma, [], |row| row.get::<_, i32>(0));
     // One commit writes both numbers, so a reader that sees the first then sees the second.
     if number("PRAGMA application_id")? == APPLICATION {

@@ -14,6 +14,7 @@ use crate::fault::{explain, explain_commit};
 use crate::foreign::{self, ForeignDatabase};
 use crate::history::HistoryLimits;
 use crate::lock_tables::LockTables;
+use crate::read_only;
 use crate::schema;
 use crate::view::ReadTransaction;
 use crate::write::{TokenReserve, TransactionError, WriteTransaction};
@@ -68,6 +69,14 @@ pub struct SqliteStore {
     pub(crate) foreign: Option<ForeignDatabase>,
     pub(crate) presence: LocalPresence,
     pub(crate) options: SqliteOptions,
+    access: Access,
+}
+
+/// What this object may do with the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
 }
 
 struct Database {
@@ -82,6 +91,44 @@ impl SqliteStore {
         let boot = options.clock.now().epoch;
         let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
         Self::assemble(connection, path, &real, None, options)
+    }
+
+    /// Opens the database at this path to look at it. Verbs that only look answer as those of every
+    /// other store object; every other verb fails with [`ErrorKind::ReadOnly`].
+    ///
+    /// Nothing is created, upgraded, recovered, checkpointed or written: neither the database, nor its
+    /// `-wal` and `-shm`, nor the liveness folder. So it works for a user who may only read, also in a
+    /// folder that can't be written. SQLite takes shared locks while a verb reads, and needs to write
+    /// nothing: if `-wal` and `-shm` are there it maps `-shm` read-only, and if there is no log, a copy
+    /// of the file in memory is read.
+    ///
+    /// Fails with [`ErrorKind::NotFound`] if there is no database, and with [`ErrorKind::ReadOnly`] if
+    /// it has an older schema or a log that must be recovered: opening it once for writing does both.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use tenure_core::{ErrorKind, Store};
+    /// use tenure_sqlite::{SqliteOptions, SqliteStore};
+    ///
+    /// let dir = tempfile::tempdir().unwrap();
+    /// let path = dir.path().join("tenure.db");
+    /// let missing = SqliteStore::open_read_only(&path, SqliteOptions::default()).err().unwrap();
+    /// assert_eq!(missing.kind, ErrorKind::NotFound);
+    ///
+    /// SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    /// let store = SqliteStore::open_read_only(&path, SqliteOptions::default()).unwrap();
+    /// let by = Instant::now() + Duration::from_secs(10);
+    /// assert!(store.list(by).unwrap().is_empty());
+    /// assert_eq!(store.this_process().unwrap_err().kind, ErrorKind::ReadOnly);
+    /// ```
+    pub fn open_read_only(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
+        let real = read_only::find(path)?;
+        // Each verb opens the database anew.
+        let unused = Connection::open_in_memory().map_err(|error| explain(path, error))?;
+        let mut store = Self::assemble(unused, path, &real, None, options)?;
+        store.access = Access::ReadOnly;
+        Ok(store)
     }
 
     /// The store of an open database: `named` is the path for messages, `real` the real one.
@@ -103,12 +150,21 @@ impl SqliteStore {
             presence: LocalPresence::new(LivenessFolder::new(schema::liveness_folder_of(real))),
             real: real.to_owned(),
             options,
+            access: Access::ReadWrite,
         })
     }
 
     /// The path of the database; the other program's, if it is shared with one.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Refuses to write if this object was opened read-only.
+    pub(crate) fn check_access(&self) -> Result<(), StoreError> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(StoreError::opened_read_only(self.path.display())),
+        }
     }
 
     /// Changes with every commit of any process, and with every wake-up.
@@ -198,6 +254,7 @@ impl SqliteStore {
         by: Instant,
         mut verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), TaskError> {
+        self.check_access()?;
         let _patience = CallDeadline::until(by);
         match self.attempt(TokenReserve::Unchecked, &mut verb) {
             Err(TransactionError::NoTokenReserve) => self
@@ -292,24 +349,44 @@ impl SqliteStore {
         verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<(T, Revision), StoreError> {
         let _patience = CallDeadline::until(by);
-        let tables = self.tables();
-        let mut db = self.lock();
-        let commits = db.commits;
-        let look = || {
-            let tx = db.connection.transaction_with_behavior(match tables {
-                LockTables::Own => TransactionBehavior::Deferred,
-                LockTables::Attached => TransactionBehavior::Immediate,
-            })?;
-            let now = self.options.clock.now();
-            let reader = ReadTransaction {
-                db: &tx,
-                presence: &self.presence,
-                now: &now,
-                tables,
-            };
-            let answer = verb(reader)?;
-            Ok((answer, self.revision(self.others(&tx)?, commits)))
-        };
-        look().map_err(|error| explain(&self.path, error))
+        match self.access {
+            Access::ReadWrite => {
+                let mut db = self.lock();
+                let db = &mut *db;
+                let begin = match self.tables() {
+                    LockTables::Own => TransactionBehavior::Deferred,
+                    LockTables::Attached => TransactionBehavior::Immediate,
+                };
+                let tx = db.connection.transaction_with_behavior(begin);
+                tx.and_then(|tx| self.look_at(&tx, db.commits, verb))
+            }
+            Access::ReadOnly => {
+                let _nothing_is_opened = connection::OPENING
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                let mut db = read_only::connect(&self.path, &self.real)?;
+                db.transaction().and_then(|tx| {
+                    read_only::begin(&tx)?;
+                    self.look_at(&tx, 0, verb)
+                })
+            }
+        }
+        .map_err(|error| explain(&self.path, error))
+    }
+
+    fn look_at<T>(
+        &self,
+        tx: &Transaction<'_>,
+        commits: u32,
+        verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<(T, Revision)> {
+        let now = self.options.clock.now();
+        let answer = verb(ReadTransaction {
+            db: tx,
+            presence: &self.presence,
+            now: &now,
+            tables: self.tables(),
+        })?;
+        Ok((answer, self.revision(self.others(tx)?, commits)))
     }
 }

@@ -36,6 +36,10 @@ impl EngineStore for SqliteStore {
             .map_err(|error| self.no_liveness_lock(error))
     }
 
+    fn admit_change(&self) -> Result<(), StoreError> {
+        self.check_access()
+    }
+
     fn admit(&self, key: &Key) -> Result<(), StoreError> {
         self.check_key(key)
     }

@@ -140,6 +140,78 @@ impl Tenure {
         }
     }
 
+    /// Opens a store to look at it, without creating or writing anything.
+    ///
+    /// [`inspect`](Store::inspect), [`list`](Store::list), [`history`](Store::history),
+    /// [`fence`](Store::fence), a dry run of [`reap`](Store::reap) and the verbs of
+    /// [`tasks`](Self::tasks) that only look answer as they do in a store that was opened with
+    /// [`open`](Self::open). Every other verb, and with it every [`Ask`], fails with
+    /// [`ErrorKind::ReadOnly`] and changes nothing.
+    /// [`wait`](Store::wait) fails too, because a process that can be woken has a liveness lock: look
+    /// again after a while instead.
+    ///
+    /// Nothing is created, upgraded, repaired, checkpointed or removed: neither the store's own files
+    /// nor a sidecar, log or liveness folder. Permission to read is enough, also in a folder that
+    /// can't be written. The holders and waiters beside it see no difference.
+    ///
+    /// | store | what is different |
+    /// |---|---|
+    /// | `sqlite:` | An older schema and a log that must be recovered are refused with [`ErrorKind::ReadOnly`]: open the database once for writing. While a verb reads, SQLite holds shared locks. It writes to no file: `-shm` is mapped read-only, and if there is no log, a copy of the file in memory is read. |
+    /// | `steroids:` | [`ErrorKind::Unsupported`]: the two databases agree only while no process commits, and a reader can't prevent that. |
+    /// | `exclusive:`, `mkdir:` | Without a sidecar, what the lock itself says is shown. A step that a killed process left unfinished is shown as it is. |
+    /// | `ledger:` | The same; and the ledger lock of a killed process stays. |
+    /// | `memory:` | [`ErrorKind::Unsupported`]: it is always new, and empty. |
+    ///
+    /// A store that does not exist is [`ErrorKind::NotFound`]. (The lock of `exclusive:` and `mkdir:`
+    /// exists only while it is held: there it is the folder that has to be there.)
+    ///
+    /// ```
+    /// use tenure::{Config, ErrorKind, StoreUrl, Tenure};
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
+    /// let url = StoreUrl::parse(&url)?;
+    /// let missing = Tenure::open_read_only(&url, Config::default()).err().unwrap();
+    /// assert_eq!(missing.kind, ErrorKind::NotFound);
+    ///
+    /// Tenure::open(&url, Config::default())?;
+    /// let tenure = Tenure::open_read_only(&url, Config::default())?;
+    /// assert!(tenure.store().list(tenure::call_deadline())?.is_empty());
+    /// let refused = tenure.ask("build")?.acquire().err().unwrap();
+    /// assert!(refused.to_string().contains("was opened read-only: nothing was changed"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_read_only(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+        match url {
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Sqlite(path) => Self::open_sqlite_read_only(path, config),
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Steroids(_) => {
+                let what = format!(
+                    "{url} can't be opened read-only: two databases that are written together can't be read consistently without locking both"
+                );
+                Err(StoreError::new(ErrorKind::Unsupported, what).fix("open it for writing"))
+            }
+            #[cfg(not(feature = "sqlite"))]
+            StoreUrl::Sqlite(_) | StoreUrl::Steroids(_) => Err(not_built_in(url, "sqlite")),
+            #[cfg(feature = "file")]
+            StoreUrl::Exclusive(dir) => Self::open_exclusive_read_only(dir, config),
+            #[cfg(feature = "file")]
+            StoreUrl::Mkdir(dir) => Self::open_mkdir_read_only(dir, config),
+            #[cfg(not(feature = "file"))]
+            StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) => Err(not_built_in(url, "file")),
+            #[cfg(feature = "ledger")]
+            StoreUrl::Ledger(dir) => Self::open_ledger_read_only(dir, config),
+            #[cfg(not(feature = "ledger"))]
+            StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
+            StoreUrl::Memory => {
+                let what = "memory: can't be opened read-only: it is a new store, and empty";
+                Err(StoreError::new(ErrorKind::Unsupported, what)
+                    .fix("name the store of another process, for example sqlite:PATH"))
+            }
+        }
+    }
+
     #[cfg(any(feature = "file", feature = "ledger", feature = "sqlite"))]
     fn local(
         store: Arc<dyn LocalStore>,
@@ -233,6 +305,16 @@ fn identity(path: &std::path::Path) -> String {
         Ok(file) => format!("{:x}.{:x}", file.dev(), file.ino()),
         Err(_) => String::new(),
     }
+}
+
+/// The store can't be looked at: its folder does not exist.
+#[cfg(feature = "file")]
+fn no_folder(url: &str, dir: &std::path::Path) -> StoreError {
+    let what = format!(
+        "there is no store at {url}: {} does not exist",
+        dir.display()
+    );
+    StoreError::new(ErrorKind::NotFound, what).fix("name a folder that exists; nothing was made")
 }
 
 /// The store is known, but this program was built without it.

@@ -39,6 +39,13 @@ pub trait EngineStore: Send + Sync {
     /// What [`Store::this_process`] answers.
     fn binding(&self) -> Result<Binding, StoreError>;
 
+    /// Refuses every verb that writes, if this store was opened read-only; see
+    /// [`StoreError::opened_read_only`]. A wait counts as a write: a process that can be woken has a
+    /// liveness lock.
+    fn admit_change(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Refuses a key that this store does not hold.
     fn admit(&self, _key: &Key) -> Result<(), StoreError> {
         Ok(())
@@ -100,32 +107,38 @@ impl<S: EngineStore> Store for S {
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
+        self.admit_change()?;
         self.binding()
     }
 
     fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
+        self.admit_change()?;
         self.admit_claim(claim)?;
         let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
         Ok(answer.seen_at(revision))
     }
 
     fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError> {
+        self.admit_change()?;
         self.admit(&grant.key)?;
         Ok(self.step(&grant.key, by, |step| renew(step, grant, ttl))?.0)
     }
 
     fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
+        self.admit_change()?;
         self.admit(&grant.key)?;
         Ok(self.step(&grant.key, by, |step| release(step, grant))?.0)
     }
 
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        self.admit_change()?;
         self.admit(key)?;
         self.step(key, by, |step| leave(step, key, ticket))?;
         Ok(())
     }
 
     fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
+        self.admit_change()?;
         self.admit(key)?;
         self.step(key, by, |step| park(step, key, ticket))?;
         Ok(())
@@ -138,6 +151,7 @@ impl<S: EngineStore> Store for S {
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError> {
+        self.admit_change()?;
         self.admit(key)?;
         let (forced, _) = self.step(key, by, |step| force(step, key, forced_by, reason))?;
         Ok(forced)
@@ -163,7 +177,10 @@ impl<S: EngineStore> Store for S {
 
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError> {
         match reap {
-            Reap::Free => self.reap_ended(by),
+            Reap::Free => {
+                self.admit_change()?;
+                self.reap_ended(by)
+            }
             Reap::DryRun => Ok(self
                 .snapshots(by)?
                 .iter()
@@ -177,6 +194,7 @@ impl<S: EngineStore> Store for S {
     }
 
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.admit_change()?;
         self.block(watched, timeout)
     }
 

@@ -17,6 +17,15 @@ pub enum Disk {
     Crash,
 }
 
+/// What a store may do with its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everything.
+    ReadWrite,
+    /// Only read them: nothing is created, repaired or removed, and every verb that writes is refused.
+    ReadOnly,
+}
+
 /// The settings of a store.
 #[derive(Clone)]
 pub struct Options {
@@ -32,6 +41,8 @@ pub struct Options {
     pub version: Option<String>,
     /// What a lock must survive.
     pub disk: Disk,
+    /// What the store may do.
+    pub access: Access,
 }
 
 impl Default for Options {
@@ -43,6 +54,7 @@ impl Default for Options {
             queue_grace: Duration::from_secs(600),
             version: None,
             disk: Disk::PowerCut,
+            access: Access::ReadWrite,
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Programs that know nothing of tenure do not take it.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tenure_core::{Clock as _, ErrorKind, StoreError};
 
 use crate::HostClock;
 use crate::files::fault::explain;
-use crate::flock::{FileLock, TryLock};
+use crate::flock::{FileLock, SharedLock, TryLock};
 
 /// How long to try before giving up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,22 +36,57 @@ impl StepLock {
     /// Takes the lock at this path, creating its file if it is missing. Fails with
     /// [`ErrorKind::Contended`] once it has been held by others for `patience`.
     pub fn take(path: &Path, patience: Duration) -> Result<Self, StoreError> {
-        // Read only by a process that has to wait: a step is short, and usually the lock is free.
-        let mut start = None;
-        let clock = HostClock::new();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match FileLock::try_lock(path).map_err(|error| explain("locked", path, error))? {
-                TryLock::Locked(lock) => return Ok(Self { _lock: lock }),
-                TryLock::Held | TryLock::Observed => {}
-            }
-            let now = clock.now().ticks;
-            if now.saturating_sub(*start.get_or_insert(now)) >= patience {
-                return Err(contended(path, patience));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        let lock = poll(path, patience, || {
+            Ok(match FileLock::try_lock(path)? {
+                TryLock::Locked(lock) => Some(lock),
+                TryLock::Held | TryLock::Observed => None,
+            })
+        })?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// Keeps every process from taking the lock at a path, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct ObservedStepLock {
+    /// `None` if there is no file to lock: no process has taken a step yet.
+    _lock: Option<SharedLock>,
+}
+
+impl ObservedStepLock {
+    /// Waits until no step is under way. Creates nothing, needs no permission but to read, and several
+    /// processes can do it at once.
+    pub fn observe(path: &Path, patience: Duration) -> Result<Self, StoreError> {
+        let lock = poll(path, patience, || match SharedLock::try_lock(path) {
+            Ok(lock) => Ok(lock.map(Some)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(None)),
+            Err(error) => Err(error),
+        })?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// Tries until there is a lock. The pauses grow.
+fn poll<T>(
+    path: &Path,
+    patience: Duration,
+    mut attempt: impl FnMut() -> io::Result<Option<T>>,
+) -> Result<T, StoreError> {
+    // Read only by a process that has to wait: a step is short, and usually the lock is free.
+    let mut start = None;
+    let clock = HostClock::new();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Some(lock) = attempt().map_err(|error| explain("locked", path, error))? {
+            return Ok(lock);
         }
+        let now = clock.now().ticks;
+        if now.saturating_sub(*start.get_or_insert(now)) >= patience {
+            return Err(contended(path, patience));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -79,6 +115,23 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Contended);
         drop(first);
         let _ = StepLock::take(&path, SHORT).unwrap();
+    }
+
+    #[test]
+    fn an_observer_waits_for_a_step_and_creates_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("guard");
+        let _ = ObservedStepLock::observe(&path, SHORT).unwrap();
+        assert!(!path.exists());
+        let step = StepLock::take(&path, SHORT).unwrap();
+        let error = ObservedStepLock::observe(&path, SHORT).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended);
+        drop(step);
+        let _one = ObservedStepLock::observe(&path, SHORT).unwrap();
+        let other = ObservedStepLock::observe(&path, SHORT).unwrap();
+        drop(other);
+        let error = StepLock::take(&path, SHORT).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended, "no step while one reads");
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
-use tenure_file::{ExclusiveStore, MkdirStore};
+use tenure_file::{Access, ExclusiveStore, MkdirStore};
 use tenure_host::HostClock;
 use tenure_host::files::LockProtocol as _;
 
-use super::{Tenure, identity};
+use super::{Tenure, identity, no_folder};
 use crate::config::Config;
 
 impl Tenure {
@@ -19,18 +19,49 @@ impl Tenure {
         version: Option<&str>,
         config: Config,
     ) -> Result<Self, StoreError> {
+        Self::exclusive(dir, version, Access::ReadWrite, config)
+    }
+
+    pub(super) fn open_exclusive_read_only(dir: &Path, config: Config) -> Result<Self, StoreError> {
+        if matches!(dir.try_exists(), Ok(false)) {
+            return Err(no_folder(&format!("exclusive:{}", dir.display()), dir));
+        }
+        Self::exclusive(dir, None, Access::ReadOnly, config)
+    }
+
+    fn exclusive(
+        dir: &Path,
+        version: Option<&str>,
+        access: Access,
+        config: Config,
+    ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = tenure_file::Options {
             version: version.map(str::to_owned),
-            ..file_options(&clock, &config)
+            ..file_options(&clock, access, &config)
         };
         let store = Arc::new(ExclusiveStore::open(dir, options)?);
         Ok(Self::local(store, clock, config, identity(dir)))
     }
 
     pub(super) fn open_mkdir(place: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::mkdir(place, Access::ReadWrite, config)
+    }
+
+    pub(super) fn open_mkdir_read_only(place: &Path, config: Config) -> Result<Self, StoreError> {
+        let tenure = Self::mkdir(place, Access::ReadOnly, config)?;
+        let parent = place.parent().filter(|dir| !dir.as_os_str().is_empty());
+        match parent {
+            Some(parent) if matches!(parent.try_exists(), Ok(false)) => {
+                Err(no_folder(&format!("mkdir:{}", place.display()), parent))
+            }
+            _ => Ok(tenure),
+        }
+    }
+
+    fn mkdir(place: &Path, access: Access, config: Config) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
-        let store = MkdirStore::open(place, file_options(&clock, &config))?;
+        let store = MkdirStore::open(place, file_options(&clock, access, &config))?;
         // The lock is there only while it is held: what stays the same is its path.
         let path = store.protocol().path().as_os_str().as_encoded_bytes();
         let identity = format!("{:x}", tenure_host::files::digest(path));
@@ -39,8 +70,9 @@ impl Tenure {
 }
 
 /// How a lock that is a file is set up.
-fn file_options(clock: &Arc<dyn Clock>, config: &Config) -> tenure_file::Options {
+fn file_options(clock: &Arc<dyn Clock>, access: Access, config: &Config) -> tenure_file::Options {
     tenure_file::Options {
+        access,
         clock: Arc::clone(clock),
         history_age: config.history.max_age,
         history_events: config.history.max_events,

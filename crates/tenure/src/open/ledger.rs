@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
 use tenure_host::HostClock;
-use tenure_ledger::{Ledger, LedgerStore};
+use tenure_ledger::{Access, Ledger, LedgerStore};
 
 use super::{Tenure, identity};
 use crate::config::Config;
@@ -16,11 +16,25 @@ impl Tenure {
     pub fn open_ledger(
         dir: &Path,
         agent: Option<&str>,
+        config: Config,
+    ) -> Result<Self, StoreError> {
+        Self::ledger(dir, agent, Access::ReadWrite, config)
+    }
+
+    pub(super) fn open_ledger_read_only(dir: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::ledger(dir, None, Access::ReadOnly, config)
+    }
+
+    fn ledger(
+        dir: &Path,
+        agent: Option<&str>,
+        access: Access,
         mut config: Config,
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
         let options = tenure_ledger::Options {
             clock: Arc::clone(&clock),
+            access,
             queue_grace: config.locking.queue_grace,
             ..tenure_ledger::Options::default()
         };

@@ -15,6 +15,10 @@ impl Tenure {
         Self::open_database(path, config, SqliteStore::open)
     }
 
+    pub(super) fn open_sqlite_read_only(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_database(path, config, SqliteStore::open_read_only)
+    }
+
     /// The tasks in the database belong to the other program: only its locks are shared.
     pub(super) fn open_steroids(path: &Path, config: Config) -> Result<Self, StoreError> {
         Ok(Self {

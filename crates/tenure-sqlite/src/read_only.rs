@@ -1,0 +1,233 @@
+//! Opening a database that is only read. Nothing is created, upgraded, recovered, checkpointed or
+//! written.
+//!
+//! SQLite can read a database with a write-ahead log only if `-wal` and `-shm` are there, or if it may
+//! make them. Tenure leaves both behind, but another program that was the last to close the database
+//! removes them.
+//!
+//! | beside the database | how it is read |
+//! |---|---|
+//! | `-wal` and `-shm` | from the files, as every other process does, with `-shm` mapped read-only |
+//! | no `-wal`, or an empty one | from a copy in memory |
+//! | a log in `-wal`, but no `-shm` | not at all: the log has to be recovered first, which writes |
+//!
+//! A database without a log is whole in its file, and a writer makes `-wal` before it changes that file.
+//! So a copy is good if the file did not change while it was read and there is no log afterwards.
+//!
+//! # Invariants
+//!
+//! 1. A connection lasts for one verb, and no store of this process is opened for writing meanwhile
+//!    ([`connection::OPENING`]). All connections of a process share one mapping of `-shm`. If the first
+//!    of them mapped it read-only, none could write.
+//! 2. Only SQLite opens the database file. If this process opened and closed it otherwise, the kernel
+//!    would drop the locks that other connections of this process have on it.
+//!
+//! # What SQLite touches
+//!
+//! While a verb reads, SQLite holds shared locks on the database and on `-shm`. They keep a checkpoint
+//! from the pages that are being read, as those of every other reader do. In a process that has the
+//! same database open for writing, the mapping of `-shm` is that store's, and SQLite may note in it
+//! which part of the log is being read. If another program removes `-wal` between the moment it was seen
+//! and the moment SQLite opens it, SQLite makes an empty one. For root, SQLite gives `-wal` the owner of the
+//! database, which it has already.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::serialize::Data;
+use rusqlite::{Connection, MAIN_DB, OpenFlags, ffi};
+use tenure_core::{ErrorKind, StoreError};
+
+use crate::fault::explain;
+use crate::{connection, foreign, schema};
+
+/// How often a copy is made again because the file changed meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// How often, and how long apart, to try again while a writer is just changing `-shm`.
+const RETRIES: usize = 400;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The bytes of the file's first page that say whether it has a write-ahead log: 2 if it has, else 1.
+const FORMAT_VERSIONS: std::ops::Range<usize> = 18..20;
+const WITH_LOG: u8 = 2;
+const WITHOUT_LOG: u8 = 1;
+
+/// What changes when a file is written or replaced.
+#[derive(Debug, PartialEq, Eq)]
+struct FileState {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl From<&Metadata> for FileState {
+    fn from(file: &Metadata) -> Self {
+        Self {
+            file: (file.dev(), file.ino()),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+/// Checks that there is a database at this path that can be read, and returns its real path.
+pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
+    let real = path.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+            not_found(path, "there is no such file")
+        }
+        _ => unreadable(path, error),
+    })?;
+    if real.is_dir() {
+        return Err(connection::is_a_folder(path));
+    }
+    let _nothing_is_opened = connection::OPENING
+        .write()
+        .unwrap_or_else(PoisonError::into_inner);
+    let db = connect(path, &real)?;
+    // In one transaction: another process may be making the database at this moment.
+    let looked = db.unchecked_transaction().and_then(|tx| {
+        begin(&tx)?;
+        schema::owner(&tx)
+    });
+    let owner = looked.map_err(|error| explain(path, error))?;
+    schema::check(path, &real, &db, &owner)?;
+    Ok(real)
+}
+
+/// Opens the files, or copies the database, whichever writes nothing.
+pub(crate) fn connect(path: &Path, real: &Path) -> Result<Connection, StoreError> {
+    let refused = |error| explain(path, error);
+    for _ in 0..ATTEMPTS {
+        rustix::fs::access(real, rustix::fs::Access::READ_OK)
+            .map_err(|error| unreadable(path, error.into()))?;
+        let file = std::fs::metadata(real).map_err(|error| unreadable(path, error))?;
+        let before = FileState::from(&file);
+        if beside(real, "-wal").exists() && beside(real, "-shm").exists() {
+            return open_files(real).map_err(refused);
+        }
+        if has_log(real) {
+            let what = format!(
+                "{} has a log that must be recovered first, which writes",
+                path.display()
+            );
+            return Err(StoreError::new(ErrorKind::ReadOnly, what).fix(WRITE_ONCE));
+        }
+        if before.size == 0 {
+            return Err(if schema::liveness_folder_of(real).exists() {
+                schema::emptied(path)
+            } else {
+                not_found(path, "the file is empty")
+            });
+        }
+        let copy = open_copy(real);
+        let after = std::fs::metadata(real).map_err(|error| unreadable(path, error))?;
+        if has_log(real) || FileState::from(&after) != before {
+            continue;
+        }
+        return match copy.map_err(refused)? {
+            Some(copy) => Ok(copy),
+            None => open_files(real).map_err(refused),
+        };
+    }
+    let what = format!("{} changed each time it was read", path.display());
+    Err(StoreError::new(ErrorKind::Contended, what).fix("try again; nothing was changed"))
+}
+
+/// How a database becomes readable that has to be written first.
+pub(crate) const WRITE_ONCE: &str = "open it once with a command that writes, for example tenure locks cleanup, as a user who may; nothing was changed";
+
+fn open_files(real: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // By default SQLite writes to `-shm` also for a connection that only reads.
+    let address = foreign::address(real, "mode=ro&readonly_shm=1");
+    set_up(Connection::open_with_flags(address, flags)?)
+}
+
+/// A copy in memory of a database that has no log at this moment; `None` if it is of the kind that
+/// never has one.
+///
+/// The copy is made by a connection that takes no locks (`immutable`), so it means nothing unless the
+/// file is seen to be unchanged afterwards.
+fn open_copy(real: &Path) -> rusqlite::Result<Option<Connection>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let address = foreign::address(real, "mode=ro&immutable=1");
+    let mut file = Connection::open_with_flags(address, flags)?;
+    // A file that is no database is refused here: what follows would not say why it fails.
+    file.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+    let Data::Owned(mut bytes) = file.serialize(MAIN_DB)? else {
+        return Ok(None);
+    };
+    match bytes.get_mut(FORMAT_VERSIONS) {
+        // A database in memory can't have a log.
+        Some(versions) if versions.contains(&WITH_LOG) => versions.fill(WITHOUT_LOG),
+        _ => return Ok(None),
+    }
+    let mut copy = Connection::open_in_memory()?;
+    copy.deserialize(MAIN_DB, bytes, true)?;
+    Ok(Some(set_up(copy)?))
+}
+
+fn set_up(mut db: Connection) -> rusqlite::Result<Connection> {
+    connection::wait_for_others(&mut db)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Sorting a long list must not make a temporary file.
+    db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY;")?;
+    Ok(db)
+}
+
+/// Makes a transaction see one state of the database from now on. A reader that can't write to `-shm`
+/// is refused at times while a writer changes it, and then tries again.
+pub(crate) fn begin(tx: &Connection) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        match tx.query_row("PRAGMA schema_version", [], |_| Ok(())) {
+            Err(rusqlite::Error::SqliteFailure(failure, _))
+                if is_momentary(failure.extended_code) && tries < RETRIES =>
+            {
+                tries += 1;
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_momentary(code: i32) -> bool {
+    code == ffi::SQLITE_READONLY_RECOVERY || code == ffi::SQLITE_READONLY_CANTINIT
+}
+
+fn beside(real: &Path, end: &str) -> PathBuf {
+    let mut path = real.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
+/// Whether there may be changes that are not in the file yet.
+fn has_log(real: &Path) -> bool {
+    match std::fs::metadata(beside(real, "-wal")) {
+        Ok(log) => log.len() > 0,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
+}
+
+fn not_found(path: &Path, why: &str) -> StoreError {
+    let what = format!("there is no store at {}: {why}", path.display());
+    StoreError::new(ErrorKind::NotFound, what)
+        .fix("make it with tenure init, or name another file; nothing was made")
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> StoreError {
+    StoreError::new(ErrorKind::Io, format!("{} can't be read", path.display()))
+        .because(error)
+        .fix("check the permissions of the file and its folder")
+}
