@@ -1,0 +1,321 @@
+//! Every kind of store, opened read-only through the library: the same answers, nothing is written.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+use tenure::core::{Reap, Watched};
+use tenure::ledger::{Appended, Dialect, Ledger, NewEvent};
+use tenure::{
+    Acquired, Config, Error, ErrorKind, HistoryQuery, HolderId, Key, StoreUrl, Tenure,
+    call_deadline,
+};
+use tenure_testkit::{Process, process};
+
+/// A store in a folder of its own.
+struct Place {
+    dir: TempDir,
+    url: StoreUrl,
+    key: Key,
+}
+
+impl Place {
+    fn new(kind: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (name, key) = match kind {
+            "sqlite" => ("tenure.db", "build"),
+            "exclusive" => ("", "database"),
+            "mkdir" => ("lock", "board"),
+            _ => ("", "node:1.2"),
+        };
+        if kind == "ledger" {
+            let options = tenure::ledger::Options::default();
+            let ledger = Ledger::init(dir.path(), Dialect::Documented, options).unwrap();
+            for text in [r#"{"type":"node_created","node_id":"1.2"}"#] {
+                let event = NewEvent::parse(text).unwrap();
+                let appended = ledger.append(&event).unwrap();
+                assert!(matches!(appended, Appended::Done { .. }));
+            }
+        }
+        let url = format!("{kind}:{}", dir.path().join(name).display());
+        let url = StoreUrl::parse(&url).unwrap();
+        let key = Key::parse(key).unwrap();
+        Self { dir, url, key }
+    }
+
+    fn open(&self) -> Tenure {
+        Tenure::open(&self.url, Config::default()).unwrap()
+    }
+
+    fn read_only(&self) -> Tenure {
+        Tenure::open_read_only(&self.url, Config::default()).unwrap()
+    }
+
+    /// Starts a process that holds the key.
+    fn held(&self) -> Process {
+        let holder = Process::start("worker", &format!("hold {} {}", self.key, self.url));
+        assert_eq!(holder.report(), "held");
+        holder
+    }
+
+    /// Names, inodes, modes, sizes and times of everything in the folder.
+    fn listing(&self) -> BTreeMap<PathBuf, String> {
+        let mut all = BTreeMap::new();
+        list(self.dir.path(), &mut all);
+        all
+    }
+}
+
+fn list(path: &Path, all: &mut BTreeMap<PathBuf, String>) {
+    let at = fs::symlink_metadata(path).unwrap();
+    let (inode, mode, size) = (at.ino(), at.mode(), at.size());
+    let modified = (at.mtime(), at.mtime_nsec());
+    let line = format!("{inode} {mode:o} {size} {modified:?}");
+    all.insert(path.to_owned(), line);
+    if at.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            list(&entry.unwrap().path(), all);
+        }
+    }
+}
+
+/// What every verb that looks says, without the revision.
+fn answers(tenure: &Tenure, key: &Key) -> String {
+    let store = tenure.store();
+    let known = store.inspect(key, call_deadline()).unwrap();
+    let all = store.list(call_deadline()).unwrap();
+    let all: Vec<_> = all
+        .iter()
+        .map(|known| (&known.key, &known.leases, &known.queue))
+        .collect();
+    let token = known.lease().unwrap().0.token;
+    let fenced = store.fence(key, token, call_deadline()).unwrap();
+    let reaped = store.reap(Reap::DryRun, call_deadline()).unwrap();
+    let history = store
+        .history(&HistoryQuery::default(), call_deadline())
+        .unwrap();
+    let (leases, queue) = (&known.leases, &known.queue);
+    format!("{leases:?}|{queue:?}|{all:?}|{fenced:?}|{reaped:?}|{history:?}")
+}
+
+/// Not a test: holds a key, or looks at a store.
+#[test]
+fn worker() {
+    let Some(job) = process::job() else { return };
+    let mut words = job.splitn(3, ' ');
+    let mut word = || words.next().unwrap();
+    let (what, key, url) = (word(), Key::parse(word()).unwrap(), word());
+    let url = StoreUrl::parse(url).unwrap();
+    if what == "look" {
+        match Tenure::open_read_only(&url, Config::default()) {
+            Ok(tenure) => process::report(&answers(&tenure, &key)),
+            Err(error) => process::report(&format!("{:?}: {error}", error.kind)),
+        }
+        return;
+    }
+    let tenure = Tenure::open(&url, Config::default()).unwrap();
+    let ask = tenure.ask(key.as_str()).unwrap().named("holder").unwrap();
+    let Acquired::Granted(_guard) = ask.acquire().unwrap() else {
+        panic!("it is free");
+    };
+    process::report("held");
+    loop {
+        std::thread::park();
+    }
+}
+
+const KINDS: [&str; 4] = ["sqlite", "exclusive", "mkdir", "ledger"];
+
+#[test]
+fn looking_gives_the_same_answers_and_changes_nothing() {
+    for kind in KINDS {
+        let place = Place::new(kind);
+        let mut holder = place.held();
+        // Alive, then dead.
+        for _ in 0..2 {
+            let expected = answers(&place.open(), &place.key);
+            let before = place.listing();
+            let tenure = place.read_only();
+            assert_eq!(answers(&tenure, &place.key), expected, "{kind}");
+            assert_eq!(answers(&tenure, &place.key), expected, "{kind}");
+            assert_eq!(place.listing(), before, "{kind}");
+            holder.kill();
+        }
+        // A takeover by a writer is seen.
+        let tenure = place.read_only();
+        let writer = place.open();
+        let ask = writer.ask(place.key.as_str()).unwrap();
+        let Acquired::Granted(guard) = ask.named("next").unwrap().acquire().unwrap() else {
+            panic!("{kind}: the holder is dead");
+        };
+        let seen = tenure.store().inspect(&place.key, call_deadline()).unwrap();
+        assert_eq!(seen.lease().unwrap().0.token, guard.token(), "{kind}");
+    }
+}
+
+#[test]
+fn every_verb_that_writes_is_refused_and_changes_nothing() {
+    for kind in KINDS {
+        let place = Place::new(kind);
+        let _holder = place.held();
+        let before = place.listing();
+        let tenure = place.read_only();
+        let (store, key) = (tenure.store(), &place.key);
+        let known = store.inspect(key, call_deadline()).unwrap();
+        let lease = &known.lease().unwrap().0;
+        let grant = lease.grant();
+        let by = HolderId::parse("d").unwrap();
+        let watched = Watched {
+            key,
+            seen: known.revision,
+            ahead: Vec::new(),
+        };
+        let ticket = tenure::Ticket(1);
+        let answers = [
+            store.this_process().map(|_| ()),
+            store.renew(&grant, lease.ttl, call_deadline()).map(|_| ()),
+            store.release(&grant, call_deadline()).map(|_| ()),
+            store.leave(key, ticket, call_deadline()),
+            store.park(key, ticket, call_deadline()),
+            store.force(key, &by, None, call_deadline()).map(|_| ()),
+            store.reap(Reap::Free, call_deadline()).map(|_| ()),
+            store
+                .wait(&watched, std::time::Duration::from_secs(60))
+                .map(|_| ()),
+        ];
+        for answer in answers {
+            let error = answer.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::ReadOnly, "{kind}: {error}");
+            let words = error.to_string();
+            let refused = "was opened read-only: nothing was changed";
+            assert!(words.contains(refused), "{kind}: {words}");
+        }
+        match tenure.ask(key.as_str()).unwrap().acquire() {
+            Err(Error::Store(error)) => assert_eq!(error.kind, ErrorKind::ReadOnly, "{kind}"),
+            _ => panic!("{kind}: a claim must be refused"),
+        }
+        assert_eq!(place.listing(), before, "{kind}");
+    }
+}
+
+#[test]
+fn an_idle_store_stays_as_it_is() {
+    for kind in KINDS {
+        let place = Place::new(kind);
+        // A database has to be there. The sidecar of a lock need not.
+        if kind == "sqlite" {
+            place.open();
+        }
+        let before = place.listing();
+        let tenure = place.read_only();
+        let store = tenure.store();
+        let known = store.inspect(&place.key, call_deadline()).unwrap();
+        assert!(known.is_idle(), "{kind}");
+        assert!(store.list(call_deadline()).unwrap().is_empty(), "{kind}");
+        let query = HistoryQuery::default();
+        let history = store.history(&query, call_deadline()).unwrap();
+        assert!(history.is_empty(), "{kind}");
+        let error = store.reap(Reap::Free, call_deadline()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::ReadOnly, "{kind}");
+        assert_eq!(place.listing(), before, "{kind}");
+    }
+}
+
+#[test]
+fn without_a_sidecar_the_lock_itself_is_shown() {
+    for kind in ["exclusive", "mkdir", "ledger"] {
+        let place = Place::new(kind);
+        let mut holder = place.held();
+        holder.kill_and_leave();
+        for entry in fs::read_dir(place.dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.contains("tenure") {
+                fs::remove_dir_all(&path).unwrap();
+            }
+        }
+        let before = place.listing();
+        let tenure = place.read_only();
+        let known = tenure.store().inspect(&place.key, call_deadline()).unwrap();
+        assert_eq!(known.leases.len(), 1, "{kind}");
+        assert_eq!(place.listing(), before, "{kind}");
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_not_found_and_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = fs::read_dir(dir.path()).unwrap().count();
+    for place in [
+        "sqlite:no/tenure.db",
+        "sqlite:tenure.db",
+        "exclusive:no",
+        "mkdir:no/lock",
+        "ledger:no",
+        "ledger:",
+    ] {
+        let (kind, name) = place.split_once(':').unwrap();
+        let url = format!("{kind}:{}", dir.path().join(name).display());
+        let url = StoreUrl::parse(&url).unwrap();
+        let error = Tenure::open_read_only(&url, Config::default())
+            .err()
+            .unwrap();
+        assert_eq!(error.kind, ErrorKind::NotFound, "{place}: {error}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before);
+    for url in ["memory:", "steroids:x.db"] {
+        let url = StoreUrl::parse(url).unwrap();
+        let error = Tenure::open_read_only(&url, Config::default())
+            .err()
+            .unwrap();
+        assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+    }
+}
+
+/// A command that runs another one as a user who is not root; `None` if that can't be done here.
+fn as_another_user() -> Option<Command> {
+    let setpriv = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command
+    };
+    let can = setpriv()
+        .arg("test")
+        .arg("-x")
+        .arg(std::env::current_exe().unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    can.then(setpriv)
+}
+
+#[test]
+fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
+    if as_another_user().is_none() {
+        println!("skipped: setpriv can't make another user run this binary");
+        return;
+    }
+    for kind in KINDS {
+        for mode in [0o555, 0o777] {
+            let place = Place::new(kind);
+            let _holder = place.held();
+            let expected = answers(&place.open(), &place.key);
+            fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let before = place.listing();
+            let job = format!("look {} {}", place.key, place.url);
+            let looker = Process::start_through(&mut as_another_user().unwrap(), "worker", &job);
+            assert_eq!(looker.report(), expected, "{kind} {mode:o}");
+            assert_eq!(place.listing(), before, "{kind} {mode:o}");
+        }
+    }
+}
