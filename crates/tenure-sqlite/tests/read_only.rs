@@ -144,19 +144,18 @@ fn worker() {
     let Some(job) = process::job() else { return };
     let (what, path) = job.split_once(' ').unwrap();
     let path = Path::new(path);
-    match what {
-        "look" => match SqliteStore::open_read_only(path, SqliteOptions::default()) {
+    if what == "look" {
+        match SqliteStore::open_read_only(path, SqliteOptions::default()) {
             Ok(store) => process::report(&answers(&store).replace('\n', "|")),
             Err(error) => process::report(&format!("{:?}: {error}", error.kind)),
-        },
-        _ => {
-            let store = open(path);
-            Ask::new(&key("live"), "live").granted(&store);
-            process::report("held");
-            loop {
-                std::thread::park();
-            }
         }
+        return;
+    }
+    let store = open(path);
+    Ask::new(&key("live"), "live").granted(&store);
+    process::report("held");
+    loop {
+        std::thread::park();
     }
 }
 
