@@ -10,7 +10,7 @@
 //!   keeper asks the store at once on waking up.
 //! - The *watchdog* ends the trust by the clock alone, whatever the store's call is doing. If the keeper
 //!   hangs in a call, the loss is reported on time. If the watchdog itself comes late, because the
-//!   process was stopped or the machine slept, the keeper gets one more margin to ask the store.
+//!   process was stopped or the machine slept, the keeper gets a moment to ask the store first.
 //!
 //! Once a lease is lost it stays lost.
 
@@ -34,8 +34,8 @@ use crate::open::Tenure;
 /// The stack of the two threads: they make a few calls.
 const STACK: usize = 256 * 1024;
 
-/// How late the watchdog may come before it takes its process for one that was stopped.
-const ON_TIME: Duration = Duration::from_millis(200);
+/// How long the keeper may take to ask the store after its process was stopped, at least.
+const AFTER_A_STOP: Duration = Duration::from_secs(1);
 
 /// How a lease was lost.
 #[derive(Debug)]
@@ -315,12 +315,12 @@ fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
         let (now, end) = (trust.now(), until.max(extended_until));
         if now >= end {
             let late = now.saturating_sub(until);
-            if extended_until > until || late < ON_TIME {
+            if extended_until > until || late < margin / 2 {
                 let last_error = trust.lock().last_error.take();
                 return trust.lose(Loss::NotRenewed(last_error));
             }
             // This process was stopped, or the machine slept: the keeper asks the store first.
-            extended_until = now.saturating_add(margin);
+            extended_until = now.saturating_add(margin.max(AFTER_A_STOP));
             continue;
         }
         let Ok(timer) = alarm(end.saturating_sub(now)) else {
