@@ -13,11 +13,11 @@ use std::os::fd::OwnedFd;
 
 use tenure::core::{HolderId, Key, Reaped, Store, StoreError};
 use tenure::file::exclusive::{Check, ExclusiveStore, KEY, check};
+use tenure::host::pidfd::open_pidfd;
 use tenure::{Config, Project, Tenure};
 use tenure_sync::{SyncEvent, SyncOutcome, sync};
 
 use crate::lock_locations::LockLocations;
-use crate::process::open_pidfd;
 use crate::reap::{ReapSummary, reap};
 use crate::state::CycleOutcome;
 

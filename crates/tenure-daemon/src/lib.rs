@@ -15,7 +15,6 @@
 //! | [`stop`] | stopping a daemon from another process |
 //! | [`log`] | writing and rotating the log |
 //! | [`tail`] | reading and following the log |
-//! | `process` | a descriptor for one exact process |
 //!
 //! # Invariants
 //!
@@ -36,7 +35,6 @@ pub mod cycle;
 pub mod lock;
 mod lock_locations;
 pub mod log;
-mod process;
 pub mod reap;
 pub mod run;
 mod signals;

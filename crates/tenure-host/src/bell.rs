@@ -1,11 +1,15 @@
-//! Waking one process: [`ring`] and [`Bell`].
+//! Wakes one process: [`ring`] and [`Bell`].
 //!
-//! A process's life is also its doorbell. Whoever has news for it writes a byte into the pipe; it
-//! hears that by polling the pipe. So exactly the one that can go on is woken, nobody polls (G9),
-//! and a ring that comes before the wait is not lost: the byte stays.
+//! The pipe of a process's liveness lock is also its doorbell. Another process wakes it by writing a byte
+//! into the pipe. So a change wakes exactly the waiter that can proceed, without polling (G9).
 //!
-//! Several threads of a process share one bell. One of them listens at the pipe and tells the
-//! others; every ring makes a new generation, so that none of them misses it.
+//! # Invariants
+//!
+//! 1. A ring before the wait is not lost: the byte stays in the pipe.
+//! 2. The threads of a process share one bell. One of them listens at the pipe and wakes the others.
+//!    Every ring starts a new generation, so no thread misses it.
+//!
+//! A ring is not guaranteed to arrive. A waiter that misses it notices the change at its next poll.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,20 +26,20 @@ use tenure_core::LivenessId;
 use crate::clock::since_boot;
 use crate::liveness_lock::LivenessFolder;
 
-/// Rings the bell of a life. Nobody at home is no error: the dead need no waking. Whoever is not
-/// reached looks again by itself after its poll interval.
-pub fn ring(folder: &LivenessFolder, life: &LivenessId) {
+/// Wakes the process with this liveness lock. It is no error if that process has exited. A waiter that
+/// misses the wake-up polls.
+pub fn ring(folder: &LivenessFolder, lock: &LivenessId) {
     let pipe = std::fs::File::options()
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
-        .open(folder.file(life));
+        .open(folder.file(lock));
     if let Ok(mut pipe) = pipe {
-        // Full means that it has been rung and not yet heard.
+        // A full pipe holds earlier rings that will wake the process.
         let _ = pipe.write(b"!");
     }
 }
 
-/// Hears the rings of one life, for all threads of this process.
+/// Receives the rings of this process's liveness lock, for all of its threads.
 #[derive(Debug, Default)]
 pub struct Bell {
     state: Mutex<State>,
@@ -50,21 +54,21 @@ struct State {
 }
 
 impl Bell {
-    /// Changes with every ring that was heard.
+    /// Changes with every ring that was received.
     pub fn generation(&self) -> u32 {
         self.lock().generation
     }
 
-    /// Makes every wait that began with an earlier generation return. The one that listens at the
-    /// pipe has to be rung as well.
-    pub fn stir(&self) {
+    /// Makes every wait that began with an earlier generation return, except the one that listens at
+    /// the pipe: the caller must ring for that one.
+    pub fn wake_threads(&self) {
         let mut state = self.lock();
         state.generation = state.generation.wrapping_add(1);
         self.changed.notify_all();
     }
 
-    /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the life.
-    /// Time spent asleep counts.
+    /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the
+    /// pipe of the liveness lock. Time during which the machine sleeps counts.
     pub fn wait(&self, pipe: BorrowedFd<'_>, seen: u32, timeout: Duration) -> io::Result<bool> {
         let began = since_boot();
         let left = || timeout.saturating_sub(since_boot().saturating_sub(began));
@@ -87,15 +91,15 @@ impl Bell {
         }
         state.listening = true;
         drop(state);
-        let heard = listen(pipe, left());
+        let rung = listen(pipe, left());
         let mut state = self.lock();
         state.listening = false;
-        if matches!(heard, Ok(true)) {
+        if matches!(rung, Ok(true)) {
             state.generation = state.generation.wrapping_add(1);
         }
-        // Also when nothing was heard: somebody else has to listen now.
+        // Also without a ring: another thread has to listen now.
         self.changed.notify_all();
-        Ok(heard? || state.generation != seen)
+        Ok(rung? || state.generation != seen)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,7 +107,7 @@ impl Bell {
     }
 }
 
-/// Waits for a byte in the pipe and takes all that are there.
+/// Waits for a byte in the pipe, then empties the pipe.
 fn listen(pipe: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let timer = alarm(timeout)?;
     let mut fds = [
@@ -126,12 +130,12 @@ fn listen(pipe: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     Ok(true)
 }
 
-/// A timer that also runs while the machine sleeps, so that a holder wakes up to a lease that is
-/// due, not a third of its time later.
+/// A timer that also runs while the machine sleeps, so that a holder renews as soon as the machine is
+/// awake again if its lease is due by then.
 pub fn alarm(after: Duration) -> io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
     let value = Timespec {
-        // The kernel takes no larger ones.
+        // The kernel refuses larger values.
         tv_sec: i64::try_from(after.as_secs())
             .unwrap_or(i64::MAX)
             .min(i64::from(u32::MAX)),
@@ -158,71 +162,71 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn a_ring_is_heard_even_if_it_comes_before_the_wait() {
+    fn a_ring_before_the_wait_is_not_lost() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(life.as_fd(), seen, Duration::from_millis(5))
+                .wait(lock.as_fd(), seen, Duration::from_millis(5))
                 .unwrap()
         );
-        ring(&folder, life.id());
-        assert!(bell.wait(life.as_fd(), seen, LONG).unwrap());
+        ring(&folder, lock.id());
+        assert!(bell.wait(lock.as_fd(), seen, LONG).unwrap());
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(life.as_fd(), seen, Duration::from_millis(5))
+                .wait(lock.as_fd(), seen, Duration::from_millis(5))
                 .unwrap(),
-            "it was heard once"
+            "one ring must end only one wait"
         );
     }
 
     #[test]
-    fn one_ring_is_heard_by_every_thread() {
+    fn one_ring_wakes_every_thread() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let waits: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| bell.wait(life.as_fd(), seen, LONG).unwrap()))
+                .map(|_| scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG).unwrap()))
                 .collect();
             std::thread::sleep(Duration::from_millis(20));
-            ring(&folder, life.id());
+            ring(&folder, lock.id());
             assert!(waits.into_iter().all(|wait| wait.join().unwrap()));
         });
     }
 
     #[test]
-    fn when_the_listener_gives_up_another_one_listens() {
+    fn another_thread_listens_when_the_listener_times_out() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let bell = Bell::default();
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let short = scope.spawn(|| {
-                bell.wait(life.as_fd(), seen, Duration::from_millis(30))
+                bell.wait(lock.as_fd(), seen, Duration::from_millis(30))
                     .unwrap()
             });
             std::thread::sleep(Duration::from_millis(10));
-            let long = scope.spawn(|| bell.wait(life.as_fd(), seen, LONG).unwrap());
+            let long = scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG).unwrap());
             assert!(!short.join().unwrap());
-            ring(&folder, life.id());
+            ring(&folder, lock.id());
             assert!(long.join().unwrap());
         });
     }
 
     #[test]
-    fn ringing_at_an_empty_house_does_nothing() {
+    fn ringing_for_a_process_that_has_exited_does_nothing() {
         let dir = tempfile::tempdir().unwrap();
         ring(
             &LivenessFolder::new(dir.path()),
-            &LivenessId("nobody".into()),
+            &LivenessId("exited".into()),
         );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

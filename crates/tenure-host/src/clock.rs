@@ -8,9 +8,9 @@ use tenure_core::{Clock, Epoch, Moment};
 
 use crate::identity;
 
-/// The wall clock, and the clock that counts from boot, sleep included.
+/// The wall clock, and the clock that counts from boot and includes sleep.
 ///
-/// `std::time::Instant` stands still while the machine sleeps, so it can't tell how old a lease is.
+/// `std::time::Instant` stops while the machine sleeps, so it can't measure the age of a lease.
 #[derive(Debug, Clone)]
 pub struct HostClock {
     epoch: Epoch,
@@ -45,7 +45,7 @@ impl Clock for HostClock {
     }
 }
 
-/// Time since boot, that spent asleep counted.
+/// Time since boot, including the time asleep.
 pub(crate) fn since_boot() -> Duration {
     duration(clock_gettime(ClockId::Boottime))
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_boot_clock_only_goes_forward_and_knows_its_boot() {
+    fn the_boot_clock_only_goes_forward_and_has_an_epoch() {
         let clock = HostClock::new();
         let (a, b) = (clock.now(), clock.now());
         assert!(b.ticks >= a.ticks);

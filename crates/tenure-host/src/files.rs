@@ -1,16 +1,17 @@
-//! Lock files and lock folders that other programs share: the ground of every such store.
+//! The parts of every store whose lock files or lock folders other programs share.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`atomic`] | files that are there whole or not at all |
-//! | [`two_slot`] | small state that survives a writer that is killed halfway |
+//! | [`atomic`] | files that appear complete or not at all |
+//! | [`two_slot`] | a small record that survives a writer that is killed halfway |
 //! | [`step_lock`] | the kernel lock that serialises tenure's own processes |
-//! | [`protocol`] | [`LockProtocol`]: what a protocol says of its lock |
-//! | [`takeover`] | how a stale lock is taken over or removed, and a live one never |
+//! | [`protocol`] | [`LockProtocol`]: how one lock is written, read and removed |
+//! | [`takeover`] | takes over or removes a stale lock, and never a live one |
 //! | [`sidecar`] | the folder beside the lock |
-//! | [`lock_watch`] | tells when a lock appears, changes or goes |
-//! | [`rfc3339`] | times as the protocols write them |
-//! | [`fault`] | the system's errors in words |
+//! | [`lock_watch`] | reports when a lock appears, changes or is removed |
+//! | [`options`] | the settings of such a store |
+//! | [`rfc3339`] | times in the form that the protocols use |
+//! | [`fault`] | I/O errors as store errors |
 
 pub mod atomic;
 pub mod fault;

@@ -1,4 +1,6 @@
-//! Which process is meant by a pid: its start time, boot, namespace and host.
+//! Identifies a process across pid reuse, reboots and containers: pid, start time, boot, namespace and host.
+//!
+//! A pid alone identifies nothing: the kernel reuses it.
 
 use std::fs;
 use std::io;
@@ -6,7 +8,7 @@ use std::sync::OnceLock;
 
 use tenure_core::{Epoch, Process};
 
-/// This boot. Unknown where the kernel does not tell.
+/// The current boot. Unknown where the kernel does not report it.
 pub fn boot() -> &'static Epoch {
     static BOOT: OnceLock<Epoch> = OnceLock::new();
     BOOT.get_or_init(|| {
@@ -26,7 +28,7 @@ pub fn host() -> &'static str {
     })
 }
 
-/// This process's pid namespace; empty where the kernel does not tell.
+/// This process's pid namespace; empty where the kernel does not report it.
 pub fn namespace() -> &'static str {
     static NAMESPACE: OnceLock<String> = OnceLock::new();
     NAMESPACE.get_or_init(|| {
@@ -36,15 +38,15 @@ pub fn namespace() -> &'static str {
     })
 }
 
-/// This very process.
+/// This process.
 pub fn this_process() -> Process {
     static SELF: OnceLock<Process> = OnceLock::new();
     let pid = std::process::id();
     let describe_self = || describe(pid, start_time(pid).ok().flatten().unwrap_or(0));
-    let known = SELF.get_or_init(describe_self);
-    // A fork has its parent's memory, but is another process.
-    if known.pid == pid {
-        known.clone()
+    let cached = SELF.get_or_init(describe_self);
+    // A fork has a copy of its parent's memory, but is another process.
+    if cached.pid == pid {
+        cached.clone()
     } else {
         describe_self()
     }
@@ -73,7 +75,7 @@ pub fn has_ended(process: &Process) -> bool {
 }
 
 /// When the process with this pid started, in ticks since boot; `None` if there is no such
-/// process. A zombie counts as gone: it holds nothing any more and will never run again.
+/// process. A zombie counts as gone: it holds nothing and never runs again.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
@@ -110,8 +112,8 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
         })
 }
 
-/// A missing `/proc/PID` proves nothing if `/proc` is not there or hides other users' processes
-/// (`hidepid`): ask the kernel as well, and take only "no such process" for an answer.
+/// A missing `/proc/PID` proves nothing if `/proc` is not mounted or hides other users' processes
+/// (`hidepid`). So this asks the kernel too, and only "no such process" proves an exit.
 fn confirm_gone(pid: u32) -> io::Result<Option<u64>> {
     let raw = i32::try_from(pid)
         .ok()
@@ -131,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_who_we_are() {
+    fn this_process_is_found_by_its_pid() {
         let us = this_process();
         assert_eq!(process(us.pid).unwrap(), Some(us));
     }
 
     #[test]
-    fn a_process_that_has_ended_is_gone_even_before_it_is_waited_for() {
+    fn a_process_that_has_exited_is_gone_even_before_it_is_waited_for() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         while start_time(pid).unwrap().is_some() {
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_confuse_us() {
+    fn a_program_name_with_brackets_and_spaces_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
         let odd = dir.path().join("a) b (c");
         fs::copy("/bin/sleep", &odd).unwrap();

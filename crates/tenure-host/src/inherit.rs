@@ -1,7 +1,7 @@
-//! What a process inherited from the one that started it: [`close_all`].
+//! Closes the descriptors that a process inherited: [`close_all`].
 #![expect(
     unsafe_code,
-    reason = "descriptors that nobody in this process owns are reached by number only"
+    reason = "inherited descriptors have no owner in this process, only a number"
 )]
 
 use std::io;
@@ -9,12 +9,12 @@ use std::io;
 /// The first descriptor after standard input, output and error.
 const FIRST: libc::c_uint = 3;
 
-/// Closes every descriptor but the standard ones. For a process that leaves its starter behind, as the
-/// first thing it does: an inherited [`LivenessLock`](crate::LivenessLock) would keep alive what it has no part in.
+/// Closes every descriptor except standard input, output and error. A daemon calls this first: an inherited
+/// [`LivenessLock`](crate::LivenessLock) would keep a lease alive that the daemon has nothing to do with.
 ///
-/// To be called before this process opens anything: what is open by then must be inherited.
+/// The caller must not have opened any descriptor yet, because this would close it.
 pub fn close_all() -> io::Result<()> {
-    // SAFETY: a plain system call. Nothing that this process owns is closed, as the caller promises.
+    // SAFETY: a plain system call. By the contract above, this process owns none of the descriptors.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, 0) };
     if closed == 0 {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn close_all() -> io::Result<()> {
         .filter(|number| u32::try_from(*number).is_ok_and(|number| number >= FIRST))
         .collect();
     for number in numbers {
-        // SAFETY: as above. The one of the listing itself is closed by now, which is no error here.
+        // SAFETY: as above. The descriptor of the listing itself is closed already, so closing it fails.
         unsafe { libc::close(number) };
     }
     Ok(())

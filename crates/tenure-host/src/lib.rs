@@ -1,6 +1,6 @@
-//! What this machine knows of a process: its clock, its identity, proof of its life, and a bell.
+//! What a store on one machine needs from its host: clocks, process identity, liveness locks and wake-ups.
 //!
-//! Every store that lives on one machine stands on this crate.
+//! Every local store is built on this crate.
 //!
 //! # Contents
 //!
@@ -8,23 +8,25 @@
 //! |---|---|
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
 //! | [`flock`] | [`flock::FileLock`]: a kernel lock on a named file |
-//! | [`identity`] | which process is meant by a pid: start time, boot, namespace, host |
-//! | [`inherit`] | what was inherited from the one that started us |
-//! | [`inotify`] | watch folders for what other programs change |
-//! | [`life`] | [`LivenessLock`]: a kernel lock that a process and its children keep for as long as they live |
-//! | [`liveness`] | what can be proven about the process behind a lease |
-//! | [`bell`] | [`Bell`]: wake one process, or wait to be woken |
-//! | [`watch`] | be told when another process ends |
+//! | [`files`] | files that survive a crash: two-slot files, sidecars, step locks |
+//! | [`identity`] | identifies a process: pid, start time, boot, namespace, host |
+//! | [`inherit`] | closes inherited descriptors |
+//! | [`inotify`] | watches folders for changes by other programs |
+//! | [`liveness_lock`] | [`LivenessLock`]: a kernel lock that a process and its children hold until they exit |
+//! | [`liveness`] | tests whether the process behind a lease has exited |
+//! | [`pidfd`] | a descriptor for one exact process |
+//! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
+//! | [`watch`] | calls a function when another process exits |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
-//! | [`signal`] | signals that were ignored, or must not stop us |
+//! | [`signal`] | blocks SIGTTOU, tests for ignored signals |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
-//! | [`tied`] | [`Tied`]: a command that does not outlive us |
+//! | [`tied`] | [`Tied`]: a command that does not outlive this process |
 //!
 //! # Limitations
 //!
-//! Linux only: `/proc`, `flock`, named pipes, `pidfd`, the parent-death signal. A life lock proves
-//! nothing on a file system whose `flock` is not shared by all who see it (some network and
-//! virtual-machine file systems); that is why the boot id must match too.
+//! Linux only: `/proc`, `flock`, named pipes, `pidfd`, the parent-death signal. A liveness lock proves
+//! nothing on a file system whose `flock` does not reach every machine that mounts it (some network and
+//! virtual-machine file systems), so the boot id must match too.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -41,6 +43,7 @@ pub mod inherit;
 pub mod inotify;
 pub mod liveness;
 pub mod liveness_lock;
+pub mod pidfd;
 pub mod presence;
 pub mod signal;
 pub mod tied;

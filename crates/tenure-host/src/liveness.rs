@@ -1,19 +1,21 @@
-//! What can be proven about the process behind a lease (G4): death is proven, never guessed.
+//! Whether the process behind a lease has exited: [`probe`].
 //!
-//! | what is known | which test is valid |
+//! A process counts as gone only with proof (G4). Where no test is valid, the answer is "unverifiable".
+//!
+//! | what the lease records | valid test |
 //! |---|---|
-//! | another boot, same host | the machine was restarted: gone |
+//! | another boot, same host | none needed: the machine was restarted |
 //! | another boot, another host | none |
-//! | same boot, life lock | the lock: any namespace, any pid |
-//! | same boot and namespace | the pid with its start time |
-//! | same boot, another namespace, no life lock | none |
+//! | same boot, liveness lock | the lock, in any namespace |
+//! | same boot and namespace | the pid and its start time |
+//! | same boot, another namespace, no liveness lock | none |
 
 use tenure_core::{Binding, Doubt, Evidence, Liveness, Process};
 
 use crate::identity;
 use crate::liveness_lock::{LivenessFolder, LockState};
 
-/// Looks at the process a lease or ticket is tied to.
+/// Tests the process that a lease or ticket is tied to.
 pub fn probe(folder: &LivenessFolder, binding: &Binding) -> Liveness {
     match binding {
         Binding::Detached => Liveness::Unverifiable(Doubt::Detached),
@@ -32,12 +34,12 @@ pub fn probe(folder: &LivenessFolder, binding: &Binding) -> Liveness {
                 Ok(LockState::Free) => {
                     Liveness::Gone(Evidence::LivenessLockFree { pid: process.pid })
                 }
-                // Somebody removed the file, which proves nothing: the pid has to tell.
+                // A removed file proves nothing, so test the pid.
                 Ok(LockState::Missing) => probe_process(process),
                 Err(_) => Liveness::Unverifiable(Doubt::Unreadable),
             }
         }
-        // Only the server that gave out the session can judge it.
+        // Only the server that issued the session knows whether it has ended.
         _ => Liveness::Unverifiable(Doubt::OtherHost),
     }
 }
@@ -82,7 +84,7 @@ mod tests {
         identity::this_process()
     }
 
-    fn look(process: Process) -> Liveness {
+    fn probe_pid(process: Process) -> Liveness {
         probe(
             &LivenessFolder::new("nowhere"),
             &Binding::Process { process },
@@ -90,74 +92,80 @@ mod tests {
     }
 
     #[test]
-    fn a_running_process_runs() {
-        assert_eq!(look(us()), Liveness::Running);
+    fn this_process_is_running() {
+        assert_eq!(probe_pid(us()), Liveness::Running);
     }
 
     #[test]
     fn a_reused_pid_is_another_process() {
         let process = Process { started: 1, ..us() };
         assert!(matches!(
-            look(process),
+            probe_pid(process),
             Liveness::Gone(Evidence::PidReused { recorded: 1, .. })
         ));
     }
 
     #[test]
-    fn another_boot_of_this_host_ended_its_processes() {
+    fn a_reboot_of_this_host_ends_its_processes() {
         let process = Process {
             boot: Epoch("earlier".into()),
             ..us()
         };
         assert!(matches!(
-            look(process),
+            probe_pid(process),
             Liveness::Gone(Evidence::Rebooted { .. })
         ));
     }
 
     #[test]
-    fn another_host_is_never_judged() {
+    fn a_process_of_another_host_is_unverifiable() {
         let process = Process {
             boot: Epoch("other".into()),
             host: "elsewhere".into(),
             pid: 999_999,
             ..us()
         };
-        assert_eq!(look(process), Liveness::Unverifiable(Doubt::OtherHost));
+        assert_eq!(probe_pid(process), Liveness::Unverifiable(Doubt::OtherHost));
     }
 
     #[test]
-    fn the_same_host_name_in_another_container_is_unknown() {
+    fn a_process_of_another_container_with_the_same_host_name_is_unverifiable() {
         let process = Process {
             namespace: "pid:[1]".into(),
             pid: 999_999,
             ..us()
         };
-        assert_eq!(look(process), Liveness::Unverifiable(Doubt::OtherNamespace));
+        assert_eq!(
+            probe_pid(process),
+            Liveness::Unverifiable(Doubt::OtherNamespace)
+        );
     }
 
     #[test]
-    fn a_machine_that_does_not_tell_its_boot_is_unknown() {
+    fn a_process_with_an_unknown_boot_is_unverifiable() {
         let process = Process {
             boot: Epoch::unknown(),
             pid: 999_999,
             ..us()
         };
-        assert_eq!(look(process), Liveness::Unverifiable(Doubt::Unreadable));
+        assert_eq!(
+            probe_pid(process),
+            Liveness::Unverifiable(Doubt::Unreadable)
+        );
     }
 
     #[test]
-    fn a_life_lock_is_believed_in_any_container_of_this_machine() {
+    fn a_liveness_lock_is_valid_in_every_container_of_this_machine() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let process = Process {
             namespace: "pid:[1]".into(),
             pid: 999_999,
             ..us()
         };
         let binding = Binding::LivenessLock {
-            lock: life.id().clone(),
+            lock: lock.id().clone(),
             process: process.clone(),
         };
         assert_eq!(probe(&folder, &binding), Liveness::Running);
@@ -173,20 +181,20 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_outlives_its_tenure_is_an_orphan() {
+    fn a_command_that_outlives_the_process_that_started_it_is_an_orphan() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let process = Process { started: 1, ..us() };
         let binding = Binding::LivenessLock {
-            lock: life.id().clone(),
+            lock: lock.id().clone(),
             process,
         };
         assert_eq!(probe(&folder, &binding), Liveness::Orphaned);
     }
 
     #[test]
-    fn a_removed_life_file_proves_nothing() {
+    fn a_removed_liveness_lock_proves_nothing() {
         let binding = Binding::LivenessLock {
             lock: LivenessId("removed".into()),
             process: us(),

@@ -1,18 +1,18 @@
-//! Proof of life: [`LivenessLock`], a kernel lock that a process keeps for as long as it lives.
+//! A kernel lock that a process holds until it exits: [`LivenessLock`].
 //!
-//! A life is a named pipe in a [`LivenessFolder`], locked with `flock`. The kernel gives the lock up when
-//! the last process that has the open file is gone: no pid can be mistaken for another, and it
-//! works across containers that share the folder on one machine. Commands inherit the open file,
-//! so a lease lasts until the whole command is gone, even if the process that took it is killed.
+//! The lock is a `flock` on a named pipe in a [`LivenessFolder`]. The kernel releases it when the last
+//! process that has the pipe open exits. No pid can be mistaken for another, and the lock works across
+//! containers that share the folder on one machine. Commands inherit the open pipe, so a lease lasts
+//! until the whole command has exited, even if the process that took the lease is killed.
 //!
-//! The same pipe is the process's doorbell, see [`crate::bell`]. (Inotify on a plain file was
-//! tried: closing its descriptor takes the kernel some ten milliseconds, at every hand-over.)
+//! The same pipe is the process's doorbell, see [`crate::bell`]. (Inotify on a regular file is too slow:
+//! the kernel needs about ten milliseconds to close its descriptor, at every handover.)
 //!
 //! # Invariants
 //!
-//! 1. A life's name is told to others only after its lock is held, so a free lock means an end,
-//!    never a beginning.
-//! 2. A file is removed only by its owner or by someone who holds its lock.
+//! 1. A process publishes the lock's id only after it holds the lock. A free lock therefore means that
+//!    the process has exited, never that it is still starting.
+//! 2. Only the owner removes the pipe, or a process that holds its lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -23,36 +23,33 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tenure_core::LivenessId;
 
-/// Where the lives of one store are kept.
+/// The folder with the liveness locks of one store.
 #[derive(Debug, Clone)]
 pub struct LivenessFolder(PathBuf);
 
-/// What the kernel says of a life.
+/// What the kernel reports about a liveness lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// Somebody holds the lock.
+    /// A process holds the lock.
     Held,
-    /// The file is there and nobody holds the lock.
+    /// The pipe exists and no process holds its lock.
     Free,
-    /// There is no such file.
+    /// The pipe does not exist.
     Missing,
 }
 
 impl LivenessFolder {
-    /// The folder at this path. It is made when the first life begins.
+    /// The folder at this path. Taking the first lock creates it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The file of one life. A name that is not plain can't lead out of the folder.
-    pub(crate) fn file(&self, life: &LivenessId) -> PathBuf {
-        let plain = !life.0.is_empty()
-            && life
-                .0
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    /// The path of one lock. An id with other characters than ours can't lead out of the folder.
+    pub(crate) fn file(&self, lock: &LivenessId) -> PathBuf {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let valid = !lock.0.is_empty() && lock.0.bytes().all(allowed);
         self.0
-            .join(if plain { life.0.as_str() } else { "not-a-life" })
+            .join(if valid { lock.0.as_str() } else { "invalid-id" })
     }
 
     /// The folder itself.
@@ -60,9 +57,9 @@ impl LivenessFolder {
         &self.0
     }
 
-    /// Feels for a pulse.
-    pub fn state_of(&self, life: &LivenessId) -> io::Result<LockState> {
-        let file = match look_at(&self.file(life)) {
+    /// Whether a process holds this lock.
+    pub fn state_of(&self, lock: &LivenessId) -> io::Result<LockState> {
+        let file = match open_to_probe(&self.file(lock)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockState::Missing),
             Err(error) => return Err(error),
@@ -74,8 +71,8 @@ impl LivenessFolder {
         }
     }
 
-    /// Removes the folder with every life in it, whoever lives it: what they held is gone. Whatever
-    /// else somebody keeps there stays, and the folder with it.
+    /// Removes every lock, held or not, and the folder: for a store whose leases are gone. Files that
+    /// are not locks stay, and then the folder stays too and the call fails.
     pub fn clear(&self) -> io::Result<()> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
@@ -91,39 +88,40 @@ impl LivenessFolder {
         fs::remove_dir(&self.0)
     }
 
-    /// Removes what dead processes left behind, except what `keep` still needs. Returns how many.
+    /// Removes the locks of processes that have exited, except those that `keep` names. Returns how
+    /// many were removed.
     pub fn sweep(&self, mut keep: impl FnMut(&LivenessId) -> bool) -> io::Result<usize> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(error),
         };
-        let mut swept = 0;
+        let mut removed = 0;
         for entry in entries {
             let entry = entry?;
-            // Whatever else somebody keeps here is not ours to remove.
+            // Not a liveness lock, so not ours to remove.
             if !entry.file_type()?.is_fifo() {
                 continue;
             }
-            let life = LivenessId(entry.file_name().to_string_lossy().into_owned());
-            if keep(&life) {
+            let lock = LivenessId(entry.file_name().to_string_lossy().into_owned());
+            if keep(&lock) {
                 continue;
             }
-            let Ok(file) = look_at(&entry.path()) else {
+            let Ok(file) = open_to_probe(&entry.path()) else {
                 continue;
             };
-            // Invariant 2. A life that is just beginning waits for this lock, then sees that its
-            // file is gone and begins anew.
+            // Invariant 2. A process that is just taking this lock waits for us, sees that its pipe is
+            // gone, and starts again with a new one.
             if file.try_lock().is_ok() && fs::remove_file(entry.path()).is_ok() {
-                swept += 1;
+                removed += 1;
             }
         }
-        Ok(swept)
+        Ok(removed)
     }
 }
 
-/// Opens a life to feel its pulse. Opening a pipe would wait for its other end if it were allowed to.
-pub(crate) fn look_at(path: &Path) -> io::Result<File> {
+/// Opens a pipe to test its lock. Without `O_NONBLOCK`, the call would block until the other end is opened.
+pub(crate) fn open_to_probe(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -131,11 +129,12 @@ pub(crate) fn look_at(path: &Path) -> io::Result<File> {
 }
 
 fn make_pipe(path: &Path) -> io::Result<()> {
-    let anyone = Mode::from_bits_retain(0o666);
-    Ok(mknodat(CWD, path, FileType::Fifo, anyone, 0)?)
+    let mode = Mode::from_bits_retain(0o666);
+    Ok(mknodat(CWD, path, FileType::Fifo, mode, 0)?)
 }
 
-/// The life of this process. Ends when it is dropped, or with the process and all that inherited it.
+/// The liveness lock of this process. Dropping it releases it, and so does the end of this process and of
+/// every process that inherited it.
 #[derive(Debug)]
 pub struct LivenessLock {
     id: LivenessId,
@@ -144,8 +143,8 @@ pub struct LivenessLock {
 }
 
 impl LivenessLock {
-    /// Begins a life.
-    pub fn begin(folder: &LivenessFolder) -> io::Result<Self> {
+    /// Takes a new lock, with an id of its own.
+    pub fn take(folder: &LivenessFolder) -> io::Result<Self> {
         loop {
             let id = LivenessId(uuid::Uuid::new_v4().simple().to_string());
             let path = folder.file(&id);
@@ -162,24 +161,24 @@ impl LivenessLock {
                 .custom_flags(libc::O_NONBLOCK)
                 .open(&path);
             let file = match open {
-                // Swept before it could even be opened.
+                // Another process swept it before we opened it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
             file.lock()?;
-            // Swept between its creation and its lock: nobody could ever see this one.
+            // Another process may have swept it before we locked it; then no process can find it.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Self { id, file, path });
             }
         }
     }
 
-    /// Rings its own bell, also if somebody removed its file.
+    /// Rings this process's own bell, even if its pipe was removed from the folder.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.file, b"!");
     }
 
-    /// Its name.
+    /// The lock's id.
     pub fn id(&self) -> &LivenessId {
         &self.id
     }
@@ -193,7 +192,7 @@ impl AsFd for LivenessLock {
 
 impl Drop for LivenessLock {
     fn drop(&mut self) {
-        // Best effort: a file that stays is swept later.
+        // Best effort: a later sweep removes a pipe that stays.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -203,28 +202,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_beats_until_it_is_dropped() {
+    fn a_lock_is_held_until_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path().join("live"));
-        let life = LivenessLock::begin(&folder).unwrap();
-        let id = life.id().clone();
+        let lock = LivenessLock::take(&folder).unwrap();
+        let id = lock.id().clone();
         assert_eq!(folder.state_of(&id).unwrap(), LockState::Held);
-        drop(life);
+        drop(lock);
         assert_eq!(folder.state_of(&id).unwrap(), LockState::Missing);
     }
 
     #[test]
-    fn sweeping_removes_only_what_nobody_holds_or_needs() {
+    fn a_sweep_removes_only_locks_that_are_neither_held_nor_needed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         for name in ["dead", "needed"] {
             make_pipe(&dir.path().join(name)).unwrap();
         }
-        let theirs = dir.path().join("notes");
-        fs::write(&theirs, "not ours").unwrap();
-        assert_eq!(folder.sweep(|life| life.0 == "needed").unwrap(), 1);
-        assert_eq!(folder.state_of(life.id()).unwrap(), LockState::Held);
+        let notes = dir.path().join("notes");
+        fs::write(&notes, "not ours").unwrap();
+        assert_eq!(folder.sweep(|lock| lock.0 == "needed").unwrap(), 1);
+        assert_eq!(folder.state_of(lock.id()).unwrap(), LockState::Held);
         assert_eq!(
             folder.state_of(&LivenessId("needed".into())).unwrap(),
             LockState::Free
@@ -234,11 +233,11 @@ mod tests {
             LockState::Missing
         );
         assert!(folder.clear().is_err(), "the folder is not empty");
-        assert!(theirs.exists());
+        assert!(notes.exists());
     }
 
     #[test]
-    fn a_sweeper_never_ends_a_life_that_is_just_beginning() {
+    fn a_sweep_never_removes_a_lock_that_is_being_taken() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
         std::thread::scope(|scope| {
@@ -248,18 +247,18 @@ mod tests {
                     .sum::<usize>()
             });
             while !sweeper.is_finished() {
-                let life = LivenessLock::begin(&folder).unwrap();
-                assert_eq!(folder.state_of(life.id()).unwrap(), LockState::Held);
+                let lock = LivenessLock::take(&folder).unwrap();
+                assert_eq!(folder.state_of(lock.id()).unwrap(), LockState::Held);
             }
         });
     }
 
     #[test]
-    fn a_strange_name_does_not_lead_out_of_the_folder() {
+    fn an_id_with_slashes_does_not_lead_out_of_the_folder() {
         let folder = LivenessFolder::new("here");
         assert_eq!(
             folder.file(&LivenessId("../../etc/passwd".into())),
-            Path::new("here/not-a-life")
+            Path::new("here/invalid-id")
         );
     }
 }

@@ -1,8 +1,8 @@
 //! A process's presence at a store of this machine: [`LocalPresence`].
 //!
 //! Every local store has one: the liveness lock that proves its holders and waiters, the doorbell that
-//! wakes them, and the processes whose end they watch. The lock is taken when a lease or a ticket
-//! first needs it, so a command that only looks makes no file.
+//! wakes them, and the processes whose exit they watch for. The lock is taken when a lease or a ticket
+//! first needs it, so a command that only reads creates no file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,7 +51,7 @@ impl LocalPresence {
         &self.folder
     }
 
-    /// The liveness lock of this process, taken now if need be.
+    /// The liveness lock of this process. Takes it if this is the first call.
     pub fn lock(&self) -> io::Result<&LivenessLock> {
         if let Some(lock) = self.lock.get() {
             return Ok(lock);
@@ -60,7 +60,7 @@ impl LocalPresence {
         if let Some(lock) = self.lock.get() {
             return Ok(lock);
         }
-        let lock = LivenessLock::begin(&self.folder)?;
+        let lock = LivenessLock::take(&self.folder)?;
         Ok(self.lock.get_or_init(|| lock))
     }
 
@@ -83,7 +83,7 @@ impl LocalPresence {
         us.is_some() && holder.liveness_lock() == us
     }
 
-    /// What is known of the process of a holder or waiter. This process itself needs no probing.
+    /// Tests the process of a holder or waiter. This process itself needs no test.
     pub fn probe(&self, holder: &Holder) -> Liveness {
         if self.is_us(holder) {
             Liveness::Running
@@ -105,12 +105,12 @@ impl LocalPresence {
         Ok(move || bell::ring(&folder, &lock))
     }
 
-    /// Changes with every wake-up that was heard.
+    /// Changes with every wake-up that was received.
     pub fn generation(&self) -> u32 {
         self.bell.generation()
     }
 
-    /// Wakes this process when one of these holders ends.
+    /// Wakes this process when the process of one of these holders exits.
     pub fn watch<'a>(&self, holders: impl IntoIterator<Item = &'a Holder>) -> io::Result<()> {
         for holder in holders {
             self.watches
@@ -126,16 +126,16 @@ impl LocalPresence {
 
     /// Makes every wait of this object return.
     pub fn wake(&self) {
-        self.bell.stir();
+        self.bell.wake_threads();
         if let Some(lock) = self.lock.get() {
             lock.ring();
         }
     }
 
     /// Removes the liveness locks of processes that have exited, except those that `needed` names.
-    /// A lock that is not needed now never will be: its name is told only while it is held.
+    /// A lock that is not needed now never will be: its id is published only while it is held.
     pub fn sweep(&self, needed: impl Fn(&LivenessId) -> bool) {
-        // Best effort: the next sweep comes.
+        // Best effort: a later sweep removes the rest.
         let _ = self.folder.sweep(|lock| needed(lock));
     }
 }

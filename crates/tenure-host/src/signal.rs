@@ -1,12 +1,13 @@
-//! Two things about signals that have no safe form elsewhere.
+//! Blocks SIGTTOU for one call, and tests whether a signal is ignored.
 #![expect(
     unsafe_code,
-    reason = "signal masks and dispositions are reached through libc only"
+    reason = "only libc gives access to signal masks and dispositions"
 )]
 
-/// Does something to the terminal from the background, for which the kernel would stop us.
+/// Calls `act` with SIGTTOU blocked. The kernel stops a background process that changes the terminal
+/// without blocking that signal.
 pub fn without_stopping(act: impl FnOnce()) {
-    // SAFETY: a signal set on the stack, changed for this thread only and put back.
+    // SAFETY: a signal set on the stack, changed for this thread only and restored.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -20,7 +21,7 @@ pub fn without_stopping(act: impl FnOnce()) {
 
 /// Whether this process was started with a signal ignored, as nohup(1) does with SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
-    // SAFETY: asks only, into a struct on the stack.
+    // SAFETY: only reads the disposition, into a struct on the stack.
     unsafe {
         let mut found: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut found) == 0

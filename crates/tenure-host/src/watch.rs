@@ -1,25 +1,24 @@
-//! Being told when another process ends: [`Watches`].
+//! Calls a function when another process exits: [`Watches`].
 //!
-//! The kernel can tell (a blocking lock on its life, or a pidfd), but only to a thread that
-//! blocks. There is one small thread for each process that is watched, however many waits ask for
-//! it; it ends with that process.
+//! The kernel reports an exit only to a thread that blocks, on the process's liveness lock or on its
+//! pidfd. There is one small thread for each watched process, however many waits ask for it. The thread
+//! ends when the process does.
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tenure_core::{Binding, LivenessId, Process};
 
 use crate::identity;
-use crate::liveness_lock::{LivenessFolder, look_at};
+use crate::liveness_lock::{LivenessFolder, open_to_probe};
+use crate::pidfd::open_pidfd;
 
 /// The stack of a watching thread: it makes one system call.
 const STACK: usize = 64 * 1024;
 
-/// Whom a thread watches.
+/// What a thread watches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
     LivenessLock(LivenessId),
@@ -31,8 +30,8 @@ enum Subject {
 pub struct Watches(Arc<Mutex<HashSet<Subject>>>);
 
 impl Watches {
-    /// Calls `ended` once the process behind `binding` is gone, from another thread. Whatever
-    /// can't be watched is left to the caller's own looking.
+    /// Calls `ended` from another thread once the process behind `binding` has exited. A process that
+    /// can't be watched is not reported, so the caller must also poll.
     pub fn add(
         &self,
         folder: &LivenessFolder,
@@ -55,18 +54,18 @@ impl Watches {
             return;
         }
         let watched = Arc::clone(&self.0);
-        let block = blocker(folder, binding);
+        let block_until_exit = blocker(folder, binding);
         let watch = move || {
-            let told = block();
+            let exited = block_until_exit();
             watched
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(&subject);
-            if told.is_ok() {
+            if exited.is_ok() {
                 ended();
             }
         };
-        // No thread to be had: the caller looks again by itself.
+        // If no thread can be started, the caller finds out when it polls.
         let _ = std::thread::Builder::new()
             .name("watch".into())
             .stack_size(STACK)
@@ -74,7 +73,7 @@ impl Watches {
     }
 }
 
-/// What to do to block until the process is gone.
+/// A function that blocks until the process has exited.
 fn blocker(
     folder: &LivenessFolder,
     binding: &Binding,
@@ -82,9 +81,9 @@ fn blocker(
     match binding.clone() {
         Binding::LivenessLock { lock, process } => {
             let path = folder.file(&lock);
-            Box::new(move || match look_at(&path) {
+            Box::new(move || match open_to_probe(&path) {
                 Ok(file) => file.lock_shared(),
-                // Somebody removed it, which is no end: the process itself has to tell.
+                // A removed file does not mean an exit, so wait for the process itself.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => wait_for_exit(&process),
                 Err(error) => Err(error),
             })
@@ -95,22 +94,9 @@ fn blocker(
 }
 
 fn wait_for_exit(process: &Process) -> io::Result<()> {
-    if !process.boot.same(identity::boot()) || process.namespace != identity::namespace() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let pid = i32::try_from(process.pid)
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or(io::ErrorKind::InvalidInput)?;
-    let pidfd: OwnedFd = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
-        Err(rustix::io::Errno::SRCH) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    // Only now is the pid pinned: if it changed hands before, its process has ended.
-    if identity::start_time(process.pid)? != Some(process.started) {
+    let Some(pidfd) = open_pidfd(process)? else {
         return Ok(());
-    }
+    };
     loop {
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) {
             Ok(_) => return Ok(()),
@@ -128,43 +114,43 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_end_of_a_life_is_told_once() {
+    fn a_released_liveness_lock_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
-        let life = LivenessLock::begin(&folder).unwrap();
+        let lock = LivenessLock::take(&folder).unwrap();
         let binding = Binding::LivenessLock {
-            lock: life.id().clone(),
+            lock: lock.id().clone(),
             process: identity::this_process(),
         };
         let watches = Watches::default();
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         for _ in 0..3 {
-            let tell = tell.clone();
-            watches.add(&folder, &binding, move || tell.send(()).unwrap());
+            let report = report.clone();
+            watches.add(&folder, &binding, move || report.send(()).unwrap());
         }
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
-        drop(life);
-        told.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(reported.recv_timeout(Duration::from_millis(50)).is_err());
+        drop(lock);
+        reported.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(reported.recv_timeout(Duration::from_millis(50)).is_err());
     }
 
     #[test]
-    fn the_end_of_a_process_that_knows_nothing_of_us_is_told() {
+    fn the_exit_of_a_process_without_a_liveness_lock_is_reported() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .unwrap();
         let process = identity::process(child.id()).unwrap().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
         let watches = Watches::default();
         watches.add(
             &LivenessFolder::new("nowhere"),
             &Binding::Process { process },
-            move || tell.send(()).unwrap(),
+            move || report.send(()).unwrap(),
         );
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(reported.recv_timeout(Duration::from_millis(50)).is_err());
         child.kill().unwrap();
-        told.recv_timeout(Duration::from_secs(20)).unwrap();
+        reported.recv_timeout(Duration::from_secs(20)).unwrap();
         child.wait().unwrap();
     }
 }

@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tenure::core::Process;
-use tenure::host::identity;
+use tenure_core::Process;
+
+use crate::identity;
 
 /// Opens a descriptor for this process, which becomes readable when the process ends. `None` if it has
 /// ended already. Fails with [`io::ErrorKind::Unsupported`] for a process of another boot or container,
 /// whose pid means something else here.
-pub(crate) fn open_pidfd(process: &Process) -> io::Result<Option<OwnedFd>> {
+pub fn open_pidfd(process: &Process) -> io::Result<Option<OwnedFd>> {
     if !process.boot.same(identity::boot()) || process.namespace != identity::namespace() {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reused_pid_is_not_the_process() {
+    fn a_pidfd_is_opened_only_for_the_process_with_that_start_time() {
         let us = identity::this_process();
         assert!(open_pidfd(&us).unwrap().is_some());
         let earlier = Process {
