@@ -1,4 +1,4 @@
-//! The rules for working on tasks, against an independent statement of them.
+//! Tests the rules for working on tasks against an independent implementation of them.
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use tenure_core::task::{
-    LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, key_of, may_change,
+    LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, key_of, may_change,
 };
 use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict};
 
@@ -32,7 +32,7 @@ fn lease(holder: u8, token: u64) -> Lease {
     }
 }
 
-/// A judgement, and whether the lease stands by it.
+/// A verdict, and whether a lease with that verdict is still held.
 fn verdicts() -> impl Strategy<Value = (Verdict, bool)> {
     let expired = Evidence::TimeRanOut {
         expired_at: Timestamp::UNIX_EPOCH,
@@ -78,7 +78,7 @@ fn permission(case: &Case, proof: &Proof) -> Permission {
     let runner = case.runner.map(name);
     let lost: Vec<HolderId> = case.lost.iter().map(|&lost| name(lost)).collect();
     may_change(
-        &Standing {
+        &TaskState {
             lease: held.as_ref().map(|(lease, verdict)| (lease, verdict)),
             newest: Token(case.newest),
             runner: runner.as_ref(),
@@ -91,10 +91,10 @@ fn permission(case: &Case, proof: &Proof) -> Permission {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// By name: whoever holds it may. Nobody holds it: whoever did not lose it may. Everybody else
-    /// may not, and is told whether it was theirs.
+    /// By name: the holder may. If the task is not held, every name may from which it was not taken over.
+    /// Any other caller is refused, and learns whether it had the task before.
     #[test]
-    fn a_name_is_enough_for_the_holder_and_for_what_nobody_holds(case in cases(), who in 0..3_u8) {
+    fn a_name_is_enough_for_the_holder_and_for_a_task_that_is_not_held(case in cases(), who in 0..3_u8) {
         let holder = case.lease.iter().find(|(_, _, (_, stands))| *stands).map(|(holder, ..)| *holder);
         let lost = case.lost.contains(&who);
         let wanted = match (holder, lost) {
@@ -106,8 +106,8 @@ proptest! {
         prop_assert_eq!(permission(&case, &Proof::Name(name(who))), wanted);
     }
 
-    /// By token: only the newest grant's, and only while no other lease stands and it was not taken
-    /// away from whoever had it. Never the token that no grant has.
+    /// By token: only that of the newest grant, and only while no other lease is live and the task was not
+    /// taken away from its holder. Never [`Token::NONE`].
     #[test]
     fn a_token_is_enough_while_it_is_the_newest(case in cases(), token in 0..5_u64) {
         let another_stands = case
@@ -121,14 +121,14 @@ proptest! {
         prop_assert_eq!(permission(&case, &Proof::Token(Token(token))), wanted);
     }
 
-    /// Somebody with so many before them takes the best that is left when each of those has taken
-    /// the best that is free, with its section; or one of their own section before that.
+    /// A runner takes the best task that is left when each waiter ahead of it has taken the best free
+    /// task with its section, or an earlier task of its own section.
     #[test]
-    fn the_picker_leaves_the_best_to_those_before(
+    fn the_picker_leaves_the_best_tasks_to_earlier_waiters(
         ahead in 0..4_usize,
         tasks in proptest::collection::vec((proptest::option::of(0..4_u8), 0..3_u8), 0..12),
     ) {
-        // A section is free, ours or taken as a whole.
+        // A section as a whole is free, held by the asking runner, or held by another.
         let offer = |(section, kind): &(Option<u8>, u8)| match section {
             None if *kind == 2 => Offer::Taken,
             Some(0) => Offer::Mine,
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pause_doubles_and_has_a_bound(attempts in 0..200_u64) {
+    fn the_backoff_doubles_and_has_a_limit(attempts in 0..200_u64) {
         let pause = backoff(attempts);
         prop_assert!(pause >= Duration::from_secs(1) && pause <= LONGEST_BACKOFF);
         let after = backoff(attempts + 1);

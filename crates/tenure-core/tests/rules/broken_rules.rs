@@ -1,5 +1,5 @@
-//! Rules that are broken on purpose: an oracle that lets one of them pass could not be trusted
-//! with ours. Each is ours but for one thing, and has to be caught within [`CASES`] stories.
+//! Rule sets with one deliberate mistake each. The oracle must catch every one of them within [`CASES`]
+//! simulations; otherwise its verdict on the standard rules would mean little.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use tenure_core::{
     Waiter,
 };
 
-use crate::judgement::Guarantee::{
-    self, Fairness, FourEnds, LateWriters, OneHolder, OnlyTheHolder, Progress, TokensGrow,
-    UnknownStands,
+use crate::fixed_rng;
+use crate::guarantee::Guarantee::{
+    self, Fairness, OneHolder, OnlyHolderReleases, Progress, ProvenEnds, StaleGrantsRefused,
+    TokensGrow, UnverifiableStays,
 };
-use crate::machine::Rules;
-use crate::same_dice;
 use crate::script::scripts;
-use crate::story::Story;
+use crate::simulation::Simulation;
+use crate::store::Rules;
 
-/// Some of these mistakes matter only when several things come together.
+/// Some of these mistakes show only when several conditions coincide.
 const CASES: u32 = 2_000;
 
-/// Plays stories by these rules until one breaks a guarantee, and says which.
+/// Runs simulations with these rules until one violates a guarantee, and returns that guarantee.
 fn caught(rules: Rules) -> Option<Guarantee> {
     let config = Config {
         cases: CASES,
@@ -31,15 +31,15 @@ fn caught(rules: Rules) -> Option<Guarantee> {
         max_shrink_iters: 0,
         ..Config::default()
     };
-    let broken = Cell::new(None);
-    let outcome = TestRunner::new_with_rng(config, same_dice()).run(&scripts(), |script| {
-        Story::new(rules).play(&script).map_err(|failed| {
-            broken.set(Some(failed.broken.guarantee));
-            TestCaseError::fail(failed.to_string())
+    let violation = Cell::new(None);
+    let outcome = TestRunner::new_with_rng(config, fixed_rng()).run(&scripts(), |script| {
+        Simulation::new(rules).play(&script).map_err(|failure| {
+            violation.set(Some(failure.violation.guarantee));
+            TestCaseError::fail(failure.to_string())
         })
     });
-    assert_eq!(outcome.is_err(), broken.get().is_some());
-    broken.get()
+    assert_eq!(outcome.is_err(), violation.get().is_some());
+    violation.get()
 }
 
 #[track_caller]
@@ -63,23 +63,23 @@ fn acquiring(acquire: Acquire) -> Rules {
 fn deciding(decide: decide::Rules) -> Rules {
     Rules {
         decide,
-        ..Rules::OURS
+        ..Rules::STANDARD
     }
 }
 
-/// Ours, but for what is known of the holder.
-fn as_if(view: &View, believe: impl Fn(&mut Lease, &mut Liveness)) -> View {
+/// The view with its leases, or what is known of their holders, changed.
+fn with_leases(view: &View, change: impl Fn(&mut Lease, &mut Liveness)) -> View {
     let mut view = view.clone();
     for (lease, liveness) in &mut view.leases {
-        believe(lease, liveness);
+        change(lease, liveness);
     }
     view
 }
 
-/// Ours, but for what is known of those who wait.
-fn lined_up(view: &View, believe: impl Fn(&mut Waiter)) -> View {
+/// The view with its waiters changed.
+fn with_queue(view: &View, change: impl Fn(&mut Waiter)) -> View {
     let mut view = view.clone();
-    view.queue.iter_mut().for_each(believe);
+    view.queue.iter_mut().for_each(change);
     view
 }
 
@@ -94,48 +94,48 @@ fn dead() -> Liveness {
 }
 
 #[test]
-fn taking_over_from_the_unknown_is_caught() {
+fn taking_over_an_unverifiable_lease_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, liveness| {
+        let view = with_leases(view, |lease, liveness| {
             if matches!(liveness, Liveness::Unverifiable(_)) && !lease.has_expired(now) {
                 *liveness = dead();
             }
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[UnknownStands]);
+    assert_caught(rules, &[UnverifiableStays]);
 }
 
 #[test]
-fn taking_over_from_an_orphan_after_its_time_is_caught() {
+fn taking_over_an_expired_lease_of_an_orphan_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |_, liveness| {
+        let view = with_leases(view, |_, liveness| {
             if *liveness == Liveness::Orphaned {
                 *liveness = Liveness::Running;
             }
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[UnknownStands]);
+    assert_caught(rules, &[UnverifiableStays]);
 }
 
 #[test]
-fn taking_over_what_cannot_be_understood_is_caught() {
+fn taking_over_a_malformed_lease_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |_, liveness| {
+        let view = with_leases(view, |_, liveness| {
             if *liveness == Liveness::Unverifiable(Doubt::Malformed) {
                 *liveness = Liveness::Unverifiable(Doubt::Unreadable);
             }
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[UnknownStands]);
+    assert_caught(rules, &[UnverifiableStays]);
 }
 
 #[test]
-fn taking_over_from_the_living_is_caught() {
+fn taking_over_from_a_running_holder_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |_, liveness| {
+        let view = with_leases(view, |_, liveness| {
             if *liveness == Liveness::Running {
                 *liveness = dead();
             }
@@ -146,34 +146,34 @@ fn taking_over_from_the_living_is_caught() {
 }
 
 #[test]
-fn believing_the_wall_clock_is_caught() {
+fn measuring_a_lease_by_the_wall_clock_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| set_epoch(lease, &Epoch::unknown()));
+        let view = with_leases(view, |lease, _| set_epoch(lease, &Epoch::unknown()));
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[OneHolder, UnknownStands, FourEnds, Progress]);
+    assert_caught(rules, &[OneHolder, UnverifiableStays, ProvenEnds, Progress]);
 }
 
 #[test]
-fn believing_the_boot_clock_of_another_boot_is_caught() {
+fn measuring_a_lease_by_the_clock_of_another_boot_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, _| set_epoch(lease, &now.epoch));
+        let view = with_leases(view, |lease, _| set_epoch(lease, &now.epoch));
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[UnknownStands, Progress, FourEnds]);
+    assert_caught(rules, &[UnverifiableStays, Progress, ProvenEnds]);
 }
 
 #[test]
-fn giving_a_token_again_is_caught() {
+fn issuing_the_same_token_twice_is_caught() {
     let rules = Rules {
         mint: |newest| newest.max(tenure_core::Token(1)),
-        ..Rules::OURS
+        ..Rules::STANDARD
     };
     assert_caught(rules, &[TokensGrow]);
 }
 
 #[test]
-fn a_new_token_for_the_same_holding_is_caught() {
+fn a_new_token_for_an_extended_lease_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Extend { mut lease, ticket } => {
             lease.token = lease.token.next();
@@ -184,7 +184,7 @@ fn a_new_token_for_the_same_holding_is_caught() {
     assert_caught(rules, &[TokensGrow]);
 }
 
-fn proving_it_by(evidence: Option<Evidence>, decision: Decision) -> Decision {
+fn with_evidence(evidence: Option<Evidence>, decision: Decision) -> Decision {
     match decision {
         Decision::Grant {
             reason,
@@ -205,17 +205,17 @@ fn proving_it_by(evidence: Option<Evidence>, decision: Decision) -> Decision {
 #[test]
 fn taking_over_without_evidence_is_caught() {
     let rules =
-        acquiring(|now, view, claim| proving_it_by(None, decide::acquire(now, view, claim)));
-    assert_caught(rules, &[FourEnds]);
+        acquiring(|now, view, claim| with_evidence(None, decide::acquire(now, view, claim)));
+    assert_caught(rules, &[ProvenEnds]);
 }
 
 #[test]
 fn taking_over_with_made_up_evidence_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let evidence = Evidence::ProcessGone { pid: 1 };
-        proving_it_by(Some(evidence), decide::acquire(now, view, claim))
+        with_evidence(Some(evidence), decide::acquire(now, view, claim))
     });
-    assert_caught(rules, &[FourEnds]);
+    assert_caught(rules, &[ProvenEnds]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn never_taking_over_is_caught() {
 }
 
 #[test]
-fn giving_a_free_key_to_any_claim_is_caught() {
+fn granting_a_free_key_to_any_claim_is_caught() {
     let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
         Decision::Wait { ticket, .. } if view.leases.is_empty() => Decision::Grant {
             reason: Reason::AcquiredNew,
@@ -256,9 +256,9 @@ fn a_try_that_jumps_the_queue_is_caught() {
 }
 
 #[test]
-fn waiting_for_those_who_are_away_is_caught() {
+fn waiting_for_absent_waiters_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.presence = Presence::Here);
+        let view = with_queue(view, |waiter| waiter.presence = Presence::Here);
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[Fairness, Progress]);
@@ -267,7 +267,7 @@ fn waiting_for_those_who_are_away_is_caught() {
 #[test]
 fn using_a_ticket_of_another_waiter_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| {
+        let view = with_queue(view, |waiter| {
             if waiter.holder.id == claim.holder.id {
                 waiter.presence = Presence::Away;
             }
@@ -295,7 +295,7 @@ fn not_resuming_a_ticket_is_caught() {
 #[test]
 fn resuming_a_ticket_after_a_reboot_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.epoch = now.epoch.clone());
+        let view = with_queue(view, |waiter| waiter.epoch = now.epoch.clone());
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[Fairness, Progress]);
@@ -304,7 +304,7 @@ fn resuming_a_ticket_after_a_reboot_is_caught() {
 #[test]
 fn a_waiter_that_counts_by_its_latest_priority_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| {
+        let view = with_queue(view, |waiter| {
             if waiter.holder.liveness_lock() == claim.asker.liveness_lock() {
                 waiter.priority = claim.priority;
             }
@@ -317,7 +317,7 @@ fn a_waiter_that_counts_by_its_latest_priority_is_caught() {
 #[test]
 fn priority_that_does_not_age_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.arrived = now.ticks);
+        let view = with_queue(view, |waiter| waiter.arrived = now.ticks);
         decide::acquire(now, &view, claim)
     });
     assert_caught(rules, &[Fairness, Progress]);
@@ -326,7 +326,7 @@ fn priority_that_does_not_age_is_caught() {
 #[test]
 fn priority_that_does_not_count_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = lined_up(view, |waiter| waiter.priority = Priority::default());
+        let view = with_queue(view, |waiter| waiter.priority = Priority::default());
         let mut claim = claim.clone();
         claim.priority = Priority::default();
         decide::acquire(now, &view, &claim)
@@ -335,7 +335,7 @@ fn priority_that_does_not_count_is_caught() {
 }
 
 #[test]
-fn late_comers_who_count_as_early_are_caught() {
+fn counting_a_late_arrival_as_early_is_caught() {
     let rules = deciding(decide::Rules {
         arrival: |_, _| Duration::ZERO,
         ..decide::Rules::STANDARD
@@ -354,7 +354,7 @@ fn sharing_a_made_up_name_is_caught() {
 }
 
 #[test]
-fn sharing_a_lease_with_a_second_process_of_the_name_is_caught() {
+fn sharing_a_lease_with_a_second_process_of_the_same_name_is_caught() {
     let rules = acquiring(|now, view, claim| match view.leases.first() {
         Some((lease, _)) if claim.named && lease.holder.id == claim.holder.id => Decision::Extend {
             lease: Box::new(lease.clone()),
@@ -366,7 +366,7 @@ fn sharing_a_lease_with_a_second_process_of_the_name_is_caught() {
 }
 
 #[test]
-fn sharing_a_lease_with_a_second_asking_of_the_process_is_caught() {
+fn sharing_a_lease_with_a_second_claim_of_the_same_process_is_caught() {
     let rules = acquiring(|now, view, claim| match view.leases.first() {
         Some((lease, Liveness::Running)) if lease.holder.binding == claim.holder.binding => {
             Decision::Extend {
@@ -380,33 +380,33 @@ fn sharing_a_lease_with_a_second_asking_of_the_process_is_caught() {
 }
 
 #[test]
-fn going_on_with_a_dead_lease_in_its_name_is_caught() {
+fn extending_the_lease_of_a_dead_process_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, liveness| {
+        let view = with_leases(view, |lease, liveness| {
             if matches!(liveness, Liveness::Gone(_)) && lease.holder.id == claim.holder.id {
                 *liveness = Liveness::Running;
             }
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[FourEnds, Progress]);
+    assert_caught(rules, &[ProvenEnds, Progress]);
 }
 
 #[test]
-fn making_sense_of_what_cannot_be_understood_is_caught() {
+fn extending_a_malformed_lease_is_caught() {
     let rules = acquiring(|now, view, claim| {
-        let view = as_if(view, |lease, liveness| {
+        let view = with_leases(view, |lease, liveness| {
             if *liveness == Liveness::Unverifiable(Doubt::Malformed) && !lease.has_expired(now) {
                 *liveness = Liveness::Running;
             }
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[UnknownStands]);
+    assert_caught(rules, &[UnverifiableStays]);
 }
 
 #[test]
-fn waiting_for_oneself_is_caught() {
+fn letting_a_claim_wait_for_itself_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let mut claim = claim.clone();
         claim.within.clear();
@@ -424,11 +424,11 @@ fn a_release_by_an_earlier_grant_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[OnlyTheHolder]);
+    assert_caught(rules, &[OnlyHolderReleases]);
 }
 
 #[test]
-fn a_release_by_a_stranger_is_caught() {
+fn a_release_by_another_holder_is_caught() {
     let rules = deciding(decide::Rules {
         release: |view, grant| {
             let mut leases = view.leases.iter().map(|(lease, _)| lease);
@@ -436,7 +436,7 @@ fn a_release_by_a_stranger_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[OnlyTheHolder]);
+    assert_caught(rules, &[OnlyHolderReleases]);
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_renewal_by_an_earlier_grant_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[LateWriters]);
+    assert_caught(rules, &[StaleGrantsRefused]);
 }
 
 #[test]
@@ -460,11 +460,11 @@ fn a_fence_that_lets_older_tokens_through_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[LateWriters]);
+    assert_caught(rules, &[StaleGrantsRefused]);
 }
 
 #[test]
-fn a_fence_that_forgets_the_time_is_caught() {
+fn a_fence_that_ignores_expiry_is_caught() {
     let rules = deciding(decide::Rules {
         fence: |_, view, token| {
             let mut leases = view.leases.iter().map(|(lease, _)| lease);
@@ -472,11 +472,11 @@ fn a_fence_that_forgets_the_time_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[LateWriters]);
+    assert_caught(rules, &[StaleGrantsRefused]);
 }
 
 #[test]
-fn reaping_an_orphan_after_its_time_is_caught() {
+fn reaping_an_expired_lease_of_an_orphan_is_caught() {
     let rules = deciding(decide::Rules {
         ended: |now, lease, liveness| match liveness {
             Liveness::Orphaned => decide::ended(now, lease, &Liveness::Running),
@@ -484,7 +484,7 @@ fn reaping_an_orphan_after_its_time_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
-    assert_caught(rules, &[UnknownStands]);
+    assert_caught(rules, &[UnverifiableStays]);
 }
 
 #[test]

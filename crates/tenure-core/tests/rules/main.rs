@@ -1,33 +1,33 @@
-//! The rules of `tenure_core::decide`, put to the test as a whole: random stories are played
-//! against a store in memory, and an oracle that shares no code with the rules judges each answer.
+//! Tests the rules of `tenure_core::decide` and the engine as a whole: random simulations run against a
+//! store in memory, and an oracle that shares no code with the rules checks every answer.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `script` | what happens in a story, made up at random |
-//! | `world` | clocks and processes |
-//! | `machine` | a store in memory that follows the rules it is given |
-//! | `ghost` | what is true, whatever the store says |
-//! | `oracle`, `judgement` | who judges, and what is said |
-//! | `story` | the four together |
-//! | `broken` | rules that are broken on purpose, to put the oracle to the test |
-//! | `found` | stories that our own rules once got wrong |
+//! | `script` | generates the actions of a simulation |
+//! | `world` | simulated clocks and processes |
+//! | `store` | a store in memory that follows the rules it is given |
+//! | `model` | the true state of every key, independent of the store |
+//! | `oracle`, `guarantee` | checks each answer against the model, and names the guarantee that it violates |
+//! | `simulation` | runs a script with all of them |
+//! | `broken_rules` | rule sets with one deliberate mistake each, which the oracle must catch |
+//! | `regressions` | scripts that the rules once got wrong |
 //!
-//! A story that fails is shown as short as it can be made; copy its acts to `found` to keep it.
+//! Proptest shrinks a script that fails. Copy its actions to `regressions` to keep it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test that stumbles should fall"
+    reason = "a panic fails the test"
 )]
 
-mod broken;
-mod found;
-mod ghost;
-mod judgement;
-mod machine;
+mod broken_rules;
+mod guarantee;
+mod model;
 mod oracle;
+mod regressions;
 mod script;
-mod story;
+mod simulation;
+mod store;
 mod world;
 
 use std::cell::RefCell;
@@ -35,49 +35,49 @@ use std::collections::BTreeMap;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use machine::Rules;
 use script::scripts;
-use story::Story;
+use simulation::Simulation;
+use store::Rules;
 
-/// What random stories have to reach, for what they never meet they do not test.
-const CORNERS: [&str; 28] = [
+/// The cases that random simulations must reach: a case that never occurs is not tested.
+const REQUIRED_CASES: [&str; 28] = [
+    "a claim is granted before another of the same priority",
+    "a claim that does not wait is refused",
+    "a claim that would wait for itself is refused",
+    "a current token is accepted",
     "a dead lease is taken over",
-    "a free key waits for the first in line",
+    "a free key waits for the first waiter",
     "a garbled lease is waited for",
-    "a hidden holder is waited for",
-    "a holder asks again",
-    "a holder asks again after its time",
-    "a late writer is refused",
+    "a holder claims again after its lease expired",
+    "a holder claims again",
+    "a holder that can't be probed is waited for",
     "a lease expires although the wall clock was set back",
     "a lease is reaped",
     "a lease is released",
     "a lease of an earlier boot is taken over",
-    "a lease stands although the wall clock was set ahead",
-    "a more urgent claim passes",
-    "a place is resumed",
-    "a place of an earlier boot is passed",
-    "a renewal is late",
+    "a lease stays although the wall clock was set ahead",
+    "a more urgent claim passes an earlier one",
+    "a release by another holder is refused",
     "a stale renewal is refused",
-    "a stranger's release is refused",
-    "a try is refused",
-    "a wait for itself is refused",
+    "a stale token is refused",
+    "a ticket is resumed",
+    "a ticket of an earlier boot is passed",
     "a waiter is served",
-    "a writer is let through",
-    "an equal is served first",
+    "an absent waiter is passed",
+    "an expired lease is renewed",
     "an expired lease is taken over",
-    "an orphan outlives its time",
-    "an unverifiable lease is taken over in the end",
-    "one who is away is passed",
-    "the newest grant is refused once it is over",
+    "an orphan keeps its lease after it expired",
+    "an unverifiable lease is taken over once it expires",
+    "the newest token is refused once its lease has ended",
 ];
 
-/// The same throws every time, for what must not depend on luck.
-fn same_dice() -> TestRng {
+/// The same random numbers in every run, so that the result does not depend on luck.
+fn fixed_rng() -> TestRng {
     TestRng::deterministic_rng(RngAlgorithm::ChaCha)
 }
 
-/// `PROPTEST_CASES` makes this longer or shorter, as everywhere. Nothing is written to the tree:
-/// a script of an earlier version of these stories would mean something else in a later one.
+/// `PROPTEST_CASES` changes the number of cases. Failing scripts are not saved: the seed of an earlier version
+/// of the generator would produce another script in a later one.
 fn config(times: u32) -> Config {
     let default = Config::default();
     Config {
@@ -88,11 +88,11 @@ fn config(times: u32) -> Config {
 }
 
 #[test]
-fn no_story_breaks_a_guarantee() {
+fn no_simulation_violates_a_guarantee() {
     let outcome = TestRunner::new(config(64)).run(&scripts(), |script| {
-        Story::new(Rules::OURS)
+        Simulation::new(Rules::STANDARD)
             .play(&script)
-            .map_err(|failed| TestCaseError::fail(failed.to_string()))
+            .map_err(|failure| TestCaseError::fail(failure.to_string()))
     });
     if let Err(error) = outcome {
         panic!("{error}");
@@ -100,23 +100,23 @@ fn no_story_breaks_a_guarantee() {
 }
 
 #[test]
-fn the_stories_reach_every_corner_of_the_rules() {
-    let sights = RefCell::new(BTreeMap::<&str, u32>::new());
-    TestRunner::new_with_rng(config(16), same_dice())
+fn the_simulations_reach_every_required_case() {
+    let cases = RefCell::new(BTreeMap::<&str, u32>::new());
+    TestRunner::new_with_rng(config(16), fixed_rng())
         .run(&scripts(), |script| {
-            let mut story = Story::new(Rules::OURS);
-            story
+            let mut simulation = Simulation::new(Rules::STANDARD);
+            simulation
                 .play(&script)
-                .map_err(|failed| TestCaseError::fail(failed.to_string()))?;
-            for (what, times) in story.oracle.sights {
-                *sights.borrow_mut().entry(what).or_default() += times;
+                .map_err(|failure| TestCaseError::fail(failure.to_string()))?;
+            for (what, times) in simulation.oracle.cases {
+                *cases.borrow_mut().entry(what).or_default() += times;
             }
             Ok(())
         })
         .unwrap();
-    let sights = sights.into_inner();
-    assert_eq!(sights.keys().copied().collect::<Vec<_>>(), CORNERS);
-    for (what, times) in sights {
+    let cases = cases.into_inner();
+    assert_eq!(cases.keys().copied().collect::<Vec<_>>(), REQUIRED_CASES);
+    for (what, times) in cases {
         assert!(times > 0, "never: {what}");
     }
 }

@@ -1,31 +1,31 @@
-//! What is true, whatever the store says: who was told that they hold a key, and who waits for it.
+//! The true state of every key, independent of the store: which leases were granted, and who waits.
 //!
-//! Judged by the truth of the [`World`], never through a verdict, a deadline or a rank of
-//! `tenure-core`: those are what is on trial.
+//! The model reads the [`World`] directly. It never uses a verdict, a deadline or a rank of `tenure-core`,
+//! because those are under test.
 
 use tenure_core::{Evidence, Grant, Reason};
 
-use crate::world::{self, Fate, Run, Tie, World};
+use crate::world::{self, ModelBinding, ProcessState, Run, World};
 
-/// How much waiting one level of priority is worth, as promised.
+/// How much waiting one level of priority is worth, as documented.
 const AGEING: i64 = 60_000;
 
-/// How long a waiter may be silent and still keep the others waiting.
+/// How long a waiter may be silent before the others may pass it.
 const LAPSE: i64 = 15_000;
 
-/// How long a place is kept for one who was cut off.
+/// How long the ticket of an absent waiter is kept.
 const GRACE: i64 = 600_000;
 
-/// What somebody asks for.
+/// A claim.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ModelClaim {
     pub(crate) key: usize,
-    /// The process that asks.
+    /// The claiming process.
     pub(crate) by: Run,
     pub(crate) name: String,
     pub(crate) named: bool,
     /// What the lease would be tied to.
-    pub(crate) tie: Tie,
+    pub(crate) binding: ModelBinding,
     pub(crate) patient: bool,
     pub(crate) priority: u8,
     pub(crate) ttl: i64,
@@ -33,117 +33,123 @@ pub(crate) struct Asked {
     pub(crate) within: Vec<u64>,
 }
 
-impl Asked {
-    /// Whether the claim shows which process asks: one that only tries, for a lease that does not
-    /// end with it, needs no life and has no seat.
-    pub(crate) fn shows_its_life(&self) -> bool {
-        self.patient || matches!(self.tie, Tie::LivenessLock(_))
+impl ModelClaim {
+    /// Whether the claim shows which process makes it. A claim that does not wait, for a lease that is not
+    /// tied to the claiming process, needs no liveness lock and has no ticket.
+    pub(crate) fn identifies_process(&self) -> bool {
+        self.patient || matches!(self.binding, ModelBinding::LivenessLock(_))
     }
 }
 
-/// One time that somebody was told to hold a key.
+/// A lease that was granted.
 #[derive(Debug, Clone)]
-pub(crate) struct Tenancy {
+pub(crate) struct ModelLease {
     pub(crate) token: u64,
     pub(crate) name: String,
     pub(crate) named: bool,
-    pub(crate) tie: Tie,
-    /// What they were told: until when, in truth and on the wall, and in which boot.
+    pub(crate) binding: ModelBinding,
+    /// When it ends, in true time and by the wall clock, and in which boot that was promised.
     pub(crate) until: i64,
     pub(crate) until_wall: i64,
     pub(crate) boot: u32,
-    /// Whether the record of it can no longer be understood.
+    /// Whether the store's record of it was made unreadable.
     pub(crate) garbled: bool,
     pub(crate) ended: bool,
 }
 
-/// Whether a claim is by the one who holds the key already.
+/// Whether a claim comes from the holder of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kin {
+pub(crate) enum HolderMatch {
     Same,
-    /// The guarantees allow either reading.
-    Perhaps,
+    /// The guarantees allow either answer.
+    Either,
     Other,
 }
 
-impl Tenancy {
-    /// What a claim that is granted with this token makes its asker believe.
-    pub(crate) fn begin(world: &World, asked: &Asked, token: u64) -> Self {
+impl ModelLease {
+    /// The lease of a claim that is granted with this token.
+    pub(crate) fn new(world: &World, claim: &ModelClaim, token: u64) -> Self {
         Self {
             token,
-            name: asked.name.clone(),
-            named: asked.named,
-            tie: asked.tie,
-            until: world.now + asked.ttl,
-            until_wall: world.wall() + asked.ttl,
+            name: claim.name.clone(),
+            named: claim.named,
+            binding: claim.binding,
+            until: world.now + claim.ttl,
+            until_wall: world.wall() + claim.ttl,
             boot: world.boot,
             garbled: false,
             ended: false,
         }
     }
 
-    pub(crate) fn go_on(&mut self, world: &World, ttl: i64) {
+    pub(crate) fn extend(&mut self, world: &World, ttl: i64) {
         self.until = world.now + ttl;
         self.until_wall = world.wall() + ttl;
         self.boot = world.boot;
         self.garbled = false;
     }
 
-    pub(crate) fn out_of_time(&self, world: &World) -> bool {
+    pub(crate) fn has_expired(&self, world: &World) -> bool {
         if self.boot == world.boot {
             world.now >= self.until
         } else {
-            self.past_on_the_wall(world)
+            self.has_expired_by_wall(world)
         }
     }
 
-    pub(crate) fn past_on_the_wall(&self, world: &World) -> bool {
+    pub(crate) fn has_expired_by_wall(&self, world: &World) -> bool {
         world.wall() >= self.until_wall
     }
 
-    pub(crate) fn orphaned(&self, world: &World) -> bool {
-        matches!(self.tie, Tie::LivenessLock(run) if world.boot_of(run) == world.boot && world.fate(run) == Fate::Orphaned)
+    pub(crate) fn is_orphaned(&self, world: &World) -> bool {
+        matches!(self.binding, ModelBinding::LivenessLock(run) if world.boot_of(run) == world.boot && world.state(run) == ProcessState::Orphaned)
     }
 
-    pub(crate) fn dead(&self, world: &World) -> bool {
-        let Some(run) = self.tie.run() else {
+    pub(crate) fn is_dead(&self, world: &World) -> bool {
+        let Some(run) = self.binding.run() else {
             return false;
         };
-        match world.fate(run) {
-            Fate::Remote => false,
-            Fate::Gone => true,
-            Fate::Orphaned => {
-                matches!(self.tie, Tie::Process(_)) || world.boot_of(run) != world.boot
+        match world.state(run) {
+            ProcessState::Remote => false,
+            ProcessState::Gone => true,
+            ProcessState::Orphaned => {
+                matches!(self.binding, ModelBinding::Process(_)) || world.boot_of(run) != world.boot
             }
-            Fate::Running | Fate::Hidden => world.boot_of(run) != world.boot,
+            ProcessState::Running | ProcessState::Hidden => world.boot_of(run) != world.boot,
         }
     }
 
-    /// Whether nothing can be said of its holder, one way or the other.
-    pub(crate) fn unknown(&self, world: &World) -> bool {
-        let hidden = |run| matches!(world.fate(run), Fate::Hidden | Fate::Remote);
-        self.garbled || (!self.dead(world) && self.tie.run().is_none_or(hidden))
+    /// Whether its holder can be proven neither alive nor dead.
+    pub(crate) fn is_unverifiable(&self, world: &World) -> bool {
+        let hidden = |run| {
+            matches!(
+                world.state(run),
+                ProcessState::Hidden | ProcessState::Remote
+            )
+        };
+        self.garbled || (!self.is_dead(world) && self.binding.run().is_none_or(hidden))
     }
 
-    /// Whether it can be proven to be over.
-    pub(crate) fn over(&self, world: &World) -> bool {
-        !self.garbled && (self.dead(world) || (self.out_of_time(world) && !self.orphaned(world)))
+    /// Whether it has expired or its holder is dead, and that can be proven.
+    pub(crate) fn is_stale(&self, world: &World) -> bool {
+        !self.garbled
+            && (self.is_dead(world) || (self.has_expired(world) && !self.is_orphaned(world)))
     }
 
-    pub(crate) fn stands(&self, world: &World) -> bool {
-        !self.ended && !self.over(world)
+    pub(crate) fn is_live(&self, world: &World) -> bool {
+        !self.ended && !self.is_stale(world)
     }
 
-    /// Whether this evidence of its end tells the truth.
-    pub(crate) fn is_true(&self, world: &World, evidence: &Evidence) -> bool {
+    /// Whether this evidence of its end is true.
+    pub(crate) fn is_proven_by(&self, world: &World, evidence: &Evidence) -> bool {
         let boots = |run| {
             (
                 world::boot_name(world.boot_of(run)),
                 world::boot_name(world.boot),
             )
         };
-        let tied = |pid: u32| self.tie.run().is_some_and(|run| world::pid(run) == pid);
-        let this_boot = self.tie.run().map(|run| world.boot_of(run)) == Some(world.boot);
+        let tied = |pid: u32| self.binding.run().is_some_and(|run| world::pid(run) == pid);
+        let this_boot = self.binding.run().map(|run| world.boot_of(run)) == Some(world.boot);
         !self.garbled
             && match evidence {
                 Evidence::TimeRanOut { expired_at } => {
@@ -152,197 +158,204 @@ impl Tenancy {
                     } else {
                         self.until_wall
                     };
-                    self.out_of_time(world)
-                        && !self.orphaned(world)
+                    self.has_expired(world)
+                        && !self.is_orphaned(world)
                         && expired_at.as_millisecond() == on_the_wall
                 }
                 Evidence::LivenessLockFree { pid } => {
-                    matches!(self.tie, Tie::LivenessLock(_))
+                    matches!(self.binding, ModelBinding::LivenessLock(_))
                         && this_boot
                         && tied(*pid)
-                        && self.dead(world)
+                        && self.is_dead(world)
                 }
                 Evidence::ProcessGone { pid } => {
-                    matches!(self.tie, Tie::Process(_))
+                    matches!(self.binding, ModelBinding::Process(_))
                         && this_boot
                         && tied(*pid)
-                        && self.dead(world)
+                        && self.is_dead(world)
                 }
                 Evidence::PidReused {
                     pid,
                     recorded,
                     found,
                 } => {
-                    matches!(self.tie, Tie::Process(run) if world.process(run).started == *recorded)
+                    matches!(self.binding, ModelBinding::Process(run) if world.process(run).started == *recorded)
                         && this_boot
                         && tied(*pid)
                         && recorded != found
-                        && self.dead(world)
+                        && self.is_dead(world)
                 }
-                Evidence::Rebooted { recorded, found } => self.tie.run().is_some_and(|run| {
+                Evidence::Rebooted { recorded, found } => self.binding.run().is_some_and(|run| {
                     boots(run) == (recorded.clone(), found.clone())
                         && recorded != found
-                        && world.fate(run) != Fate::Remote
+                        && world.state(run) != ProcessState::Remote
                 }),
                 _ => false,
             }
     }
 
-    /// Whether a claim is by the one who holds this. What a process keeps for itself is of one
-    /// asking; what is tied to a process is of that process; the rest is of whoever has the name.
-    pub(crate) fn kin(&self, asked: &Asked) -> Kin {
-        if !asked.named || asked.name != self.name {
-            return Kin::Other;
+    /// Whether a claim comes from the holder of this lease. A lease with a liveness lock belongs to one
+    /// claim, a lease tied to a process belongs to that process, and a detached lease to the name.
+    pub(crate) fn holder_match(&self, claim: &ModelClaim) -> HolderMatch {
+        if !claim.named || claim.name != self.name {
+            return HolderMatch::Other;
         }
-        match (self.tie, asked.tie) {
-            (Tie::Process(ours), Tie::Process(theirs)) if ours == theirs => Kin::Same,
-            // A made-up name that somebody else chose on purpose.
-            (Tie::Nothing, Tie::Nothing) if !self.named => Kin::Perhaps,
-            (Tie::Nothing, Tie::Nothing) => Kin::Same,
-            (Tie::Nothing, Tie::Process(_)) => Kin::Perhaps,
-            _ => Kin::Other,
+        match (self.binding, claim.binding) {
+            (ModelBinding::Process(ours), ModelBinding::Process(theirs)) if ours == theirs => {
+                HolderMatch::Same
+            }
+            // The holder's generated name equals a name that the claimant chose.
+            (ModelBinding::Detached, ModelBinding::Detached) if !self.named => HolderMatch::Either,
+            (ModelBinding::Detached, ModelBinding::Detached) => HolderMatch::Same,
+            (ModelBinding::Detached, ModelBinding::Process(_)) => HolderMatch::Either,
+            _ => HolderMatch::Other,
         }
     }
 
-    /// Whether only the asking process could end it.
-    pub(crate) fn waits_for(&self, asked: &Asked) -> bool {
-        let own = asked.named && asked.name == self.name && self.tie == Tie::Nothing;
-        own || asked.within.contains(&self.token)
+    /// Whether only the claimant itself could end the lease that it would wait for.
+    pub(crate) fn would_wait_for_itself(&self, claim: &ModelClaim) -> bool {
+        let own = claim.named && claim.name == self.name && self.binding == ModelBinding::Detached;
+        own || claim.within.contains(&self.token)
     }
 }
 
-/// The reason that goes with an end.
-pub(crate) fn reason_after(evidence: &Evidence) -> Reason {
+/// The reason of a grant after such an end.
+pub(crate) fn reason_for(evidence: &Evidence) -> Reason {
     match evidence {
         Evidence::TimeRanOut { .. } => Reason::ClaimedExpired,
         _ => Reason::ClaimedDead,
     }
 }
 
-/// One who waits.
+/// A ticket in the queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ModelTicket {
     pub(crate) ticket: u64,
     pub(crate) by: Run,
     pub(crate) name: String,
     pub(crate) named: bool,
     pub(crate) priority: u8,
-    pub(crate) came: i64,
-    pub(crate) heard: i64,
-    /// The boot in which it was last heard.
+    pub(crate) arrived: i64,
+    pub(crate) last_asked: i64,
+    /// The boot in which the waiter last asked.
     pub(crate) boot: u32,
 }
 
-impl Place {
-    /// Whether it is there to take its turn.
-    pub(crate) fn present(&self, world: &World) -> bool {
-        let cut_off = matches!(world.fate(self.by), Fate::Gone | Fate::Orphaned);
-        !self.silent(world) && !cut_off
+impl ModelTicket {
+    /// Whether its waiter is present to take its turn.
+    pub(crate) fn is_present(&self, world: &World) -> bool {
+        let cut_off = matches!(
+            world.state(self.by),
+            ProcessState::Gone | ProcessState::Orphaned
+        );
+        !self.is_silent(world) && !cut_off
     }
 
-    /// Keeps the place, and lets the others go first.
+    /// Keeps the ticket, and lets the other waiters pass.
     pub(crate) fn park(&mut self, world: &World) {
-        self.heard = world.now - LAPSE;
+        self.last_asked = world.now - LAPSE;
     }
 
     /// Whether it is served before another.
-    pub(crate) fn goes_before(&self, other: &Self) -> bool {
-        self.ticket != other.ticket && self.standing().may_pass(other)
+    pub(crate) fn ranks_before(&self, other: &Self) -> bool {
+        self.ticket != other.ticket && self.rank().may_pass(other)
     }
 
-    fn standing(&self) -> Standing {
-        Standing {
-            came: self.came,
+    fn rank(&self) -> QueueRank {
+        QueueRank {
+            arrived: self.arrived,
             priority: self.priority,
             ticket: Some(self.ticket),
         }
     }
 
-    fn silent(&self, world: &World) -> bool {
-        self.boot != world.boot || world.now - self.heard >= LAPSE
+    fn is_silent(&self, world: &World) -> bool {
+        self.boot != world.boot || world.now - self.last_asked >= LAPSE
     }
 
-    /// Whether it need be kept no longer.
-    pub(crate) fn may_be_forgotten(&self, world: &World) -> bool {
-        let nobody_returns = !self.named && !self.present(world);
-        nobody_returns || self.boot != world.boot || world.now - self.heard >= GRACE
+    /// Whether the store may drop it.
+    pub(crate) fn may_be_dropped(&self, world: &World) -> bool {
+        let never_resumed = !self.named && !self.is_present(world);
+        never_resumed || self.boot != world.boot || world.now - self.last_asked >= GRACE
     }
 }
 
-/// Where a claim stands: who it has to let go first.
+/// The rank of a claim among the waiters.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
-    pub(crate) came: i64,
+pub(crate) struct QueueRank {
+    pub(crate) arrived: i64,
     pub(crate) priority: u8,
-    /// `None` comes after every ticket there is.
+    /// `None` ranks after every ticket.
     pub(crate) ticket: Option<u64>,
 }
 
-impl Standing {
-    /// Whether it may go before somebody who waits: by more urgent priority if it came less than
-    /// the ageing of that difference later, among equals by coming first.
-    pub(crate) fn may_pass(self, place: &Place) -> bool {
-        let head_start = (i64::from(self.priority) - i64::from(place.priority)) * AGEING;
-        let later = self.came - place.came;
+impl QueueRank {
+    /// Whether it may be served before a ticket. A more urgent claim may, if it arrived later by less than
+    /// the ageing of the difference in priority. Among equals, the first to arrive is served.
+    pub(crate) fn may_pass(self, entry: &ModelTicket) -> bool {
+        let head_start = (i64::from(self.priority) - i64::from(entry.priority)) * AGEING;
+        let later = self.arrived - entry.arrived;
         later < head_start
-            || later == head_start && self.ticket.is_some_and(|ticket| ticket < place.ticket)
+            || later == head_start && self.ticket.is_some_and(|ticket| ticket < entry.ticket)
     }
 }
 
-/// What is true of one key.
+/// The true state of one key.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
-    pub(crate) given: Vec<Tenancy>,
-    pub(crate) line: Vec<Place>,
+pub(crate) struct KeyModel {
+    pub(crate) leases: Vec<ModelLease>,
+    pub(crate) queue: Vec<ModelTicket>,
 }
 
-impl Account {
-    pub(crate) fn held(&self) -> Option<&Tenancy> {
-        self.given.last().filter(|tenancy| !tenancy.ended)
+impl KeyModel {
+    pub(crate) fn lease(&self) -> Option<&ModelLease> {
+        self.leases.last().filter(|lease| !lease.ended)
     }
 
-    pub(crate) fn held_mut(&mut self) -> Option<&mut Tenancy> {
-        self.given.last_mut().filter(|tenancy| !tenancy.ended)
+    pub(crate) fn lease_mut(&mut self) -> Option<&mut ModelLease> {
+        self.leases.last_mut().filter(|lease| !lease.ended)
     }
 
     pub(crate) fn end(&mut self) {
-        if let Some(tenancy) = self.held_mut() {
-            tenancy.ended = true;
+        if let Some(lease) = self.lease_mut() {
+            lease.ended = true;
         }
     }
 
-    pub(crate) fn place(&self, ticket: u64) -> Option<&Place> {
-        self.line.iter().find(|place| place.ticket == ticket)
+    pub(crate) fn ticket(&self, ticket: u64) -> Option<&ModelTicket> {
+        self.queue.iter().find(|entry| entry.ticket == ticket)
     }
 
     pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
-        self.held().is_some_and(|tenancy| {
-            tenancy.token == grant.token.0 && tenancy.name == grant.holder.as_str()
+        self.lease().is_some_and(|lease| {
+            lease.token == grant.token.0 && lease.name == grant.holder.as_str()
         })
     }
 
-    /// Somebody who is there, goes before this standing, and is not the one that stands so.
-    pub(crate) fn before(&self, world: &World, standing: Standing) -> Option<&Place> {
-        self.line.iter().find(|place| {
-            Some(place.ticket) != standing.ticket
-                && place.present(world)
-                && !standing.may_pass(place)
+    /// The first other ticket whose waiter is present and that this rank may not pass.
+    pub(crate) fn first_ahead(&self, world: &World, rank: QueueRank) -> Option<&ModelTicket> {
+        self.queue.iter().find(|entry| {
+            Some(entry.ticket) != rank.ticket && entry.is_present(world) && !rank.may_pass(entry)
         })
     }
 
-    /// The first place that the asker was cut off from, and must get back.
-    pub(crate) fn left_behind(&self, world: &World, asked: &Asked) -> Option<&Place> {
-        let mut left_behind = self.line.iter().filter(|place| {
-            asked.named
-                && place.named
-                && place.name == asked.name
-                && !place.present(world)
-                && !place.may_be_forgotten(world)
+    /// The first ticket that the claimant lost contact with and must get back.
+    pub(crate) fn resumable_ticket(
+        &self,
+        world: &World,
+        claim: &ModelClaim,
+    ) -> Option<&ModelTicket> {
+        let mut resumable = self.queue.iter().filter(|entry| {
+            claim.named
+                && entry.named
+                && entry.name == claim.name
+                && !entry.is_present(world)
+                && !entry.may_be_dropped(world)
         });
-        let first = left_behind.next()?;
-        Some(left_behind.fold(first, |first, place| {
-            if place.goes_before(first) {
-                place
+        let first = resumable.next()?;
+        Some(resumable.fold(first, |first, entry| {
+            if entry.ranks_before(first) {
+                entry
             } else {
                 first
             }

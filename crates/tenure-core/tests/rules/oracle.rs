@@ -1,7 +1,7 @@
-//! The judge: hears every question and every answer, and says which guarantee an answer breaks.
+//! Checks every answer of the store, and reports which guarantee it violates.
 //!
-//! It keeps its own account ([`crate::ghost`]) and compares it with the record after every step.
-//! What a store may decide either way it leaves open.
+//! The oracle keeps its own [`crate::model`] and compares it with the store's records after every step.
+//! Where the guarantees allow two answers, it accepts both.
 
 mod claim;
 
@@ -9,27 +9,27 @@ use std::collections::BTreeMap;
 
 use tenure_core::{Evidence, Grant, Lease};
 
-use crate::ghost::{Account, Place};
-use crate::judgement::{Guarantee, Judgement, ensure};
-use crate::machine::Machine;
+use crate::guarantee::{Checked, Guarantee, ensure};
+use crate::model::{KeyModel, ModelTicket};
+use crate::store::TestStore;
 use crate::world::{Run, World};
 
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    accounts: [Account; 2],
-    /// How often each corner of the rules was reached.
-    pub(crate) sights: BTreeMap<&'static str, u32>,
+    keys: [KeyModel; 2],
+    /// How often each case occurred.
+    pub(crate) cases: BTreeMap<&'static str, u32>,
 }
 
 impl Oracle {
-    pub(crate) fn sight(&mut self, what: &'static str, seen: bool) {
-        *self.sights.entry(what).or_default() += u32::from(seen);
+    pub(crate) fn count(&mut self, what: &'static str, occurred: bool) {
+        *self.cases.entry(what).or_default() += u32::from(occurred);
     }
 
-    /// The first ticket of a process that waits, and the name it waits in.
+    /// The first ticket of a waiting process, and the name under which it waits.
     pub(crate) fn ticket_of(&self, key: usize, by: Run) -> Option<(u64, String)> {
-        let place = self.accounts[key].line.iter().find(|it| it.by == by)?;
-        Some((place.ticket, place.name.clone()))
+        let entry = self.keys[key].queue.iter().find(|it| it.by == by)?;
+        Some((entry.ticket, entry.name.clone()))
     }
 
     pub(crate) fn renewed(
@@ -39,48 +39,48 @@ impl Oracle {
         grant: &Grant,
         ttl: i64,
         extended: bool,
-    ) -> Judgement {
-        let account = &mut self.accounts[key];
-        let dead = account
-            .held()
-            .is_some_and(|held| !held.garbled && held.dead(world));
-        let current = account.is_held_by(grant) && !dead;
-        ensure(extended == current, Guarantee::LateWriters, || {
-            format!("renewing {grant:?}: {extended}, held: {:?}", account.held())
+    ) -> Checked {
+        let model = &mut self.keys[key];
+        let dead = model
+            .lease()
+            .is_some_and(|held| !held.garbled && held.is_dead(world));
+        let current = model.is_held_by(grant) && !dead;
+        ensure(extended == current, Guarantee::StaleGrantsRefused, || {
+            format!("renewing {grant:?}: {extended}, held: {:?}", model.lease())
         })?;
         let mut late = false;
-        if let Some(held) = account.held_mut().filter(|_| extended) {
-            late = held.over(world);
-            held.go_on(world, ttl);
+        if let Some(held) = model.lease_mut().filter(|_| extended) {
+            late = held.is_stale(world);
+            held.extend(world, ttl);
         }
-        self.sight("a renewal is late", late);
-        self.sight("a stale renewal is refused", !extended);
+        self.count("an expired lease is renewed", late);
+        self.count("a stale renewal is refused", !extended);
         Ok(())
     }
 
-    pub(crate) fn released(&mut self, key: usize, grant: &Grant, freed: bool) -> Judgement {
-        let account = &mut self.accounts[key];
-        let current = account.is_held_by(grant);
-        ensure(freed == current, Guarantee::OnlyTheHolder, || {
-            format!("releasing {grant:?}: {freed}, held: {:?}", account.held())
+    pub(crate) fn released(&mut self, key: usize, grant: &Grant, freed: bool) -> Checked {
+        let model = &mut self.keys[key];
+        let current = model.is_held_by(grant);
+        ensure(freed == current, Guarantee::OnlyHolderReleases, || {
+            format!("releasing {grant:?}: {freed}, held: {:?}", model.lease())
         })?;
-        let stood = account.held().is_some();
+        let was_held = model.lease().is_some();
         if freed {
-            account.end();
+            model.end();
         }
-        self.sight("a lease is released", freed);
-        self.sight("a stranger's release is refused", !freed && stood);
+        self.count("a lease is released", freed);
+        self.count("a release by another holder is refused", !freed && was_held);
         Ok(())
     }
 
-    pub(crate) fn forced(&mut self, key: usize, freed: Option<&Lease>) -> Judgement {
-        let account = &mut self.accounts[key];
-        let held = account.held().map(|held| held.token);
-        account.end();
+    pub(crate) fn forced(&mut self, key: usize, freed: Option<&Lease>) -> Checked {
+        let model = &mut self.keys[key];
+        let held = model.lease().map(|held| held.token);
+        model.end();
         ensure(
             held == freed.map(|lease| lease.token.0),
-            Guarantee::FourEnds,
-            || format!("force freed {freed:?}, not {held:?}"),
+            Guarantee::ProvenEnds,
+            || format!("force ended {freed:?}, not {held:?}"),
         )
     }
 
@@ -89,108 +89,114 @@ impl Oracle {
         world: &World,
         key: usize,
         proof: Option<&Evidence>,
-    ) -> Judgement {
-        let account = &mut self.accounts[key];
-        let held = account.held().cloned();
+    ) -> Checked {
+        let model = &mut self.keys[key];
+        let held = model.lease().cloned();
         match (&held, proof) {
             (Some(held), Some(proof)) => {
-                let guarantee = if held.unknown(world) || held.orphaned(world) {
-                    Guarantee::UnknownStands
+                let guarantee = if held.is_unverifiable(world) || held.is_orphaned(world) {
+                    Guarantee::UnverifiableStays
                 } else {
-                    Guarantee::FourEnds
+                    Guarantee::ProvenEnds
                 };
                 ensure(
-                    held.over(world) && held.is_true(world, proof),
+                    held.is_stale(world) && held.is_proven_by(world, proof),
                     guarantee,
                     || format!("reaped {held:?} by {proof:?}"),
                 )?;
             }
-            (Some(held), None) => ensure(!held.over(world), Guarantee::Progress, || {
+            (Some(held), None) => ensure(!held.is_stale(world), Guarantee::Progress, || {
                 format!("not reaped: {held:?}")
             })?,
-            (None, _) => ensure(proof.is_none(), Guarantee::FourEnds, || {
+            (None, _) => ensure(proof.is_none(), Guarantee::ProvenEnds, || {
                 format!("reaped nothing by {proof:?}")
             })?,
         }
         if proof.is_some() {
-            account.end();
+            model.end();
         }
-        self.sight("a lease is reaped", proof.is_some());
+        self.count("a lease is reaped", proof.is_some());
         Ok(())
     }
 
-    pub(crate) fn fenced(&mut self, world: &World, key: usize, token: u64, may: bool) -> Judgement {
-        let held = self.accounts[key].held().cloned();
+    pub(crate) fn fenced(&mut self, world: &World, key: usize, token: u64, may: bool) -> Checked {
+        let held = self.keys[key].lease().cloned();
         let newest = held.as_ref().is_some_and(|held| held.token == token);
-        let current = newest && held.as_ref().is_some_and(|held| held.stands(world));
-        self.sight("a late writer is refused", !current);
-        self.sight(
-            "the newest grant is refused once it is over",
+        let current = newest && held.as_ref().is_some_and(|held| held.is_live(world));
+        self.count("a stale token is refused", !current);
+        self.count(
+            "the newest token is refused once its lease has ended",
             newest && !current,
         );
-        self.sight("a writer is let through", current);
-        ensure(may == current, Guarantee::LateWriters, || {
-            format!("a write with {token} may happen: {may}, held: {held:?}")
+        self.count("a current token is accepted", current);
+        ensure(may == current, Guarantee::StaleGrantsRefused, || {
+            format!("a write with {token} is allowed: {may}, held: {held:?}")
         })
     }
 
     pub(crate) fn left(&mut self, key: usize, ticket: u64) {
-        self.accounts[key].line.retain(|it| it.ticket != ticket);
+        self.keys[key].queue.retain(|it| it.ticket != ticket);
     }
 
     pub(crate) fn parked(&mut self, world: &World, key: usize, ticket: u64) {
-        let line = &mut self.accounts[key].line;
-        for place in line.iter_mut().filter(|it| it.ticket == ticket) {
-            place.park(world);
+        let queue = &mut self.keys[key].queue;
+        for entry in queue.iter_mut().filter(|it| it.ticket == ticket) {
+            entry.park(world);
         }
     }
 
     pub(crate) fn garbled(&mut self, key: usize) {
-        if let Some(held) = self.accounts[key].held_mut() {
+        if let Some(held) = self.keys[key].lease_mut() {
             held.garbled = true;
         }
     }
 
-    /// Whether the record says what everybody was told, and no more.
-    pub(crate) fn audit(&mut self, world: &World, machine: &Machine) -> Judgement {
-        for (key, account) in self.accounts.iter_mut().enumerate() {
-            let live = account.given.iter().filter(|it| it.stands(world)).count();
+    /// Checks that the store's records agree with the model.
+    pub(crate) fn audit(&mut self, world: &World, store: &TestStore) -> Checked {
+        for (key, model) in self.keys.iter_mut().enumerate() {
+            let live = model.leases.iter().filter(|it| it.is_live(world)).count();
             ensure(live <= 1, Guarantee::OneHolder, || {
-                format!("{live} hold at once: {:?}", account.given)
+                format!("{live} live leases: {:?}", model.leases)
             })?;
-            let lease = machine.lease(key);
-            let as_told = match (account.held(), lease) {
+            let lease = store.lease(key);
+            let matches = match (model.lease(), lease) {
                 (None, None) => true,
                 (Some(held), Some(lease)) => {
                     lease.token.0 == held.token
                         && lease.holder.id.as_str() == held.name
-                        && lease.holder.binding == world.binding(held.tie)
+                        && lease.holder.binding == world.binding(held.binding)
                         && lease.expires.as_ref().map(|end| end.wall.as_millisecond())
                             == Some(held.until_wall)
                 }
                 (None, Some(_)) | (Some(_), None) => false,
             };
-            ensure(as_told, Guarantee::FourEnds, || {
-                format!("{:?} is on record as {lease:?}", account.held())
+            ensure(matches, Guarantee::ProvenEnds, || {
+                format!("the store records {:?} as {lease:?}", model.lease())
             })?;
-            let kept = |place: &Place| {
-                machine
+            let kept = |entry: &ModelTicket| {
+                store
                     .queue(key)
                     .iter()
-                    .any(|it| it.ticket.0 == place.ticket)
+                    .any(|it| it.ticket.0 == entry.ticket)
             };
-            let lost = account
-                .line
+            let lost = model
+                .queue
                 .iter()
-                .find(|place| !kept(place) && !place.may_be_forgotten(world));
+                .find(|entry| !kept(entry) && !entry.may_be_dropped(world));
             ensure(lost.is_none(), Guarantee::Fairness, || {
-                format!("a place was lost: {lost:?}")
+                format!("a ticket was lost: {lost:?}")
             })?;
-            account.line.retain(kept);
+            model.queue.retain(kept);
             ensure(
-                account.line.len() == machine.queue(key).len(),
+                model.queue.len() == store.queue(key).len(),
                 Guarantee::Fairness,
-                || format!("{:?} are {:?}", account.line, machine.queue(key)),
+                || {
+                    format!(
+                        "the store records the queue {:?} as {:?}",
+                        model.queue,
+                        store.queue(key)
+                    )
+                },
             )?;
         }
         Ok(())

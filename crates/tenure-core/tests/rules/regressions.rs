@@ -1,18 +1,18 @@
-//! Stories that our rules once got wrong, as short as they could be made.
+//! Scripts that the rules once got wrong, shrunk.
 
-use crate::machine::Rules;
-use crate::script::{Act, Forgery, Wish};
-use crate::story::Story;
+use crate::script::{Action, Forgery, RequestedBinding};
+use crate::simulation::Simulation;
+use crate::store::Rules;
 
 const PATIENT: bool = true;
 const ONCE: bool = false;
 
-/// The process of this slot asks for the first key, in a name chosen on purpose.
-fn ask(slot: usize, wish: Wish, name: usize, patient: bool, priority: u8) -> Act {
-    Act::Ask {
+/// The process of this slot claims the first key, under a name that it chose.
+fn ask(slot: usize, binding: RequestedBinding, name: usize, patient: bool, priority: u8) -> Action {
+    Action::Ask {
         slot,
         key: 0,
-        wish,
+        binding,
         name,
         named: true,
         patient,
@@ -22,72 +22,72 @@ fn ask(slot: usize, wish: Wish, name: usize, patient: bool, priority: u8) -> Act
     }
 }
 
-/// The same for a lease of its own, with the ordinary priority.
-fn wait(slot: usize, name: usize) -> Act {
-    ask(slot, Wish::Itself, name, PATIENT, 5)
+/// The same, waiting for a lease with a liveness lock and the default priority.
+fn wait(slot: usize, name: usize) -> Action {
+    ask(slot, RequestedBinding::LivenessLock, name, PATIENT, 5)
 }
 
-fn again(slot: usize) -> Act {
-    Act::AskAgain { slot, key: 0 }
+fn again(slot: usize) -> Action {
+    Action::AskAgain { slot, key: 0 }
 }
 
-const RELEASE: Act = Act::Release {
+const RELEASE: Action = Action::Release {
     grant: 0,
     forgery: Forgery::None,
 };
 
 #[track_caller]
-fn assert_sound(script: &[Act]) {
-    if let Err(failed) = Story::new(Rules::OURS).play(script) {
-        panic!("{failed}");
+fn assert_sound(script: &[Action]) {
+    if let Err(failure) = Simulation::new(Rules::STANDARD).play(script) {
+        panic!("{failure}");
     }
 }
 
 #[test]
 fn a_name_with_two_tied_processes_is_two_holders() {
     assert_sound(&[
-        ask(0, Wish::Process(0), 0, ONCE, 5),
-        ask(1, Wish::Process(1), 0, ONCE, 5),
+        ask(0, RequestedBinding::Process(0), 0, ONCE, 5),
+        ask(1, RequestedBinding::Process(1), 0, ONCE, 5),
     ]);
 }
 
 #[test]
-fn a_lease_whose_process_died_ends_also_for_its_own_name() {
+fn a_lease_whose_process_died_ends_even_for_a_claim_under_the_same_name() {
     assert_sound(&[
-        ask(0, Wish::Process(1), 0, ONCE, 5),
-        Act::Die(1),
-        ask(0, Wish::Nothing, 0, ONCE, 5),
+        ask(0, RequestedBinding::Process(1), 0, ONCE, 5),
+        Action::Die(1),
+        ask(0, RequestedBinding::Detached, 0, ONCE, 5),
     ]);
 }
 
 #[test]
 fn a_wait_for_a_process_that_died_does_not_extend_its_lease() {
     assert_sound(&[
-        ask(0, Wish::Itself, 0, ONCE, 5),
-        ask(2, Wish::Process(1), 0, PATIENT, 5),
+        ask(0, RequestedBinding::LivenessLock, 0, ONCE, 5),
+        ask(2, RequestedBinding::Process(1), 0, PATIENT, 5),
         RELEASE,
-        ask(4, Wish::Process(1), 0, ONCE, 6),
-        Act::Die(1),
+        ask(4, RequestedBinding::Process(1), 0, ONCE, 6),
+        Action::Die(1),
         again(2),
     ]);
 }
 
 #[test]
-fn a_process_that_asks_in_a_second_name_does_not_lose_its_first_grant() {
+fn a_process_that_claims_under_a_second_name_keeps_its_first_grant() {
     assert_sound(&[
-        ask(0, Wish::Itself, 0, ONCE, 5),
-        ask(0, Wish::Itself, 1, ONCE, 5),
+        ask(0, RequestedBinding::LivenessLock, 0, ONCE, 5),
+        ask(0, RequestedBinding::LivenessLock, 1, ONCE, 5),
         RELEASE,
     ]);
 }
 
 #[test]
-fn a_waiter_that_lowers_its_priority_does_not_stop_the_queue() {
+fn a_waiter_that_lowers_its_priority_does_not_block_the_queue() {
     assert_sound(&[
-        ask(0, Wish::Itself, 0, ONCE, 5),
-        ask(1, Wish::Itself, 1, PATIENT, 9),
+        ask(0, RequestedBinding::LivenessLock, 0, ONCE, 5),
+        ask(1, RequestedBinding::LivenessLock, 1, PATIENT, 9),
         wait(2, 2),
-        ask(1, Wish::Itself, 1, PATIENT, 0),
+        ask(1, RequestedBinding::LivenessLock, 1, PATIENT, 0),
         RELEASE,
         again(1),
         again(2),
@@ -95,12 +95,12 @@ fn a_waiter_that_lowers_its_priority_does_not_stop_the_queue() {
 }
 
 #[test]
-fn a_place_of_an_earlier_boot_is_not_taken_for_one_of_this() {
+fn a_ticket_of_an_earlier_boot_is_not_resumed() {
     assert_sound(&[
-        ask(0, Wish::Itself, 0, ONCE, 5),
+        ask(0, RequestedBinding::LivenessLock, 0, ONCE, 5),
         wait(4, 2),
-        Act::Reboot,
-        ask(0, Wish::Itself, 0, ONCE, 5),
+        Action::Reboot,
+        ask(0, RequestedBinding::LivenessLock, 0, ONCE, 5),
         wait(4, 2),
         wait(1, 1),
         again(4),

@@ -1,7 +1,7 @@
-//! What happens in a story: a list of [`Act`]s, made up at random.
+//! Generates scripts: lists of random [`Action`]s.
 //!
-//! Times are drawn from the edges that matter (a lapse, a level of priority, a grace, each a
-//! millisecond short of it and exact), for a story of random times would hardly ever meet one.
+//! Times are drawn from the limits that matter (the lapse of a waiter, one level of priority, the grace of a
+//! ticket), exactly and one millisecond less. Uniformly random times would almost never hit one.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,16 +9,17 @@ use proptest::sample::select;
 
 use crate::world::SLOTS;
 
-/// What the asker wants its lease to be tied to.
+/// What the claimant wants its lease to be tied to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wish {
-    Itself,
+pub(crate) enum RequestedBinding {
+    /// The claiming process, by its liveness lock.
+    LivenessLock,
     /// The process of this slot.
     Process(usize),
-    Nothing,
+    Detached,
 }
 
-/// What is done to a grant before it is shown.
+/// How a grant is falsified before it is used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Forgery {
     None,
@@ -29,37 +30,37 @@ pub(crate) enum Forgery {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
-    /// The process of a slot asks for a key.
+pub(crate) enum Action {
+    /// The process of a slot claims a key.
     Ask {
         slot: usize,
         key: usize,
-        wish: Wish,
-        /// Which of the names to ask in.
+        binding: RequestedBinding,
+        /// The index of the claimant's name.
         name: usize,
         named: bool,
         patient: bool,
         priority: u8,
         ttl: i64,
-        /// The grant it runs under, counted from the newest.
+        /// The grant that the claimant runs under, counted from the newest.
         within: Option<usize>,
     },
-    /// It asks again for all that it waits for.
+    /// It repeats the claims that it waits with.
     AskAgain {
         slot: usize,
         key: usize,
     },
-    /// It gives a place up.
+    /// It withdraws from the queue.
     Leave {
         slot: usize,
         key: usize,
     },
-    /// It stops waiting, and will come back for the place.
+    /// It stops waiting, but keeps its ticket for later.
     Park {
         slot: usize,
         key: usize,
     },
-    /// Somebody shows a grant, counted from the newest.
+    /// Uses a grant, counted from the newest.
     Renew {
         grant: usize,
         forgery: Forgery,
@@ -86,47 +87,47 @@ pub(crate) enum Act {
     Reboot,
 }
 
-pub(crate) fn scripts() -> impl Strategy<Value = Vec<Act>> {
-    vec(act(), 1..70)
+pub(crate) fn scripts() -> impl Strategy<Value = Vec<Action>> {
+    vec(action(), 1..70)
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         24 => ask(),
-        24 => (slot(), key()).prop_map(|(slot, key)| Act::AskAgain { slot, key }),
-        2 => (slot(), key()).prop_map(|(slot, key)| Act::Leave { slot, key }),
-        2 => (slot(), key()).prop_map(|(slot, key)| Act::Park { slot, key }),
+        24 => (slot(), key()).prop_map(|(slot, key)| Action::AskAgain { slot, key }),
+        2 => (slot(), key()).prop_map(|(slot, key)| Action::Leave { slot, key }),
+        2 => (slot(), key()).prop_map(|(slot, key)| Action::Park { slot, key }),
         8 => (grant(), forgery(), ttl())
-            .prop_map(|(grant, forgery, ttl)| Act::Renew { grant, forgery, ttl }),
-        10 => (grant(), forgery()).prop_map(|(grant, forgery)| Act::Release { grant, forgery }),
-        5 => (grant(), forgery()).prop_map(|(grant, forgery)| Act::Fence { grant, forgery }),
-        2 => key().prop_map(Act::Force),
-        3 => Just(Act::Reap),
-        1 => key().prop_map(Act::Garble),
-        20 => time().prop_map(Act::Pass),
-        3 => jump().prop_map(Act::JumpWall),
-        4 => slot().prop_map(Act::Die),
-        2 => slot().prop_map(Act::Hide),
-        1 => slot().prop_map(Act::Show),
-        3 => slot().prop_map(Act::Orphan),
-        1 => Just(Act::Reboot),
+            .prop_map(|(grant, forgery, ttl)| Action::Renew { grant, forgery, ttl }),
+        10 => (grant(), forgery()).prop_map(|(grant, forgery)| Action::Release { grant, forgery }),
+        5 => (grant(), forgery()).prop_map(|(grant, forgery)| Action::Fence { grant, forgery }),
+        2 => key().prop_map(Action::Force),
+        3 => Just(Action::Reap),
+        1 => key().prop_map(Action::Garble),
+        20 => time().prop_map(Action::Pass),
+        3 => jump().prop_map(Action::JumpWall),
+        4 => slot().prop_map(Action::Die),
+        2 => slot().prop_map(Action::Hide),
+        1 => slot().prop_map(Action::Show),
+        3 => slot().prop_map(Action::Orphan),
+        1 => Just(Action::Reboot),
     ]
 }
 
-fn ask() -> impl Strategy<Value = Act> {
-    let wish = prop_oneof![
-        5 => Just(Wish::Itself),
-        3 => Just(Wish::Nothing),
-        2 => slot().prop_map(Wish::Process),
+fn ask() -> impl Strategy<Value = Action> {
+    let binding = prop_oneof![
+        5 => Just(RequestedBinding::LivenessLock),
+        3 => Just(RequestedBinding::Detached),
+        2 => slot().prop_map(RequestedBinding::Process),
     ];
-    let who = (slot(), wish, 0..3_usize, prop::bool::weighted(0.7));
+    let who = (slot(), binding, 0..3_usize, prop::bool::weighted(0.7));
     let what = (key(), prop::bool::weighted(0.7), priority(), ttl());
     let within = prop::option::weighted(0.1, 0..3_usize);
     (who, what, within).prop_map(
-        |((slot, wish, name, named), (key, patient, priority, ttl), within)| Act::Ask {
+        |((slot, binding, name, named), (key, patient, priority, ttl), within)| Action::Ask {
             slot,
             key,
-            wish,
+            binding,
             name,
             named,
             patient,
@@ -141,12 +142,12 @@ fn slot() -> impl Strategy<Value = usize> {
     0..SLOTS
 }
 
-/// Mostly the first, so that many meet there.
+/// Mostly the first, so that claims conflict.
 fn key() -> impl Strategy<Value = usize> {
     prop_oneof![4 => Just(0_usize), 1 => Just(1_usize)]
 }
 
-/// Mostly the newest grants: the oldest are all alike.
+/// Mostly the newest grants: old ones all behave alike.
 fn grant() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..2_usize, 1 => 0..12_usize]
 }
@@ -161,7 +162,7 @@ fn forgery() -> impl Strategy<Value = Forgery> {
     ]
 }
 
-/// Mostly equal ones: first come, first served is the rule, priority the exception.
+/// Mostly equal priorities, so that the order of arrival counts.
 fn priority() -> impl Strategy<Value = u8> {
     prop_oneof![3 => Just(5_u8), 1 => Just(6_u8), 1 => Just(4_u8), 1 => 0..=9_u8]
 }

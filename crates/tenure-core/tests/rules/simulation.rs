@@ -1,85 +1,85 @@
-//! One story: acts are played against a machine, and the oracle judges every answer.
+//! Runs a script against the store, and has the oracle check every answer.
 
 use std::fmt;
 use std::time::Duration;
 
 use tenure_core::{Claim, Grant, Holder, HolderId, Key, Patience, Priority, Ticket, Token};
 
-use crate::ghost::Asked;
-use crate::judgement::{Broken, Guarantee};
-use crate::machine::{Answer, Machine, Rules};
+use crate::guarantee::{Guarantee, Violation};
+use crate::model::ModelClaim;
 use crate::oracle::Oracle;
-use crate::script::{Act, Forgery, Wish};
-use crate::world::{Fate, SLOTS, Tie, World};
+use crate::script::{Action, Forgery, RequestedBinding};
+use crate::store::{Answer, Rules, TestStore};
+use crate::world::{ModelBinding, ProcessState, SLOTS, World};
 
 pub(crate) const KEYS: [&str; 2] = ["build", "task:7"];
 
-/// Fewer than there are processes, so that there are second ones of one name.
+/// Fewer names than processes, so that two processes share a name.
 const NAMES: [&str; 3] = ["ann", "bob", "cid"];
 
-/// How a story failed.
+/// The violation that ended a simulation, and where.
 #[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) broken: Broken,
+pub(crate) struct Failure {
+    pub(crate) violation: Violation,
     at: String,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  at {}", self.broken, self.at)
+        write!(f, "{}\n  at {}", self.violation, self.at)
     }
 }
 
-pub(crate) struct Story {
+pub(crate) struct Simulation {
     world: World,
-    machine: Machine,
+    store: TestStore,
     pub(crate) oracle: Oracle,
-    /// Every grant that was ever given, to be shown again, rightly or not.
+    /// Every grant that was made, for later actions to use.
     grants: Vec<Grant>,
-    /// What was last asked for by those who wait.
-    waits: Vec<Asked>,
+    /// The latest claims of the waiters.
+    waits: Vec<ModelClaim>,
 }
 
-impl Story {
+impl Simulation {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             world: World::new(),
-            machine: Machine::new(rules),
+            store: TestStore::new(rules),
             oracle: Oracle::default(),
             grants: Vec::new(),
             waits: Vec::new(),
         }
     }
 
-    /// Plays a script, then lets everybody who still waits have their turn.
-    pub(crate) fn play(&mut self, script: &[Act]) -> Result<(), Failed> {
-        for (number, act) in script.iter().enumerate() {
-            self.act(act)
-                .and_then(|()| self.oracle.audit(&self.world, &self.machine))
-                .map_err(|broken| Failed {
-                    broken,
-                    at: format!("act {number}, {act:?}"),
+    /// Runs a script, then serves every waiter that is left.
+    pub(crate) fn play(&mut self, script: &[Action]) -> Result<(), Failure> {
+        for (number, action) in script.iter().enumerate() {
+            self.act(action)
+                .and_then(|()| self.oracle.audit(&self.world, &self.store))
+                .map_err(|violation| Failure {
+                    violation,
+                    at: format!("action {number}, {action:?}"),
                 })?;
         }
-        self.serve_everybody().map_err(|broken| Failed {
-            broken,
-            at: "the end, when all who wait are served".into(),
+        self.serve_every_waiter().map_err(|violation| Failure {
+            violation,
+            at: "the end, when every waiter must be served".into(),
         })
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), Broken> {
-        match *act {
-            Act::Ask { .. } => {
-                let asked = self.asked(act);
-                self.ask(asked).map(|_| ())
+    fn act(&mut self, action: &Action) -> Result<(), Violation> {
+        match *action {
+            Action::Ask { .. } => {
+                let claim = self.claim(action);
+                self.ask(claim).map(|_| ())
             }
-            Act::AskAgain { slot, key } => {
+            Action::AskAgain { slot, key } => {
                 let mut waits = self.waiting(slot, key).into_iter();
-                waits.try_for_each(|asked| self.ask(asked).map(|_| ()))
+                waits.try_for_each(|claim| self.ask(claim).map(|_| ()))
             }
-            Act::Leave { slot, key } => {
+            Action::Leave { slot, key } => {
                 if let Some((ticket, name)) = self.ticket_of(slot, key) {
-                    self.machine.leave(&self.world, key, Ticket(ticket));
+                    self.store.leave(&self.world, key, Ticket(ticket));
                     self.oracle.left(key, ticket);
                     let by = self.world.latest(slot);
                     self.waits
@@ -87,105 +87,111 @@ impl Story {
                 }
                 Ok(())
             }
-            Act::Park { slot, key } => {
+            Action::Park { slot, key } => {
                 if let Some((ticket, _)) = self.ticket_of(slot, key) {
-                    self.machine.park(&self.world, key, Ticket(ticket));
+                    self.store.park(&self.world, key, Ticket(ticket));
                     self.oracle.parked(&self.world, key, ticket);
                 }
                 Ok(())
             }
-            Act::Renew {
+            Action::Renew {
                 grant,
                 forgery,
                 ttl,
             } => {
-                let Some((key, grant)) = self.shown(grant, forgery) else {
+                let Some((key, grant)) = self.used_grant(grant, forgery) else {
                     return Ok(());
                 };
-                let extended = self.machine.renew(&self.world, &grant, millis(ttl));
+                let extended = self.store.renew(&self.world, &grant, millis(ttl));
                 self.oracle.renewed(&self.world, key, &grant, ttl, extended)
             }
-            Act::Release { grant, forgery } => {
-                let Some((key, grant)) = self.shown(grant, forgery) else {
+            Action::Release { grant, forgery } => {
+                let Some((key, grant)) = self.used_grant(grant, forgery) else {
                     return Ok(());
                 };
-                let freed = self.machine.release(&self.world, &grant);
+                let freed = self.store.release(&self.world, &grant);
                 self.oracle.released(key, &grant, freed)
             }
-            Act::Fence { grant, forgery } => {
-                let Some((key, grant)) = self.shown(grant, forgery) else {
+            Action::Fence { grant, forgery } => {
+                let Some((key, grant)) = self.used_grant(grant, forgery) else {
                     return Ok(());
                 };
-                let may = self.machine.fence(&self.world, key, grant.token);
+                let may = self.store.fence(&self.world, key, grant.token);
                 self.oracle.fenced(&self.world, key, grant.token.0, may)
             }
-            Act::Force(key) => self.force(key),
-            Act::Reap => (0..KEYS.len()).try_for_each(|key| {
-                let proof = self.machine.reap(&self.world, key);
+            Action::Force(key) => self.force(key),
+            Action::Reap => (0..KEYS.len()).try_for_each(|key| {
+                let proof = self.store.reap(&self.world, key);
                 self.oracle.reaped(&self.world, key, proof.as_ref())
             }),
-            Act::Garble(key) => {
-                self.machine.garble(key);
+            Action::Garble(key) => {
+                self.store.garble(key);
                 self.oracle.garbled(key);
                 Ok(())
             }
             _ => {
-                self.happen(act);
+                self.change_world(action);
                 Ok(())
             }
         }
     }
 
-    /// What happens to the world, whatever the store holds.
-    fn happen(&mut self, act: &Act) {
+    /// Applies an action that changes the clocks or the processes.
+    fn change_world(&mut self, action: &Action) {
         let world = &mut self.world;
-        match *act {
-            Act::Pass(time) => world.pass(time),
-            Act::JumpWall(by) => world.jump_wall(by),
-            Act::Die(slot) => world.die(slot),
-            Act::Hide(slot) => world.turn(slot, Fate::Running, Fate::Hidden),
-            Act::Show(slot) => world.turn(slot, Fate::Hidden, Fate::Running),
-            Act::Orphan(slot) => world.turn(slot, Fate::Running, Fate::Orphaned),
-            Act::Reboot => world.reboot(),
+        match *action {
+            Action::Pass(time) => world.pass(time),
+            Action::JumpWall(by) => world.jump_wall(by),
+            Action::Die(slot) => world.die(slot),
+            Action::Hide(slot) => {
+                world.change_state(slot, ProcessState::Running, ProcessState::Hidden)
+            }
+            Action::Show(slot) => {
+                world.change_state(slot, ProcessState::Hidden, ProcessState::Running)
+            }
+            Action::Orphan(slot) => {
+                world.change_state(slot, ProcessState::Running, ProcessState::Orphaned)
+            }
+            Action::Reboot => world.reboot(),
             _ => {}
         }
     }
 
-    fn force(&mut self, key: usize) -> Result<(), Broken> {
-        let freed = self.machine.force(&self.world, key);
+    fn force(&mut self, key: usize) -> Result<(), Violation> {
+        let freed = self.store.force(&self.world, key);
         self.oracle.forced(key, freed.as_ref())
     }
 
-    /// What an act asks for, in full.
-    fn asked(&mut self, act: &Act) -> Asked {
-        let Act::Ask {
+    /// The claim of an action, in full.
+    fn claim(&mut self, action: &Action) -> ModelClaim {
+        let Action::Ask {
             slot,
             key,
-            wish,
+            binding,
             name,
             named,
             patient,
             priority,
             ttl,
             within,
-        } = *act
+        } = *action
         else {
-            unreachable!("only an Ask asks");
+            unreachable!("only an Ask is a claim");
         };
         let by = self.world.acting(slot);
-        let tie = match wish {
-            Wish::Nothing => Tie::Nothing,
-            Wish::Itself => Tie::LivenessLock(by),
-            Wish::Process(of) => Tie::Process(self.world.acting(of)),
+        let binding = match binding {
+            RequestedBinding::Detached => ModelBinding::Detached,
+            RequestedBinding::LivenessLock => ModelBinding::LivenessLock(by),
+            RequestedBinding::Process(of) => ModelBinding::Process(self.world.acting(of)),
         };
         let newest = self.grants.len().saturating_sub(1);
         let under = within.and_then(|back| self.grants.get(newest.saturating_sub(back)));
-        Asked {
+        ModelClaim {
             key,
             by,
             name: NAMES[name].to_owned(),
             named,
-            tie,
+            binding,
             patient,
             priority,
             ttl,
@@ -193,18 +199,18 @@ impl Story {
         }
     }
 
-    /// Puts a question and has the answer judged; the grant, if there is one.
-    fn ask(&mut self, asked: Asked) -> Result<Option<Grant>, Broken> {
-        if asked.shows_its_life() {
-            self.world.begin_life(asked.by);
+    /// Makes a claim and checks the answer. Returns the grant, if there is one.
+    fn ask(&mut self, claim: ModelClaim) -> Result<Option<Grant>, Violation> {
+        if claim.identifies_process() {
+            self.world.take_liveness_lock(claim.by);
         }
-        let us = self.world.liveness_lock(asked.by);
-        let claim = claim(&self.world, &asked);
-        let answer = self.machine.acquire(&self.world, &claim, us.as_ref());
-        self.oracle.acquired(&self.world, &asked, &answer)?;
-        self.oracle.audit(&self.world, &self.machine)?;
+        let us = self.world.liveness_lock(claim.by);
+        let request = to_claim(&self.world, &claim);
+        let answer = self.store.acquire(&self.world, &request, us.as_ref());
+        self.oracle.acquired(&self.world, &claim, &answer)?;
+        self.oracle.audit(&self.world, &self.store)?;
         self.waits
-            .retain(|wait| (wait.by, wait.key, &wait.name) != (asked.by, asked.key, &asked.name));
+            .retain(|wait| (wait.by, wait.key, &wait.name) != (claim.by, claim.key, &claim.name));
         match answer {
             Answer::Granted { lease, .. } | Answer::Extended { lease, .. } => {
                 let grant = lease.grant();
@@ -214,18 +220,18 @@ impl Story {
                 Ok(Some(grant))
             }
             Answer::Queued { .. } => {
-                self.waits.push(asked);
+                self.waits.push(claim);
                 Ok(None)
             }
             Answer::Refused { .. } | Answer::WouldWaitForItself | Answer::Deadlock => Ok(None),
         }
     }
 
-    /// What the process of a slot waits for, if it can: what it last asked for in each name.
-    fn waiting(&self, slot: usize, key: usize) -> Vec<Asked> {
+    /// The latest claim under each name with which the process of a slot waits, if that process runs.
+    fn waiting(&self, slot: usize, key: usize) -> Vec<ModelClaim> {
         let run = self.world.latest(slot);
-        let waits = |wait: &&Asked| Some(wait.by) == run && wait.key == key;
-        let can = |wait: &&Asked| self.world.can_act(wait.by);
+        let waits = |wait: &&ModelClaim| Some(wait.by) == run && wait.key == key;
+        let can = |wait: &&ModelClaim| self.world.can_act(wait.by);
         self.waits
             .iter()
             .filter(waits)
@@ -238,7 +244,7 @@ impl Story {
         self.oracle.ticket_of(key, self.world.latest(slot)?)
     }
 
-    fn shown(&self, back: usize, forgery: Forgery) -> Option<(usize, Grant)> {
+    fn used_grant(&self, back: usize, forgery: Forgery) -> Option<(usize, Grant)> {
         let newest = self.grants.len().checked_sub(1)?;
         let mut grant = self.grants[newest.saturating_sub(back)].clone();
         match forgery {
@@ -255,27 +261,27 @@ impl Story {
         Some((key, grant))
     }
 
-    /// With no lease in the way, each who still waits is served, after those who fell silent have
-    /// been waited for: three rounds of five seconds, then one for each.
-    fn serve_everybody(&mut self) -> Result<(), Broken> {
+    /// Ends every lease and serves every waiter. Silent waiters lapse during the first three rounds of five
+    /// seconds; then each round serves at least one waiter.
+    fn serve_every_waiter(&mut self) -> Result<(), Violation> {
         for key in 0..KEYS.len() {
             self.force(key)?;
             for _round in 0..3 + self.waits.len() {
                 for slot in 0..SLOTS {
-                    for asked in self.waiting(slot, key) {
-                        if let Some(grant) = self.ask(asked)? {
-                            let freed = self.machine.release(&self.world, &grant);
+                    for claim in self.waiting(slot, key) {
+                        if let Some(grant) = self.ask(claim)? {
+                            let freed = self.store.release(&self.world, &grant);
                             self.oracle.released(key, &grant, freed)?;
                         }
                     }
                 }
                 self.world.pass(5_000);
             }
-            let left: Vec<Asked> = (0..SLOTS)
+            let left: Vec<ModelClaim> = (0..SLOTS)
                 .flat_map(|slot| self.waiting(slot, key))
                 .collect();
             if !left.is_empty() {
-                return Err(Broken {
+                return Err(Violation {
                     guarantee: Guarantee::Progress,
                     how: format!("{left:?} were never served"),
                 });
@@ -285,31 +291,31 @@ impl Story {
     }
 }
 
-fn claim(world: &World, asked: &Asked) -> Claim {
-    let binding = world.binding(asked.tie);
-    let asker = if asked.patient {
-        world.binding(Tie::LivenessLock(asked.by))
+fn to_claim(world: &World, claim: &ModelClaim) -> Claim {
+    let binding = world.binding(claim.binding);
+    let asker = if claim.patient {
+        world.binding(ModelBinding::LivenessLock(claim.by))
     } else {
         binding.clone()
     };
     Claim {
-        key: Key::parse(KEYS[asked.key]).unwrap(),
+        key: Key::parse(KEYS[claim.key]).unwrap(),
         holder: Holder {
-            id: HolderId::parse(asked.name.as_str()).unwrap(),
-            host: world.process(asked.by).host,
+            id: HolderId::parse(claim.name.as_str()).unwrap(),
+            host: world.process(claim.by).host,
             command: None,
             binding,
         },
         asker,
-        named: asked.named,
-        ttl: millis(asked.ttl),
-        priority: Priority::new(asked.priority).unwrap(),
-        patience: if asked.patient {
+        named: claim.named,
+        ttl: millis(claim.ttl),
+        priority: Priority::new(claim.priority).unwrap(),
+        patience: if claim.patient {
             Patience::Queue
         } else {
             Patience::Try
         },
-        within: asked.within.iter().copied().map(Token).collect(),
+        within: claim.within.iter().copied().map(Token).collect(),
     }
 }
 

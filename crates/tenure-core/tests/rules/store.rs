@@ -1,8 +1,7 @@
 //! A store in memory that runs the engine, and nothing else.
 //!
-//! It is one step after another over two keys that share one token counter. A ticket is marked as
-//! heard each time its owner asks, not once a second at most: the oracle then knows to the
-//! millisecond who is there.
+//! It has two keys that share one token counter. It updates a ticket at every claim of its owner, not at most
+//! once a second, so that the oracle knows to the millisecond which waiters are present.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tenure_core::{
     Liveness, LivenessId, Moment, Reason, Released, Renewed, Ticket, Token, Waiter,
 };
 
-use crate::story::KEYS;
+use crate::simulation::KEYS;
 use crate::world::World;
 
 /// How long the ticket of a waiter that was cut off is kept.
@@ -23,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(600);
 /// How far tokens jump with each boot.
 const JUMP: u64 = 1 << 20;
 
-/// The rules a machine follows, so that a broken one can be put in.
+/// The rules that the store follows. The tests replace one of them with a broken one.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) decide: decide::Rules,
@@ -32,14 +31,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Those of `tenure_core`.
-    pub(crate) const OURS: Self = Self {
+    /// The rules of `tenure_core`.
+    pub(crate) const STANDARD: Self = Self {
         decide: decide::Rules::STANDARD,
         mint: Token::next,
     };
 }
 
-/// What a claim was answered with.
+/// The answer to a claim.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted {
@@ -52,7 +51,7 @@ pub(crate) enum Answer {
         lease: Lease,
         claim_ticket: ClaimTicket,
     },
-    /// Busy, and it tried only.
+    /// Busy, and the claim does not wait.
     Refused { claim_ticket: ClaimTicket },
     /// Busy, with a ticket.
     Queued {
@@ -66,16 +65,16 @@ pub(crate) enum Answer {
     Deadlock,
 }
 
-/// What the store holds of one key.
+/// The store's record of one key.
 #[derive(Debug, Default)]
 struct Record {
     lease: Option<Lease>,
-    /// Another program wrote over the lease so that it can't be understood.
+    /// Another program made the lease unreadable.
     garbled: bool,
     queue: Vec<Waiter>,
 }
 
-pub(crate) struct Machine {
+pub(crate) struct TestStore {
     rules: Rules,
     records: [Record; 2],
     newest: Token,
@@ -83,12 +82,12 @@ pub(crate) struct Machine {
     tickets: u64,
 }
 
-/// One step of the machine.
-struct MachineStep<'a> {
-    machine: &'a mut Machine,
+/// One step of the store.
+struct TestStep<'a> {
+    store: &'a mut TestStore,
     world: &'a World,
     now: Moment,
-    /// The liveness lock of the asking process, which needs no probing.
+    /// The liveness lock of the claiming process, which needs no probe.
     us: Option<&'a LivenessId>,
     ended: Vec<(Lease, Evidence)>,
 }
@@ -101,9 +100,9 @@ fn key(index: usize) -> Key {
     Key::parse(KEYS[index]).unwrap()
 }
 
-impl MachineStep<'_> {
+impl TestStep<'_> {
     fn record(&mut self, key: &Key) -> &mut Record {
-        &mut self.machine.records[index(key)]
+        &mut self.store.records[index(key)]
     }
 
     fn is_us(&self, holder: &Holder) -> bool {
@@ -111,7 +110,7 @@ impl MachineStep<'_> {
     }
 }
 
-impl Look for MachineStep<'_> {
+impl Look for TestStep<'_> {
     type Error = Infallible;
 
     fn now(&self) -> &Moment {
@@ -145,19 +144,19 @@ impl Look for MachineStep<'_> {
     }
 
     fn rules(&self) -> &decide::Rules {
-        &self.machine.rules.decide
+        &self.store.rules.decide
     }
 }
 
-impl Step for MachineStep<'_> {
+impl Step for TestStep<'_> {
     fn mint(&mut self, _key: &Key) -> Result<Token, Infallible> {
-        let machine = &mut *self.machine;
-        if machine.newest_in.differs(&self.now.epoch) {
-            machine.newest = Token(machine.newest.0 + JUMP);
+        let store = &mut *self.store;
+        if store.newest_in.differs(&self.now.epoch) {
+            store.newest = Token(store.newest.0 + JUMP);
         }
-        machine.newest = (machine.rules.mint)(machine.newest);
-        machine.newest_in = self.now.epoch.clone();
-        Ok(machine.newest)
+        store.newest = (store.rules.mint)(store.newest);
+        store.newest_in = self.now.epoch.clone();
+        Ok(store.newest)
     }
 
     fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
@@ -178,8 +177,8 @@ impl Step for MachineStep<'_> {
     }
 
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Infallible> {
-        self.machine.tickets += 1;
-        let ticket = Ticket(self.machine.tickets);
+        self.store.tickets += 1;
+        let ticket = Ticket(self.store.tickets);
         self.record(key).queue.push(Waiter {
             ticket,
             ..waiter.clone()
@@ -188,9 +187,9 @@ impl Step for MachineStep<'_> {
     }
 
     fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
-        for there in &mut self.record(key).queue {
-            if there.ticket == waiter.ticket {
-                *there = waiter.clone();
+        for entry in &mut self.record(key).queue {
+            if entry.ticket == waiter.ticket {
+                *entry = waiter.clone();
             }
         }
         Ok(())
@@ -203,7 +202,7 @@ impl Step for MachineStep<'_> {
     }
 
     fn waits_of(&mut self, _holder: &HolderId, _token: Token) -> Result<Vec<Key>, Infallible> {
-        // The oracle has no account of who waits for whom across keys.
+        // The oracle does not model waits across keys.
         Ok(vec![])
     }
 
@@ -218,14 +217,14 @@ impl Step for MachineStep<'_> {
     }
 }
 
-fn sure<T>(result: Result<T, Infallible>) -> T {
+fn infallible<T>(result: Result<T, Infallible>) -> T {
     match result {
         Ok(value) => value,
         Err(never) => match never {},
     }
 }
 
-impl Machine {
+impl TestStore {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -244,10 +243,10 @@ impl Machine {
         &self.records[key].queue
     }
 
-    fn step<'a>(&'a mut self, world: &'a World, us: Option<&'a LivenessId>) -> MachineStep<'a> {
-        MachineStep {
+    fn step<'a>(&'a mut self, world: &'a World, us: Option<&'a LivenessId>) -> TestStep<'a> {
+        TestStep {
             now: world.moment(),
-            machine: self,
+            store: self,
             world,
             us,
             ended: vec![],
@@ -255,7 +254,7 @@ impl Machine {
     }
 
     /// Claims a key as [`engine::acquire`] does, and keeps what was decided for the oracle. `us` is the
-    /// liveness lock of the asking process, if it has one.
+    /// liveness lock of the claiming process, if it has one.
     pub(crate) fn acquire(
         &mut self,
         world: &World,
@@ -263,9 +262,11 @@ impl Machine {
         us: Option<&LivenessId>,
     ) -> Answer {
         let mut step = self.step(world, us);
-        let view = sure(engine::view(&mut step, &claim.key, Some(&claim.holder.id)));
+        let view = infallible(engine::view(&mut step, &claim.key, Some(&claim.holder.id)));
         let decision = (step.rules().acquire)(step.now(), &view, claim);
-        if let Some(Granted { lease, reason }) = sure(engine::grant(&mut step, claim, &decision)) {
+        if let Some(Granted { lease, reason }) =
+            infallible(engine::grant(&mut step, claim, &decision))
+        {
             let ended = step.ended;
             return match decision {
                 Decision::Extend { ticket, .. } => Answer::Extended {
@@ -281,7 +282,7 @@ impl Machine {
                 other => panic!("{other:?} grants nothing"),
             };
         }
-        let answer: Acquired = sure(engine::refuse(&mut step, claim, &view, &decision));
+        let answer: Acquired = infallible(engine::refuse(&mut step, claim, &view, &decision));
         match (decision, answer) {
             (Decision::WaitForSelf { .. }, _) => Answer::WouldWaitForItself,
             (Decision::Wait { ticket, .. }, Acquired::Busy(busy)) => match busy.position {
@@ -299,12 +300,12 @@ impl Machine {
     }
 
     pub(crate) fn renew(&mut self, world: &World, grant: &Grant, ttl: Duration) -> bool {
-        let renewed = sure(engine::renew(&mut self.step(world, None), grant, ttl));
+        let renewed = infallible(engine::renew(&mut self.step(world, None), grant, ttl));
         matches!(renewed, Renewed::Extended(_))
     }
 
     pub(crate) fn release(&mut self, world: &World, grant: &Grant) -> bool {
-        let released = sure(engine::release(&mut self.step(world, None), grant));
+        let released = infallible(engine::release(&mut self.step(world, None), grant));
         matches!(released, Released::Freed(_))
     }
 
@@ -312,26 +313,26 @@ impl Machine {
     pub(crate) fn force(&mut self, world: &World, at: usize) -> Option<Lease> {
         let by = HolderId::parse("force").unwrap();
         let mut step = self.step(world, None);
-        let _ = sure(engine::force(&mut step, &key(at), &by, None));
+        let _ = infallible(engine::force(&mut step, &key(at), &by, None));
         step.ended.pop().map(|(lease, _)| lease)
     }
 
     pub(crate) fn leave(&mut self, world: &World, at: usize, ticket: Ticket) {
-        sure(engine::leave(&mut self.step(world, None), &key(at), ticket));
+        infallible(engine::leave(&mut self.step(world, None), &key(at), ticket));
     }
 
     pub(crate) fn park(&mut self, world: &World, at: usize, ticket: Ticket) {
-        sure(engine::park(&mut self.step(world, None), &key(at), ticket));
+        infallible(engine::park(&mut self.step(world, None), &key(at), ticket));
     }
 
     pub(crate) fn fence(&mut self, world: &World, at: usize, token: Token) -> bool {
-        let fenced = sure(engine::fence(&mut self.step(world, None), &key(at), token));
+        let fenced = infallible(engine::fence(&mut self.step(world, None), &key(at), token));
         matches!(fenced, Fenced::Current(_))
     }
 
     /// Ends the lease if it has expired or its holder is dead, with the proof.
     pub(crate) fn reap(&mut self, world: &World, at: usize) -> Option<Evidence> {
-        let mut reaped = sure(engine::reap(&mut self.step(world, None), &key(at))).reaped;
+        let mut reaped = infallible(engine::reap(&mut self.step(world, None), &key(at))).reaped;
         reaped.pop().map(|reaped| reaped.evidence)
     }
 

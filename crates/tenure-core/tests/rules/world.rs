@@ -1,75 +1,75 @@
-//! The world the rules are asked about: clocks that jump, and processes that live, hide and die.
+//! Simulated clocks that jump, and simulated processes that start, die and become unreadable.
 //!
-//! Time is counted twice on purpose. `World::now` is the truth, in milliseconds since the story
-//! began: it never jumps and no boot resets it, and only the oracle may read it. The rules get a
-//! [`Moment`], made from it the way a machine would.
+//! Time is counted twice on purpose. `World::now` is the true time, in milliseconds since the simulation
+//! began. It never jumps, no reboot resets it, and only the oracle reads it. The rules get a [`Moment`],
+//! which the world derives from it as a real host would.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure_core::{Binding, Doubt, Epoch, Evidence, Liveness, LivenessId, Moment, Process};
 
-/// What the wall clock shows when a story begins.
+/// What the wall clock shows when a simulation begins.
 const BEGINNING: i64 = 1_800_000_000_000;
 
-/// How long the machine has been up when a story begins.
+/// How long the machine has been up when a simulation begins.
 const UPTIME: i64 = 3_600_000;
 
-/// How long a machine is up before anybody asks. The SQLite store parks a waiter by setting back
-/// when it was heard, which can't be set back beyond the start of the machine.
+/// How long a machine is up before the first claim. The SQLite store parks a waiter by setting back the time
+/// at which it last asked, which can't be earlier than the boot.
 const STARTING: i64 = 15_000;
 
-/// The first pid that is given out.
+/// The pid of the first process.
 const FIRST_PID: u32 = 1000;
 
-/// Programs that a supervisor starts again and again; each runs as one process at a time.
+/// The number of programs. A supervisor restarts each of them; a program runs as one process at a time.
 pub(crate) const SLOTS: usize = 5;
 
 /// The slot whose processes run on another machine.
 pub(crate) const REMOTE: usize = 3;
 
-/// One process, among all that ever ran in a story.
+/// One run of a program: a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run(usize);
 
-/// What became of a process, and what this machine can tell of it.
+/// The state of a process, and what this machine can find out about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProcessState {
     Running,
-    /// Whether it runs can't be read. It may.
+    /// It may run, but its state can't be read.
     Hidden,
     /// It runs on another machine.
     Remote,
-    /// It is gone; what it started, and what inherited its life lock, is not.
+    /// It has exited, but a process that inherited its liveness lock runs.
     Orphaned,
     Gone,
 }
 
 /// What a lease is tied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tie {
-    Nothing,
+pub(crate) enum ModelBinding {
+    Detached,
     Process(Run),
     LivenessLock(Run),
 }
 
-impl Tie {
+impl ModelBinding {
     pub(crate) fn run(self) -> Option<Run> {
         match self {
-            Self::Nothing => None,
+            Self::Detached => None,
             Self::Process(run) | Self::LivenessLock(run) => Some(run),
         }
     }
 }
 
-/// What is true of one process.
+/// The true state of one process.
 #[derive(Debug)]
-struct Facts {
+struct ProcessFacts {
     slot: usize,
-    fate: Fate,
+    state: ProcessState,
     boot: u32,
-    /// Whether it has a life lock yet: it is made when a lease or a ticket first needs it.
-    begun: bool,
+    /// Whether it has taken its liveness lock. It does when a lease or a ticket first needs one.
+    has_lock: bool,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(crate) struct World {
     pub(crate) boot: u32,
     booted: i64,
     wall_ahead: i64,
-    runs: Vec<Facts>,
+    runs: Vec<ProcessFacts>,
 }
 
 impl World {
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// This instant as the machine knows it.
+    /// The current moment by the machine's clocks.
     pub(crate) fn moment(&self) -> Moment {
         Moment {
             wall: Timestamp::from_millisecond(self.wall()).unwrap(),
@@ -118,14 +118,14 @@ impl World {
         self.wall_ahead += by;
     }
 
-    /// Starts the machine anew. A process elsewhere goes on, but whoever asks next in its slot is
-    /// another one: to this machine the difference can't be seen.
+    /// Reboots the machine. A remote process goes on, but the next claim of its slot comes from a new
+    /// process: this machine can't tell the difference.
     pub(crate) fn reboot(&mut self) {
         self.boot += 1;
         self.booted = self.now - STARTING;
     }
 
-    /// The process that acts for a slot. If the last one can't, the supervisor starts another.
+    /// The process that runs in a slot. If the last one does not run, the supervisor starts another.
     pub(crate) fn acting(&mut self, slot: usize) -> Run {
         if let Some(run) = self.latest(slot)
             && self.can_act(run)
@@ -136,15 +136,15 @@ impl World {
     }
 
     fn start(&mut self, slot: usize) -> Run {
-        self.runs.push(Facts {
+        self.runs.push(ProcessFacts {
             slot,
-            fate: if slot == REMOTE {
-                Fate::Remote
+            state: if slot == REMOTE {
+                ProcessState::Remote
             } else {
-                Fate::Running
+                ProcessState::Running
             },
             boot: self.boot,
-            begun: false,
+            has_lock: false,
         });
         Run(self.runs.len() - 1)
     }
@@ -154,63 +154,66 @@ impl World {
     }
 
     pub(crate) fn can_act(&self, run: Run) -> bool {
-        let facts = &self.runs[run.0];
-        facts.boot == self.boot
-            && matches!(facts.fate, Fate::Running | Fate::Hidden | Fate::Remote)
-            && self.latest(facts.slot) == Some(run)
+        let process_facts = &self.runs[run.0];
+        process_facts.boot == self.boot
+            && matches!(
+                process_facts.state,
+                ProcessState::Running | ProcessState::Hidden | ProcessState::Remote
+            )
+            && self.latest(process_facts.slot) == Some(run)
     }
 
-    pub(crate) fn fate(&self, run: Run) -> Fate {
-        self.runs[run.0].fate
+    pub(crate) fn state(&self, run: Run) -> ProcessState {
+        self.runs[run.0].state
     }
 
     pub(crate) fn boot_of(&self, run: Run) -> u32 {
         self.runs[run.0].boot
     }
 
-    /// Ends the orphans of a slot, or else its process. The end of one that nobody can look at
-    /// changes nothing that can be seen, except that another process acts from now on.
+    /// Ends the orphans of a slot or, if it has none, its process. For a process whose state can't be read,
+    /// the only visible change is that another process runs from now on.
     pub(crate) fn die(&mut self, slot: usize) {
         let mut orphans = 0;
         for run in self.runs.iter_mut().filter(|run| run.slot == slot) {
-            if run.fate == Fate::Orphaned {
-                run.fate = Fate::Gone;
+            if run.state == ProcessState::Orphaned {
+                run.state = ProcessState::Gone;
                 orphans += 1;
             }
         }
         let Some(last) = self.latest(slot).filter(|_| orphans == 0) else {
             return;
         };
-        match self.runs[last.0].fate {
-            Fate::Running => self.runs[last.0].fate = Fate::Gone,
-            Fate::Hidden | Fate::Remote => {
+        match self.runs[last.0].state {
+            ProcessState::Running => self.runs[last.0].state = ProcessState::Gone,
+            ProcessState::Hidden | ProcessState::Remote => {
                 self.start(slot);
             }
-            Fate::Orphaned | Fate::Gone => {}
+            ProcessState::Orphaned | ProcessState::Gone => {}
         }
     }
 
-    /// Turns the process of a slot from one fate to another, if it has that one.
-    pub(crate) fn turn(&mut self, slot: usize, from: Fate, to: Fate) {
+    /// Changes the state of the process of a slot, if it is in the state `from`.
+    pub(crate) fn change_state(&mut self, slot: usize, from: ProcessState, to: ProcessState) {
         if let Some(run) = self.latest(slot).filter(|run| self.can_act(*run))
-            && self.runs[run.0].fate == from
+            && self.runs[run.0].state == from
         {
-            self.runs[run.0].fate = to;
+            self.runs[run.0].state = to;
         }
     }
 
-    /// Makes the life lock of a process, if it has none.
-    pub(crate) fn begin_life(&mut self, run: Run) {
-        self.runs[run.0].begun = true;
+    /// Takes the liveness lock of a process, if it has not.
+    pub(crate) fn take_liveness_lock(&mut self, run: Run) {
+        self.runs[run.0].has_lock = true;
     }
 
-    /// The life lock of a process, if it has one.
+    /// The liveness lock of a process, if it has taken one.
     pub(crate) fn liveness_lock(&self, run: Run) -> Option<LivenessId> {
-        self.runs[run.0].begun.then(|| life_name(run))
+        self.runs[run.0].has_lock.then(|| lock_id(run))
     }
 
     pub(crate) fn process(&self, run: Run) -> Process {
-        let remote = self.runs[run.0].fate == Fate::Remote;
+        let remote = self.runs[run.0].state == ProcessState::Remote;
         Process {
             pid: pid(run),
             started: u64::from(pid(run)) * 10,
@@ -224,50 +227,52 @@ impl World {
         }
     }
 
-    pub(crate) fn binding(&self, tie: Tie) -> Binding {
-        match tie {
-            Tie::Nothing => Binding::Detached,
-            Tie::Process(run) => Binding::Process {
+    pub(crate) fn binding(&self, binding: ModelBinding) -> Binding {
+        match binding {
+            ModelBinding::Detached => Binding::Detached,
+            ModelBinding::Process(run) => Binding::Process {
                 process: self.process(run),
             },
-            Tie::LivenessLock(run) => Binding::LivenessLock {
-                lock: life_name(run),
+            ModelBinding::LivenessLock(run) => Binding::LivenessLock {
+                lock: lock_id(run),
                 process: self.process(run),
             },
         }
     }
 
-    /// What the host finds out about the process behind a binding, as `tenure_host::liveness` does.
+    /// What a probe of the process behind a binding finds, as `tenure_host::liveness` does it.
     pub(crate) fn probe(&self, binding: &Binding) -> Liveness {
         let Some(process) = binding.process() else {
             return Liveness::Unverifiable(Doubt::Detached);
         };
         let run = Run(usize::try_from(process.pid - FIRST_PID).unwrap());
-        let facts = &self.runs[run.0];
+        let process_facts = &self.runs[run.0];
         let pid = process.pid;
-        if facts.fate == Fate::Remote {
+        if process_facts.state == ProcessState::Remote {
             return Liveness::Unverifiable(Doubt::OtherHost);
         }
-        if facts.boot != self.boot {
+        if process_facts.boot != self.boot {
             return Liveness::Gone(Evidence::Rebooted {
-                recorded: boot_name(facts.boot),
+                recorded: boot_name(process_facts.boot),
                 found: boot_name(self.boot),
             });
         }
-        match (facts.fate, binding.liveness_lock()) {
-            (Fate::Running | Fate::Remote, _) => Liveness::Running,
-            (Fate::Hidden, Some(_)) => Liveness::Unverifiable(Doubt::Unreadable),
-            (Fate::Hidden, None) => Liveness::Unverifiable(Doubt::OtherNamespace),
-            (Fate::Orphaned, Some(_)) => Liveness::Orphaned,
-            (Fate::Gone, Some(_)) => Liveness::Gone(Evidence::LivenessLockFree { pid }),
-            (Fate::Orphaned | Fate::Gone, None) if pid % 2 == 0 => {
+        match (process_facts.state, binding.liveness_lock()) {
+            (ProcessState::Running | ProcessState::Remote, _) => Liveness::Running,
+            (ProcessState::Hidden, Some(_)) => Liveness::Unverifiable(Doubt::Unreadable),
+            (ProcessState::Hidden, None) => Liveness::Unverifiable(Doubt::OtherNamespace),
+            (ProcessState::Orphaned, Some(_)) => Liveness::Orphaned,
+            (ProcessState::Gone, Some(_)) => Liveness::Gone(Evidence::LivenessLockFree { pid }),
+            (ProcessState::Orphaned | ProcessState::Gone, None) if pid % 2 == 0 => {
                 Liveness::Gone(Evidence::ProcessGone { pid })
             }
-            (Fate::Orphaned | Fate::Gone, None) => Liveness::Gone(Evidence::PidReused {
-                pid,
-                recorded: process.started,
-                found: process.started + 1,
-            }),
+            (ProcessState::Orphaned | ProcessState::Gone, None) => {
+                Liveness::Gone(Evidence::PidReused {
+                    pid,
+                    recorded: process.started,
+                    found: process.started + 1,
+                })
+            }
         }
     }
 }
@@ -280,6 +285,6 @@ pub(crate) fn boot_name(boot: u32) -> String {
     format!("boot-{boot}")
 }
 
-fn life_name(run: Run) -> LivenessId {
-    LivenessId(format!("life-{}", run.0))
+fn lock_id(run: Run) -> LivenessId {
+    LivenessId(format!("lock-{}", run.0))
 }

@@ -1,293 +1,329 @@
-//! The judgement on the answer to a claim.
+//! Checks the answer to a claim.
 
 use tenure_core::decide::ClaimTicket;
 use tenure_core::{Evidence, Lease, Reason, Ticket};
 
 use super::Oracle;
-use crate::ghost::{Asked, Kin, Place, Standing, Tenancy, reason_after};
-use crate::judgement::{Guarantee, Judgement, ensure};
-use crate::machine::Answer;
-use crate::world::{Fate, Tie, World};
+use crate::guarantee::{Checked, Guarantee, ensure};
+use crate::model::{HolderMatch, ModelClaim, ModelLease, ModelTicket, QueueRank, reason_for};
+use crate::store::Answer;
+use crate::world::{ModelBinding, ProcessState, World};
 
 impl Oracle {
-    pub(crate) fn acquired(&mut self, world: &World, asked: &Asked, answer: &Answer) -> Judgement {
+    pub(crate) fn acquired(
+        &mut self,
+        world: &World,
+        claim: &ModelClaim,
+        answer: &Answer,
+    ) -> Checked {
         match answer {
             Answer::Granted {
                 lease,
                 reason,
                 ended,
                 claim_ticket,
-            } => self.granted(world, asked, lease, *reason, ended, *claim_ticket),
+            } => self.granted(world, claim, lease, *reason, ended, *claim_ticket),
             Answer::Extended {
                 lease,
                 claim_ticket,
-            } => self.extended(world, asked, lease.token.0, *claim_ticket),
+            } => self.extended(world, claim, lease.token.0, *claim_ticket),
             Answer::Refused { claim_ticket } => {
-                self.sight("a try is refused", true);
+                self.count("a claim that does not wait is refused", true);
                 ensure(
                     *claim_ticket == ClaimTicket::New,
                     Guarantee::Fairness,
-                    || format!("{asked:?} left a trace: {claim_ticket:?}"),
+                    || format!("{claim:?} does not wait, but has a ticket: {claim_ticket:?}"),
                 )?;
                 let own = self
-                    .own_place(asked)
-                    .map(|place| ClaimTicket::Own(Ticket(place.ticket)));
-                let standing = self.standing(world, asked, own.unwrap_or(ClaimTicket::New));
-                self.busy(world, asked, standing)
+                    .own_ticket(claim)
+                    .map(|entry| ClaimTicket::Own(Ticket(entry.ticket)));
+                let rank = self.rank(world, claim, own.unwrap_or(ClaimTicket::New));
+                self.busy(world, claim, rank)
             }
             Answer::Queued {
                 ticket,
                 claim_ticket,
                 ahead,
-            } => self.queued(world, asked, ticket.0, *claim_ticket, *ahead),
+            } => self.queued(world, claim, ticket.0, *claim_ticket, *ahead),
             Answer::WouldWaitForItself => {
-                self.sight("a wait for itself is refused", true);
-                let held = self.accounts[asked.key].held();
+                self.count("a claim that would wait for itself is refused", true);
+                let held = self.keys[claim.key].lease();
                 ensure(
-                    held.is_some_and(|held| held.stands(world) && held.waits_for(asked)),
+                    held.is_some_and(|held| {
+                        held.is_live(world) && held.would_wait_for_itself(claim)
+                    }),
                     Guarantee::Progress,
-                    || format!("called a wait for itself: {held:?}"),
+                    || format!("refused as a wait for itself: {held:?}"),
                 )
             }
             Answer::Deadlock => ensure(false, Guarantee::Progress, || {
-                "a cycle where no holder waits".into()
+                "reported a cycle although no holder waits".into()
             }),
         }
     }
 
-    fn own_place(&self, asked: &Asked) -> Option<&Place> {
-        let line = &self.accounts[asked.key].line;
-        let own = |place: &&Place| place.by == asked.by && place.name == asked.name;
-        line.iter().find(own).filter(|_| asked.shows_its_life())
+    fn own_ticket(&self, claim: &ModelClaim) -> Option<&ModelTicket> {
+        let queue = &self.keys[claim.key].queue;
+        let own = |entry: &&ModelTicket| entry.by == claim.by && entry.name == claim.name;
+        queue
+            .iter()
+            .find(own)
+            .filter(|_| claim.identifies_process())
     }
 
-    /// Where a claim stands with this seat. One's own keeps the priority that it was taken with;
-    /// one that is given back has that of the claim it is given back to.
-    fn standing(&self, world: &World, asked: &Asked, claim_ticket: ClaimTicket) -> Standing {
-        let place = |ticket: Ticket| self.accounts[asked.key].place(ticket.0);
-        let (came, priority) = match claim_ticket {
-            ClaimTicket::Own(ticket) => place(ticket).map(|place| (place.came, place.priority)),
-            ClaimTicket::Resumed(ticket) => place(ticket).map(|place| (place.came, asked.priority)),
+    /// The rank of a claim with this ticket. The claimant's own ticket keeps its first priority; a resumed
+    /// ticket gets the priority of the claim that resumes it.
+    fn rank(&self, world: &World, claim: &ModelClaim, claim_ticket: ClaimTicket) -> QueueRank {
+        let entry = |ticket: Ticket| self.keys[claim.key].ticket(ticket.0);
+        let (arrived, priority) = match claim_ticket {
+            ClaimTicket::Own(ticket) => entry(ticket).map(|entry| (entry.arrived, entry.priority)),
+            ClaimTicket::Resumed(ticket) => {
+                entry(ticket).map(|entry| (entry.arrived, claim.priority))
+            }
             ClaimTicket::New => None,
         }
-        .unwrap_or((world.now, asked.priority));
-        Standing {
-            came,
+        .unwrap_or((world.now, claim.priority));
+        QueueRank {
+            arrived,
             priority,
             ticket: claim_ticket.ticket().map(|ticket| ticket.0),
         }
     }
 
-    /// Whether a seat is one that this claim may have.
-    fn seated(&mut self, world: &World, asked: &Asked, claim_ticket: ClaimTicket) -> Judgement {
-        let own = self.own_place(asked);
-        let account = &self.accounts[asked.key];
-        let place = claim_ticket
+    /// Checks that this claim may have this ticket.
+    fn ensure_ticket(
+        &mut self,
+        world: &World,
+        claim: &ModelClaim,
+        claim_ticket: ClaimTicket,
+    ) -> Checked {
+        let own = self.own_ticket(claim);
+        let model = &self.keys[claim.key];
+        let entry = claim_ticket
             .ticket()
-            .and_then(|ticket| account.place(ticket.0));
+            .and_then(|ticket| model.ticket(ticket.0));
         let resumed = matches!(claim_ticket, ClaimTicket::Resumed(_));
-        let left_behind = account.left_behind(world, asked);
-        let fine = match claim_ticket {
-            ClaimTicket::New => own.is_none() && left_behind.is_none(),
+        let resumable_ticket = model.resumable_ticket(world, claim);
+        let allowed = match claim_ticket {
+            ClaimTicket::New => own.is_none() && resumable_ticket.is_none(),
             ClaimTicket::Own(ticket) => own.is_some_and(|own| own.ticket == ticket.0),
-            ClaimTicket::Resumed(_) => place.is_some_and(|place| {
-                asked.named
-                    && place.named
-                    && place.name == asked.name
+            ClaimTicket::Resumed(_) => entry.is_some_and(|entry| {
+                claim.named
+                    && entry.named
+                    && entry.name == claim.name
                     && own.is_none()
-                    && !place.present(world)
-                    && left_behind.is_none_or(|first| !first.goes_before(place))
+                    && !entry.is_present(world)
+                    && resumable_ticket.is_none_or(|first| !first.ranks_before(entry))
             }),
         };
-        let judgement = ensure(fine, Guarantee::Fairness, || {
-            format!("{asked:?} has {claim_ticket:?}, {place:?}, not {own:?} or {left_behind:?}")
+        let checked = ensure(allowed, Guarantee::Fairness, || {
+            format!(
+                "{claim:?} has {claim_ticket:?}, {entry:?}, not {own:?} or {resumable_ticket:?}"
+            )
         });
-        self.sight("a place is resumed", resumed);
-        judgement
+        self.count("a ticket is resumed", resumed);
+        checked
     }
 
     fn granted(
         &mut self,
         world: &World,
-        asked: &Asked,
+        claim: &ModelClaim,
         lease: &Lease,
         reason: Reason,
         ended: &[(Lease, Evidence)],
         claim_ticket: ClaimTicket,
-    ) -> Judgement {
-        let held = self.accounts[asked.key].held().cloned();
+    ) -> Checked {
+        let held = self.keys[claim.key].lease().cloned();
         if let Some(held) = &held {
-            let guarantee = if held.unknown(world) || held.orphaned(world) {
-                Guarantee::UnknownStands
+            let guarantee = if held.is_unverifiable(world) || held.is_orphaned(world) {
+                Guarantee::UnverifiableStays
             } else {
                 Guarantee::OneHolder
             };
-            ensure(held.over(world), guarantee, || {
-                format!("granted to {asked:?} while this stands: {held:?}")
+            ensure(held.is_stale(world), guarantee, || {
+                format!("granted to {claim:?} while this lease is live: {held:?}")
             })?;
         }
-        let told = match (&held, ended) {
+        let proven = match (&held, ended) {
             (None, []) => reason == Reason::AcquiredNew,
             (Some(held), [(lease, evidence)]) => {
                 lease.token.0 == held.token
                     && lease.holder.id.as_str() == held.name
-                    && held.is_true(world, evidence)
-                    && reason == reason_after(evidence)
+                    && held.is_proven_by(world, evidence)
+                    && reason == reason_for(evidence)
             }
             _ => false,
         };
-        ensure(told, Guarantee::FourEnds, || {
+        ensure(proven, Guarantee::ProvenEnds, || {
             format!("{held:?} ended with {ended:?} and {reason:?}")
         })?;
         let token = lease.token.0;
-        let account = &self.accounts[asked.key];
+        let model = &self.keys[claim.key];
         ensure(
-            account.given.iter().all(|tenancy| tenancy.token < token),
+            model.leases.iter().all(|lease| lease.token < token),
             Guarantee::TokensGrow,
-            || format!("token {token} after {:?}", account.given),
+            || format!("token {token} after {:?}", model.leases),
         )?;
-        self.seated(world, asked, claim_ticket)?;
-        let standing = self.standing(world, asked, claim_ticket);
-        self.not_passing_by(world, asked, standing)?;
-        self.note_grant(world, asked, held.as_ref(), standing);
+        self.ensure_ticket(world, claim, claim_ticket)?;
+        let rank = self.rank(world, claim, claim_ticket);
+        self.ensure_nobody_is_passed(world, claim, rank)?;
+        self.count_grant_cases(world, claim, held.as_ref(), rank);
 
-        let account = &mut self.accounts[asked.key];
-        account.end();
-        account.given.push(Tenancy::begin(world, asked, token));
-        account.line.retain(|it| Some(it.ticket) != standing.ticket);
+        let model = &mut self.keys[claim.key];
+        model.end();
+        model.leases.push(ModelLease::new(world, claim, token));
+        model.queue.retain(|it| Some(it.ticket) != rank.ticket);
         Ok(())
     }
 
-    fn note_grant(
+    fn count_grant_cases(
         &mut self,
         world: &World,
-        asked: &Asked,
-        held: Option<&Tenancy>,
-        standing: Standing,
+        claim: &ModelClaim,
+        held: Option<&ModelLease>,
+        rank: QueueRank,
     ) {
-        let expired = |held: &Tenancy| !held.dead(world);
-        let line = &self.accounts[asked.key].line;
-        let others = || line.iter().filter(|it| Some(it.ticket) != standing.ticket);
-        let there = |place: &&Place| place.present(world);
-        let ordinary = others().any(|it| there(&it) && it.priority == asked.priority);
-        let urgent = others().any(|it| there(&it) && it.came < standing.came);
-        let away =
-            others().any(|it| !there(&it) && !standing.may_pass(it) && it.boot == world.boot);
-        let of_old = others().any(|it| it.boot != world.boot);
-        for (what, seen) in [
+        let expired = |held: &ModelLease| !held.is_dead(world);
+        let queue = &self.keys[claim.key].queue;
+        let others = || queue.iter().filter(|it| Some(it.ticket) != rank.ticket);
+        let present = |entry: &&ModelTicket| entry.is_present(world);
+        let before_equal = others().any(|it| present(&it) && it.priority == claim.priority);
+        let passes = others().any(|it| present(&it) && it.arrived < rank.arrived);
+        let away = others().any(|it| !present(&it) && !rank.may_pass(it) && it.boot == world.boot);
+        let earlier_boot = others().any(|it| it.boot != world.boot);
+        for (what, occurred) in [
             ("an expired lease is taken over", held.is_some_and(expired)),
             (
                 "a dead lease is taken over",
-                held.is_some_and(|held| held.dead(world)),
+                held.is_some_and(|held| held.is_dead(world)),
             ),
             (
                 "a lease expires although the wall clock was set back",
-                held.is_some_and(|held| expired(held) && !held.past_on_the_wall(world)),
+                held.is_some_and(|held| expired(held) && !held.has_expired_by_wall(world)),
             ),
-            ("a waiter is served", standing.ticket.is_some()),
-            ("an equal is served first", ordinary),
-            ("a more urgent claim passes", urgent),
-            ("one who is away is passed", away),
-            ("a place of an earlier boot is passed", of_old),
+            ("a waiter is served", rank.ticket.is_some()),
+            (
+                "a claim is granted before another of the same priority",
+                before_equal,
+            ),
+            ("a more urgent claim passes an earlier one", passes),
+            ("an absent waiter is passed", away),
+            ("a ticket of an earlier boot is passed", earlier_boot),
             (
                 "a lease of an earlier boot is taken over",
                 held.is_some_and(|it| it.boot != world.boot),
             ),
             (
-                "an unverifiable lease is taken over in the end",
-                held.is_some_and(|it| it.unknown(world) && it.tie != Tie::Nothing),
+                "an unverifiable lease is taken over once it expires",
+                held.is_some_and(|it| {
+                    it.is_unverifiable(world) && it.binding != ModelBinding::Detached
+                }),
             ),
         ] {
-            self.sight(what, seen);
+            self.count(what, occurred);
         }
     }
 
-    fn not_passing_by(&self, world: &World, asked: &Asked, standing: Standing) -> Judgement {
-        let first = self.accounts[asked.key].before(world, standing);
+    fn ensure_nobody_is_passed(
+        &self,
+        world: &World,
+        claim: &ModelClaim,
+        rank: QueueRank,
+    ) -> Checked {
+        let first = self.keys[claim.key].first_ahead(world, rank);
         ensure(first.is_none(), Guarantee::Fairness, || {
-            format!("{asked:?} standing at {standing:?} passed {first:?}")
+            format!("{claim:?} with {rank:?} passed {first:?}")
         })
     }
 
     fn extended(
         &mut self,
         world: &World,
-        asked: &Asked,
+        claim: &ModelClaim,
         token: u64,
         claim_ticket: ClaimTicket,
-    ) -> Judgement {
-        let Some(held) = self.accounts[asked.key].held().cloned() else {
+    ) -> Checked {
+        let Some(held) = self.keys[claim.key].lease().cloned() else {
             return ensure(false, Guarantee::OneHolder, || "extended nothing".into());
         };
-        let kin = held.kin(asked);
-        ensure(kin != Kin::Other, Guarantee::OneHolder, || {
-            format!("{asked:?} shares what is not its own: {held:?}")
-        })?;
-        ensure(!held.garbled, Guarantee::UnknownStands, || {
-            format!("{asked:?} made sense of {held:?}")
+        let holder_match = held.holder_match(claim);
+        ensure(
+            holder_match != HolderMatch::Other,
+            Guarantee::OneHolder,
+            || format!("{claim:?} extended a lease of another holder: {held:?}"),
+        )?;
+        ensure(!held.garbled, Guarantee::UnverifiableStays, || {
+            format!("{claim:?} extended an unreadable lease: {held:?}")
         })?;
         ensure(token == held.token, Guarantee::TokensGrow, || {
             format!("extended {held:?} with token {token}")
         })?;
-        ensure(!held.dead(world), Guarantee::FourEnds, || {
-            format!("{asked:?} went on as if nobody had died: {held:?}")
+        ensure(!held.is_dead(world), Guarantee::ProvenEnds, || {
+            format!("{claim:?} extended a lease whose process died: {held:?}")
         })?;
-        self.seated(world, asked, claim_ticket)?;
-        let standing = self.standing(world, asked, claim_ticket);
-        if held.over(world) {
-            self.not_passing_by(world, asked, standing)?;
+        self.ensure_ticket(world, claim, claim_ticket)?;
+        let rank = self.rank(world, claim, claim_ticket);
+        if held.is_stale(world) {
+            self.ensure_nobody_is_passed(world, claim, rank)?;
         }
-        self.sight("a holder asks again", true);
-        self.sight("a holder asks again after its time", held.over(world));
-        let account = &mut self.accounts[asked.key];
-        account.line.retain(|it| Some(it.ticket) != standing.ticket);
-        if let Some(held) = account.held_mut() {
-            held.tie = asked.tie;
-            held.named |= asked.named;
-            held.go_on(world, asked.ttl);
+        self.count("a holder claims again", true);
+        self.count(
+            "a holder claims again after its lease expired",
+            held.is_stale(world),
+        );
+        let model = &mut self.keys[claim.key];
+        model.queue.retain(|it| Some(it.ticket) != rank.ticket);
+        if let Some(held) = model.lease_mut() {
+            held.binding = claim.binding;
+            held.named |= claim.named;
+            held.extend(world, claim.ttl);
         }
         Ok(())
     }
 
-    /// A claim that was not granted: something has to stand in its way, or it is lost time.
-    fn busy(&mut self, world: &World, asked: &Asked, standing: Standing) -> Judgement {
-        let account = &self.accounts[asked.key];
-        let held = account.held().filter(|held| held.stands(world)).cloned();
-        let first = account.before(world, standing);
+    /// Checks that something conflicts with a claim that was not granted.
+    fn busy(&mut self, world: &World, claim: &ModelClaim, rank: QueueRank) -> Checked {
+        let model = &self.keys[claim.key];
+        let held = model.lease().filter(|held| held.is_live(world)).cloned();
+        let first = model.first_ahead(world, rank);
         ensure(
             held.is_some() || first.is_some(),
             Guarantee::Progress,
-            || format!("{asked:?} waits for nobody: {account:?}"),
+            || format!("nothing conflicts with {claim:?}: {model:?}"),
         )?;
         let (behind, held) = (first.is_some(), held.as_ref());
         ensure(
-            held.is_none_or(|held| held.garbled || held.kin(asked) != Kin::Same),
+            held.is_none_or(|held| held.garbled || held.holder_match(claim) != HolderMatch::Same),
             Guarantee::Progress,
-            || format!("{asked:?} waits for its own {held:?}"),
+            || format!("{claim:?} waits for its own lease: {held:?}"),
         )?;
         ensure(
-            held.is_none_or(|held| !held.waits_for(asked)),
+            held.is_none_or(|held| !held.would_wait_for_itself(claim)),
             Guarantee::Progress,
-            || format!("{asked:?} waits for itself: {held:?}"),
+            || format!("{claim:?} waits for itself: {held:?}"),
         )?;
-        let late = held.is_some_and(|held| held.orphaned(world) && held.out_of_time(world));
-        let hidden = |held: &Tenancy| {
-            held.tie
+        let late = held.is_some_and(|held| held.is_orphaned(world) && held.has_expired(world));
+        let hidden = |held: &ModelLease| {
+            held.binding
                 .run()
-                .is_some_and(|run| world.fate(run) == Fate::Hidden)
+                .is_some_and(|run| world.state(run) == ProcessState::Hidden)
         };
-        self.sight(
-            "a lease stands although the wall clock was set ahead",
-            held.is_some_and(|held| !held.out_of_time(world) && held.past_on_the_wall(world)),
+        self.count(
+            "a lease stays although the wall clock was set ahead",
+            held.is_some_and(|held| !held.has_expired(world) && held.has_expired_by_wall(world)),
         );
-        self.sight("an orphan outlives its time", late);
-        self.sight("a hidden holder is waited for", held.is_some_and(hidden));
-        self.sight(
+        self.count("an orphan keeps its lease after it expired", late);
+        self.count(
+            "a holder that can't be probed is waited for",
+            held.is_some_and(hidden),
+        );
+        self.count(
             "a garbled lease is waited for",
             held.is_some_and(|held| held.garbled),
         );
-        self.sight(
-            "a free key waits for the first in line",
+        self.count(
+            "a free key waits for the first waiter",
             held.is_none() && behind,
         );
         Ok(())
@@ -296,46 +332,46 @@ impl Oracle {
     fn queued(
         &mut self,
         world: &World,
-        asked: &Asked,
+        claim: &ModelClaim,
         ticket: u64,
         claim_ticket: ClaimTicket,
         ahead: usize,
-    ) -> Judgement {
-        self.seated(world, asked, claim_ticket)?;
-        let standing = self.standing(world, asked, claim_ticket);
-        self.busy(world, asked, standing)?;
-        let first = self.accounts[asked.key].before(world, standing);
+    ) -> Checked {
+        self.ensure_ticket(world, claim, claim_ticket)?;
+        let rank = self.rank(world, claim, claim_ticket);
+        self.busy(world, claim, rank)?;
+        let first = self.keys[claim.key].first_ahead(world, rank);
         ensure((ahead > 0) == first.is_some(), Guarantee::Fairness, || {
-            format!("{asked:?} was told {ahead} go first, and {first:?} does")
+            format!("{claim:?} is told that {ahead} are ahead, but {first:?} is")
         })?;
-        let line = &mut self.accounts[asked.key].line;
-        match line.iter_mut().find(|place| place.ticket == ticket) {
-            Some(place) if standing.ticket.is_some() => {
-                place.by = asked.by;
-                place.priority = standing.priority;
-                place.heard = world.now;
-                place.boot = world.boot;
+        let queue = &mut self.keys[claim.key].queue;
+        match queue.iter_mut().find(|entry| entry.ticket == ticket) {
+            Some(entry) if rank.ticket.is_some() => {
+                entry.by = claim.by;
+                entry.priority = rank.priority;
+                entry.last_asked = world.now;
+                entry.boot = world.boot;
                 Ok(())
             }
-            None if standing.ticket.is_none() => {
-                let newest = line.iter().map(|place| place.ticket).max();
+            None if rank.ticket.is_none() => {
+                let newest = queue.iter().map(|entry| entry.ticket).max();
                 ensure(newest < Some(ticket), Guarantee::Fairness, || {
                     format!("ticket {ticket} after {newest:?}")
                 })?;
-                line.push(Place {
+                queue.push(ModelTicket {
                     ticket,
-                    by: asked.by,
-                    name: asked.name.clone(),
-                    named: asked.named,
-                    priority: asked.priority,
-                    came: world.now,
-                    heard: world.now,
+                    by: claim.by,
+                    name: claim.name.clone(),
+                    named: claim.named,
+                    priority: claim.priority,
+                    arrived: world.now,
+                    last_asked: world.now,
                     boot: world.boot,
                 });
                 Ok(())
             }
             found => ensure(false, Guarantee::Fairness, || {
-                format!("{asked:?} got ticket {ticket} from {claim_ticket:?}: {found:?}")
+                format!("{claim:?} got ticket {ticket} from {claim_ticket:?}: {found:?}")
             }),
         }
     }
