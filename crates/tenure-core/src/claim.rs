@@ -1,4 +1,4 @@
-//! What is asked for: [`Claim`].
+//! A request for a key: [`Claim`].
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::lease::Token;
 pub struct Priority(u8);
 
 impl Priority {
-    /// The highest.
+    /// The highest priority.
     pub const MAX: Self = Self(9);
 
     /// A priority from 0 to 9; `None` above that.
@@ -44,31 +44,31 @@ impl fmt::Display for Priority {
 /// What to do when the key is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Say so and leave no trace.
+    /// Return, and leave no ticket.
     Try,
-    /// Take a ticket, or keep the one that is there.
+    /// Take a ticket, or keep the one that the claim has.
     Queue,
 }
 
 /// A request for a key.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// What is wanted.
+    /// The key.
     pub key: Key,
-    /// By whom.
+    /// The holder of the lease, if it is granted.
     pub holder: Holder,
-    /// The process that asks and, if need be, waits. The lease may be tied to another, or to none.
+    /// The process that makes the claim and may wait. The lease may be tied to another process, or to none.
     pub asker: Binding,
-    /// Whether the holder's name was chosen on purpose. Only then does the same name mean the
-    /// same holder: a made-up name that happens to repeat must not share a lease or a ticket.
+    /// Whether the caller chose the holder's name. Only then does the same name mean the same holder:
+    /// two holders with the same generated name must not share a lease or a ticket.
     pub named: bool,
-    /// For how long, unless renewed.
+    /// How long the lease lasts unless it is renewed.
     pub ttl: Duration,
-    /// How urgently.
+    /// The priority.
     pub priority: Priority,
-    /// What to do when it is busy.
+    /// What to do when the key is busy.
     pub patience: Patience,
-    /// The grants of this store under which the asking process runs: waiting for one of them would
-    /// be waiting for oneself, and their holders wait with it. Tokens are unique across all keys.
+    /// The grants of this store under which the claiming process runs. A claim that waits for one of them
+    /// would wait for itself, and their holders wait with it. Tokens are unique across all keys.
     pub within: Vec<Token>,
 }

@@ -1,4 +1,4 @@
-//! A wait that would never end: [`Cycle`].
+//! A deadlock: [`Cycle`], a chain of waits that would never end.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::lease::{Lease, Token};
 /// One wait of a cycle: a waiter waits for a key that a holder holds.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Wait {
-    /// Who waits.
+    /// The waiter.
     pub waiter: HolderId,
-    /// For what.
+    /// The key that it waits for.
     pub key: Key,
-    /// Who holds that.
+    /// The holder of that key.
     pub holder: HolderId,
 }
 
@@ -50,14 +50,14 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// What one holder holds: a key, by a grant.
+/// One grant that a holder has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holding {
-    /// Which key.
+    /// The key.
     pub key: Key,
-    /// Who holds it.
+    /// The holder.
     pub holder: HolderId,
-    /// By which grant.
+    /// The token of the grant.
     pub token: Token,
 }
 
@@ -71,13 +71,13 @@ impl From<&Lease> for Holding {
     }
 }
 
-/// Looks for the chain that would lead back to `waiter` if it waited for these holdings. `next`
-/// tells what the holder of a holding waits for in turn; `ours` whether a holding is one that the
-/// waiter itself could give back, or runs under.
+/// Finds the chain that would lead back to `waiter` if it waited for these grants. `next` returns what the
+/// holder of a grant waits for in turn. `ours` returns whether the waiter itself could release a grant, or
+/// runs under it.
 ///
-/// A name is taken for one actor. Two processes that share a name and wait for one another's keys
-/// look like a cycle even if each could go on alone. Waiting for the very key that one's own name
-/// holds is left to [`crate::decide`], which can tell a nested command from a second process.
+/// A name counts as one actor. Two processes that share a name and wait for each other's keys are reported
+/// as a cycle, even if each could proceed alone. [`crate::decide`] handles a wait for a key that the waiter's
+/// own name holds, because it can distinguish a nested command from a second process.
 pub fn find<E>(
     waiter: &HolderId,
     wanted: &[Holding],
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_wait_for_one_another_are_spelled_out() {
+    fn two_waiters_that_wait_for_each_other_are_a_cycle() {
         assert_eq!(
             look("b", "x", "a", &[("a", "y", "b")]).unwrap(),
             "b waits for x which a holds, a waits for y which b holds"
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_among_others_does_not_keep_the_search_going_for_ever() {
+    fn the_search_ends_at_a_cycle_that_does_not_include_the_waiter() {
         assert_eq!(
             look("c", "x", "a", &[("a", "y", "b"), ("b", "x", "a")]),
             None

@@ -1,7 +1,7 @@
-//! The rules: from (now, what the store holds, what is asked) to what happens.
+//! The rules: what happens to a claim, given the time, the store's records and the claim.
 //!
-//! Every function is pure. The [`engine`](crate::engine) reads a [`View`] inside a store's step, asks
-//! here, and writes the answer inside the same step; so the guarantees proven here hold there.
+//! Every function is pure. The [`engine`](crate::engine) reads a [`View`] inside a store's step, calls
+//! these functions, and writes the result inside the same step. So the guarantees that hold here hold there.
 //!
 //! # The states of a key
 //!
@@ -21,7 +21,7 @@
 //! 1. A key is granted only when every lease that conflicts with the claim has ended: there is none,
 //!    or [`Verdict::ended`] has the proof (G1, G3, G4).
 //! 2. A key is granted only to the first waiter that is present (G8).
-//! 3. Only the very grant on record renews or releases (G6, G7).
+//! 3. Only the grant on record renews or releases (G6, G7).
 //!
 //! Tokens are minted by the store (G2), not here.
 
@@ -35,10 +35,10 @@ use crate::store::Reason;
 use crate::time::Moment;
 use crate::verdict::{Evidence, Liveness, Verdict};
 
-/// What a claim meets in a store.
+/// The records of a store that a claim depends on.
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    /// Every lease that conflicts with the claim, and what is known of its holder.
+    /// Every lease that conflicts with the claim, and whether its holder is alive.
     pub leases: Vec<(Lease, Liveness)>,
     /// Every ticket, in order.
     pub queue: Vec<Waiter>,
@@ -47,11 +47,11 @@ pub struct View {
 /// Which ticket a claim has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimTicket {
-    /// None yet.
+    /// It has none yet.
     New,
     /// Its own, from an earlier attempt of this wait.
     Own(Ticket),
-    /// One that the same holder left behind when it was interrupted.
+    /// One of the same holder, whose wait was interrupted.
     Resumed(Ticket),
 }
 
@@ -71,14 +71,14 @@ impl ClaimTicket {
 pub enum Decision {
     /// The key is granted.
     Grant {
-        /// Why.
+        /// The reason.
         reason: Reason,
         /// The leases that are taken over, and the proof that each has ended.
         ended: Vec<(Lease, Evidence)>,
         /// The ticket that is used up.
         ticket: ClaimTicket,
     },
-    /// The holder has it already: its lease goes on under its token.
+    /// The claimant holds the key already: its lease is extended and keeps its token.
     Extend {
         /// The lease.
         lease: Box<Lease>,
@@ -93,20 +93,20 @@ pub enum Decision {
         /// How many waiters go first.
         ahead: usize,
     },
-    /// It is busy, and only the asking process itself could free it.
+    /// It is busy, and only the claimant itself could release it.
     WaitForSelf {
         /// The lease that it runs under, or holds in its own name.
         lease: Box<Lease>,
     },
 }
 
-/// The rules that the engine follows. A field for each, so that a test can put in a broken one and
-/// see that it is caught.
+/// The rules that the engine follows. Each is a field, so that a test can replace one with a broken rule and
+/// check that the test suite catches it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// Decides on a claim.
     pub acquire: fn(&Moment, &View, &Claim) -> Decision,
-    /// When a claim that comes now counts as having come.
+    /// The arrival time of a claim that is made now.
     pub arrival: fn(&Moment, &[Waiter]) -> Duration,
     /// The lease that a grant may renew.
     pub renew: for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>,
@@ -135,8 +135,8 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
     decide(now, view, claim, is_same_holding)
 }
 
-/// Decides on a claim for a key that one process uses for everything it does, as a runner uses a
-/// section for all its tasks: a lease that the process has already, it keeps.
+/// Decides on a claim for a key that a process needs once for all of its work, as a runner needs a section
+/// for all its tasks: the process keeps a lease that it already has.
 pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
     decide(now, view, claim, |lease, claim| {
         is_same_holding(lease, claim) || is_kept_by_asker(lease, claim)
@@ -168,7 +168,7 @@ fn decide(
     let mut ended = Vec::new();
     for (lease, liveness) in &view.leases {
         let verdict = Verdict::on(now, lease, liveness);
-        // An expired lease goes on if no waiter comes first; one whose process died does not.
+        // An expired lease is extended if no waiter is ahead; a lease whose process died is not.
         let goes_on = match verdict {
             Verdict::Alive | Verdict::Unknown(_) => true,
             Verdict::Expired(_) => ahead == 0,
@@ -176,7 +176,7 @@ fn decide(
         };
         if goes_on && is_same_holding(lease, claim) {
             if lease.token == Token::NONE {
-                // Another program wrote it in our name: it goes on, with a token from now on.
+                // Another program wrote it under this name: extend it, and give it a token.
                 return Decision::Grant {
                     reason: Reason::AlreadyOwned,
                     ended: Vec::new(),
@@ -220,8 +220,8 @@ fn decide(
     }
 }
 
-/// The ticket that belongs to this claim: the one that this process took in this name, or one that
-/// the same chosen name left behind in this epoch.
+/// The ticket of this claim: the one that this process took under this name, or one of the same chosen name
+/// from an interrupted wait in this epoch.
 fn ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
     let own = |waiter: &&Waiter| {
         waiter.holder.binding.same_proof(&claim.asker) && waiter.holder.id == claim.holder.id
@@ -245,8 +245,8 @@ fn ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
         })
 }
 
-/// When a claim that comes now counts as having come: never before the waiters that are there, so
-/// that tickets and times agree whatever the clock does.
+/// The arrival time of a claim that is made now. It is never earlier than that of an existing waiter, so
+/// that tickets and times agree even if the clock does not.
 pub fn arrival(now: &Moment, queue: &[Waiter]) -> Duration {
     queue
         .iter()
@@ -255,8 +255,8 @@ pub fn arrival(now: &Moment, queue: &[Waiter]) -> Duration {
         .fold(now.ticks, Duration::max)
 }
 
-/// The place of a claim in the order of waiting. A ticket keeps the time it was taken; its
-/// priority changes only when the ticket is resumed, which is written down.
+/// The rank of a claim in the queue. A ticket keeps its arrival time; its priority changes only when it is
+/// resumed, and the store records that.
 pub fn rank(now: &Moment, view: &View, claim: &Claim, ticket: ClaimTicket) -> Rank {
     let find = |ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket);
     match ticket {
@@ -277,8 +277,8 @@ fn others(view: &View, ticket: ClaimTicket) -> Vec<Waiter> {
         .collect()
 }
 
-/// Whether the claim is by the holder of the lease, so that the lease is extended (and, if the claim
-/// names a process, tied to that).
+/// Whether the claim comes from the holder of the lease, so that the lease is extended (and, if the claim
+/// names a process, tied to it).
 ///
 /// For a lease without a process of its own, the same chosen name is the same holder. A lease that is
 /// tied to a process belongs to that process; one that the holder itself keeps alive belongs to one
@@ -300,8 +300,8 @@ fn is_kept_by_asker(lease: &Lease, claim: &Claim) -> bool {
     lease.holder.id == claim.holder.id && same_proof && (claim.named || ours.is_kept())
 }
 
-/// Whether only the asking process could free the key: it runs under that very lease, or its own
-/// name holds it detached.
+/// Whether only the claimant could release the key: it runs under that lease, or its own name holds it
+/// detached.
 fn waits_for_itself(lease: &Lease, claim: &Claim) -> bool {
     let own_detached = claim.named
         && lease.holder.id == claim.holder.id
@@ -310,7 +310,7 @@ fn waits_for_itself(lease: &Lease, claim: &Claim) -> bool {
 }
 
 /// The lease that `grant` may renew: the one on record (G6, G7), unless its process is proven dead. An
-/// expired lease may be renewed: nobody took it over.
+/// expired lease may be renewed, because no other holder has taken it over.
 pub fn renew<'a>(view: &'a View, grant: &Grant) -> Option<&'a Lease> {
     let may = |(lease, liveness): &&(Lease, Liveness)| {
         lease.is(grant) && !matches!(liveness, Liveness::Gone(_))

@@ -2,8 +2,8 @@
 //!
 //! A store implements [`Look`] (what it holds) and [`Step`] (what may be changed), and says how a step
 //! begins, commits and is retried; the verbs here do the rest. They contain every policy that is not
-//! a pure rule of [`crate::decide`]: which ticket is written, who is woken, what a refusal says, when
-//! a wait would close a cycle, when a kept ticket is dropped.
+//! a pure rule of [`crate::decide`]: which ticket is written, who is woken, what a refusal reports, when
+//! a wait would close a cycle, when the ticket of an absent waiter is dropped.
 //!
 //! | module | verbs |
 //! |---|---|
@@ -56,7 +56,7 @@ use crate::store::Reason;
 use crate::time::{Deadline, Moment};
 use crate::verdict::{Evidence, Liveness};
 
-/// What a step can see of its store.
+/// What a step can read from its store.
 pub trait Look {
     /// Why a step fails.
     type Error;
@@ -64,13 +64,13 @@ pub trait Look {
     /// The time, in the store's clock domain. The same for the whole step.
     fn now(&self) -> &Moment;
 
-    /// Every lease that conflicts with a claim on this key, and what is known of its holder.
+    /// Every lease that conflicts with a claim on this key, and whether its holder is alive.
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Self::Error>;
 
     /// Every ticket for this key, in any order, with [`Waiter::presence`] as stored.
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Self::Error>;
 
-    /// What is known of the process or session of a waiter.
+    /// Probes the process or session of a waiter.
     fn probe(&mut self, waiter: &Holder) -> Liveness;
 
     /// The rules to decide by.
@@ -82,9 +82,9 @@ pub trait Look {
 /// How a lease is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It begins.
+    /// It is granted.
     Granted(Reason),
-    /// The same holder claimed the key again: the lease goes on.
+    /// The same holder claimed the key again: the lease is extended.
     Extended,
     /// Its holder renewed it.
     Renewed,
@@ -93,24 +93,24 @@ pub enum Put {
 /// How a lease ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ended {
-    /// Its holder gave it back.
+    /// Its holder released it.
     Released,
     /// Otherwise, with the evidence (G3).
     Proven(Evidence),
 }
 
-/// What becomes of a key whose lease ends.
+/// What happens to a key whose lease ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// It is free.
     Free,
-    /// The same step grants it again: it must never look free in between (G5).
+    /// The same step grants it again: it must never appear free in between (G5).
     Granted,
 }
 
 /// One atomic step of a store: what the engine may change.
 pub trait Step: Look {
-    /// A new token for this key, larger than every token ever given for it (G2).
+    /// A new token for this key, larger than every earlier token of the key (G2).
     fn mint(&mut self, key: &Key) -> Result<Token, Self::Error>;
 
     /// When a lease that is granted or renewed now expires; `None` if it does not.
@@ -125,14 +125,14 @@ pub trait Step: Look {
     /// Removes a lease and records how it ended.
     fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;
 
-    /// Writes a new ticket; [`Waiter::ticket`] is not looked at. The number it got, larger than that
+    /// Writes a new ticket, ignoring [`Waiter::ticket`], and returns its number, which is larger than that
     /// of every earlier ticket for this key.
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Self::Error>;
 
-    /// Writes a ticket that is there.
+    /// Overwrites an existing ticket.
     fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error>;
 
-    /// Removes a ticket, which need not be there.
+    /// Removes a ticket, which need not exist.
     fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error>;
 
     /// The keys for which this holder waits by name, or for which a command waits that runs under
@@ -142,7 +142,7 @@ pub trait Step: Look {
     /// Wakes a process once the step is committed, if it can be woken.
     fn wake(&mut self, holder: &Holder);
 
-    /// How long the ticket of a waiter that was interrupted is kept.
+    /// How long the ticket of an interrupted waiter is kept.
     fn grace(&self) -> Duration;
 
     /// How often a waiting process renews its ticket, at most.

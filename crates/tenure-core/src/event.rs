@@ -15,11 +15,11 @@ use crate::verdict::Evidence;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// It began.
+    /// It was granted.
     Granted,
-    /// Its holder renewed it; one event counts them all.
+    /// Its holder renewed it. One event counts all renewals.
     Renewed,
-    /// Its holder gave it back.
+    /// Its holder released it.
     Released,
     /// It expired and was ended.
     Expired,
@@ -30,7 +30,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The one word for it, as stored and shown.
+    /// The word that stands for it in stores and output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -42,7 +42,7 @@ impl EventKind {
         }
     }
 
-    /// The kind that goes by this word.
+    /// The kind with this word.
     pub fn from_word(word: &str) -> Option<Self> {
         [
             Self::Granted,
@@ -56,7 +56,7 @@ impl EventKind {
         .find(|kind| kind.word() == word)
     }
 
-    /// How a lease that ended with this evidence is recorded.
+    /// The kind that records an end with this evidence.
     pub fn of(evidence: &Evidence) -> Self {
         match evidence {
             Evidence::TimeRanOut { .. } => Self::Expired,
@@ -79,23 +79,23 @@ impl fmt::Display for EventKind {
 /// One line of a key's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its number in the store. Later events have larger ones.
+    /// Its number in the store. Later events have larger numbers.
     pub id: u64,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// Of which key.
+    /// The key.
     pub key: Key,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
-    /// To which grant.
+    /// The token of the grant.
     pub token: Token,
-    /// Whose grant it was.
+    /// The holder of the grant.
     pub holder: HolderId,
-    /// How often, for events that are counted.
+    /// The number of occurrences, for events that are counted.
     pub times: u64,
     /// The reason of a grant, in one word.
     pub reason: Option<String>,
-    /// The evidence, for an end that was no release.
+    /// The evidence, if the lease ended without a release.
     pub evidence: Option<Evidence>,
 }
 

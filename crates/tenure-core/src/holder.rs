@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::{BadName, check_name};
 use crate::time::Epoch;
 
-/// The name of a holder, as given with `--as` or made up for a process.
+/// The name of a holder: given with `--as`, or generated for a process.
 ///
 /// ```
 /// use tenure_core::HolderId;
@@ -19,7 +19,7 @@ use crate::time::Epoch;
 pub struct HolderId(String);
 
 impl HolderId {
-    /// Takes a text as a holder's name, if it can be one.
+    /// Parses a holder's name.
     pub fn parse(text: impl Into<String>) -> Result<Self, BadName> {
         let text = text.into();
         check_name(&text, "holder", "--as agent-1")?;
@@ -56,28 +56,27 @@ impl From<HolderId> for String {
     }
 }
 
-/// The name of a liveness lock: a file that a process, and every process that inherits it, keeps
-/// locked.
+/// The id of a liveness lock: a file that a process, and every process that inherits it, keeps locked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LivenessId(pub String);
 
-/// The name of a session: a holder's proof of life on a server, which the server ends by itself
-/// when the holder stops renewing it.
+/// The id of a session on a server. It proves that its holder is alive: the server ends it when the holder
+/// stops renewing it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub String);
 
-/// One process, told apart from every other that ever had its pid.
+/// One process, distinguished from every other process that had its pid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number, as seen in its own pid namespace.
+    /// Its pid in its own pid namespace.
     pub pid: u32,
-    /// When it started, in the kernel's ticks since boot. Another start time is another process.
+    /// When it started, in the kernel's ticks since boot. A different start time means another process.
     pub started: u64,
     /// The boot it runs in.
     pub boot: Epoch,
-    /// Its pid namespace: the same number in another one is another process.
+    /// Its pid namespace. The same pid in another namespace is another process.
     pub namespace: String,
     /// The name of the machine or container.
     pub host: String,
@@ -106,7 +105,7 @@ pub enum Binding {
         /// The process that took it.
         process: Process,
     },
-    /// It ends with this session, which only its server can judge.
+    /// It ends with this session. Only the server knows whether the session has ended.
     Session {
         /// The session.
         session: SessionId,
@@ -130,12 +129,12 @@ impl Binding {
         }
     }
 
-    /// Whether the holder itself keeps this proof of life, by a liveness lock or a session.
+    /// Whether the holder itself maintains the binding, by a liveness lock or a session.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::LivenessLock { .. } | Self::Session { .. })
     }
 
-    /// Whether both are the same proof of life, kept by the same program.
+    /// Whether both are the same liveness lock or session.
     pub fn same_proof(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::LivenessLock { lock: ours, .. }, Self::LivenessLock { lock: theirs, .. }) => {
@@ -147,14 +146,14 @@ impl Binding {
     }
 }
 
-/// Who holds a key, or asks for it.
+/// The holder of a key, or a claimant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// Its name.
     pub id: HolderId,
-    /// Where it is.
+    /// The host that it runs on.
     pub host: String,
-    /// What it runs, for people.
+    /// The command that it runs, for display.
     pub command: Option<String>,
     /// What its lease is tied to.
     pub binding: Binding,

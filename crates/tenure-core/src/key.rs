@@ -1,4 +1,4 @@
-//! What is held: [`Key`].
+//! The name of something that can be held: [`Key`].
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a key or holder, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// What is held: `task:<id>`, `section:<id>`, `node:<id>`, `database`, `board`, or any name such
+/// The name of something that can be held: `task:<id>`, `section:<id>`, `node:<id>`, `database`, `board`, or any name such
 /// as `build`.
 ///
 /// ```
@@ -39,7 +39,7 @@ pub enum KeyKind<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadName {
-    /// Nothing, or nothing after the prefix.
+    /// It is empty, or nothing follows the prefix.
     #[error("the {0} is empty: give it a name, for example {1}")]
     Empty(&'static str, &'static str),
     /// Longer than [`MAX_NAME`].
@@ -50,7 +50,7 @@ pub enum BadName {
         /// How long it is.
         length: usize,
     },
-    /// A control character, which would garble every list it is shown in.
+    /// It has a control character, which would garble output.
     #[error(
         "the {what} has a control character ({character}) at byte {at}: use visible characters and single spaces"
     )]
@@ -59,10 +59,10 @@ pub enum BadName {
         what: &'static str,
         /// The character, escaped.
         character: String,
-        /// Where it stands.
+        /// The position of the character, in bytes.
         at: usize,
     },
-    /// Two keys that look the same in a list must be the same.
+    /// It begins or ends with white space. Two keys that look the same must be the same.
     #[error("the {0} begins or ends with white space: remove it")]
     Padded(&'static str),
 }
@@ -96,7 +96,7 @@ pub(crate) fn check_name(
 }
 
 impl Key {
-    /// Takes a text as a key, if it can be one.
+    /// Parses a key.
     pub fn parse(text: impl Into<String>) -> Result<Self, BadName> {
         let text = text.into();
         check_name(&text, "key", "build")?;
@@ -114,7 +114,7 @@ impl Key {
         &self.0
     }
 
-    /// Which kind of key it is.
+    /// The kind of key.
     pub fn kind(&self) -> KeyKind<'_> {
         match self.0.split_once(':') {
             Some(("task", id)) => KeyKind::Task(id),
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_names_what_is_wrong_with_it() {
+    fn an_invalid_key_is_refused_with_the_reason() {
         for (text, words) in [
             ("", "is empty"),
             ("   ", "is empty"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_and_any_script_are_fine_inside_a_key() {
+    fn a_key_may_contain_spaces_and_any_script() {
         for text in ["deploy to prod", "größe", "構築", "a:b:c", "node:1.2.3"] {
             assert_eq!(Key::parse(text).unwrap().as_str(), text);
         }

@@ -1,4 +1,4 @@
-//! One holding: [`Lease`], its fencing token [`Token`], and the holder's proof of it, [`Grant`].
+//! [`Lease`], its fencing token [`Token`], and the holder's proof of it, [`Grant`].
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Token {
     /// The token of a lease that another program wrote. No grant has it.
     pub const NONE: Self = Self(0);
 
-    /// The next larger one.
+    /// The next larger token.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -32,18 +32,18 @@ impl fmt::Display for Token {
     }
 }
 
-/// One holding, as the store knows it.
+/// A lease, as the store records it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// What is held.
+    /// The key.
     pub key: Key,
-    /// By whom.
+    /// The holder.
     pub holder: Holder,
     /// The fencing token.
     pub token: Token,
-    /// Since when.
+    /// When it was granted.
     pub acquired_at: Timestamp,
-    /// Until when, unless renewed; `None` for a lock of a protocol whose locks do not expire.
+    /// When it expires unless it is renewed; `None` for a lock of a protocol whose locks do not expire.
     pub expires: Option<Deadline>,
     /// When the holder last renewed it.
     pub heartbeat_at: Timestamp,
@@ -51,14 +51,14 @@ pub struct Lease {
     pub ttl: Duration,
 }
 
-/// What a holder keeps to prove its lease: every later write names it.
+/// A holder's proof of its lease, which renewals, releases and fenced writes name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// What was granted.
+    /// The key.
     pub key: Key,
-    /// To whom.
+    /// The holder.
     pub holder: HolderId,
-    /// With which token.
+    /// The token.
     pub token: Token,
 }
 
@@ -80,7 +80,7 @@ impl Lease {
             && self.holder.id == grant.holder
     }
 
-    /// Whether its time has run out. A lease without an end never expires.
+    /// Whether it has expired. A lease without an end never expires.
     pub fn has_expired(&self, now: &Moment) -> bool {
         self.expires.as_ref().is_some_and(|end| end.passed(now))
     }

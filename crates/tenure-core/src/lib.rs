@@ -1,24 +1,25 @@
-//! The rules of tenure: who may hold a key, and why. Pure: no I/O, no threads, no clock of its own.
+//! The rules of tenure: who may hold a key, and why. This crate does no I/O, starts no threads and reads no
+//! clock.
 //!
 //! # Contents
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`key`] | [`Key`]: what is held |
 //! | [`holder`] | [`Holder`], [`HolderId`], [`Binding`]: who holds it, and what its lease is tied to |
-//! | [`lease`] | [`Lease`], [`Token`], [`Grant`]: one holding |
-//! | [`claim`] | [`Claim`], [`Priority`]: what is asked for |
-//! | [`queue`] | [`Waiter`], the order of waiting and its overtaking bound |
-//! | [`verdict`] | [`Verdict`], [`Evidence`]: what is known of a holder, and the proof |
-//! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and a clock domain, kept apart |
-//! | [`decide`] | from (now, what the store holds, what is asked) to what happens |
-//! | [`engine`] | every verb of a store, once, over one atomic step of it |
-//! | [`cycle`] | a wait that would never end |
-//! | [`graph`] | [`graph::Graph`]: cycles of dependencies |
-//! | [`event`] | [`Event`]: one line of a key's story |
-//! | [`task`] | [`Task`], [`Section`]: what there is to do, and the rules for working on it |
+//! | [`lease`] | [`Lease`], [`Token`], [`Grant`]: one lease, its fencing token and its proof |
+//! | [`claim`] | [`Claim`], [`Priority`]: a request for a key |
+//! | [`queue`] | [`Waiter`]: the order of the queue, and how far a claim can be overtaken |
+//! | [`verdict`] | [`Verdict`], [`Evidence`]: whether a holder is alive, and the proof |
+//! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and the ticks of a clock domain |
+//! | [`decide`] | the decision on a claim, from the time, the store's records and the claim |
+//! | [`engine`] | every verb of a store, written once over one atomic step |
+//! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
+//! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
+//! | [`event`] | [`Event`]: one line of a key's history |
+//! | [`task`] | [`Task`], [`Section`], and the rules for working on them |
 //! | [`store`] | the [`Store`] trait that every store implements |
-//! | [`error`] | [`StoreError`]: what is wrong, where, and the way out |
+//! | [`error`] | [`StoreError`]: what is wrong, where, and how to fix it |
 //!
 //! # The guarantees
 //!
@@ -32,8 +33,8 @@
 //!
 //! # Limitations
 //!
-//! The rules trust what a store tells them about liveness. A store that calls a running process
-//! dead breaks guarantee 4, and nothing here can notice.
+//! The rules trust what a store reports about liveness. A store that reports a running process as dead
+//! violates G4, and nothing in this crate can detect that.
 
 pub mod claim;
 pub mod cycle;

@@ -1,16 +1,16 @@
-//! Who is next: [`Waiter`] and the order of waiting (G8).
+//! The order of a key's queue: [`Waiter`] (G8).
 //!
-//! Waiters are ordered by one number that never changes while they wait: the time they came,
-//! minus [`AGEING`] for every level of priority. So
+//! Waiters are ordered by one number that does not change while they wait: their arrival time, minus
+//! [`AGEING`] for every level of priority. Therefore
 //!
-//! - among equal priorities it is first come, first served;
-//! - a claim of priority `p` can be overtaken only by claims of priority `q > p` that come less
+//! - among equal priorities, the first to arrive is served first;
+//! - a claim of priority `p` can be overtaken only by claims of priority `q > p` that arrive less
 //!   than `(q - p) x AGEING` after it. The bound is nine times [`AGEING`]: nine minutes. After
-//!   that, no later claim goes first, however urgent. A claim that resumes an earlier ticket counts
+//!   that, no later claim is served first, however urgent. A claim that resumes an earlier ticket counts
 //!   from when that ticket was taken, with the priority it now asks with.
 //!
 //! Tickets mean something within one epoch only. In a clock domain that does not name its epochs no
-//! waiter ever counts as present: keys are still held by one at a time, but served in no order.
+//! waiter ever counts as present: a key still has one holder at a time, but waiters are served in no order.
 
 use std::time::Duration;
 
@@ -25,45 +25,45 @@ use crate::time::{Epoch, Moment};
 pub const AGEING: Duration = Duration::from_secs(60);
 
 /// How long a waiter may stay silent before its turn passes to the next. It keeps its ticket, so it
-/// is served as soon as it is heard again.
+/// is served as soon as it asks again.
 pub const TURN_LAPSE: Duration = Duration::from_secs(15);
 
-/// A place in a key's queue. Later tickets have larger numbers.
+/// The number of a ticket in a key's queue. Later tickets have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 
-/// Whether a waiter is there to take its turn.
+/// Whether a waiter is present to take its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// It waits.
     Here,
-    /// It was interrupted or does not answer: its turn passes, its ticket is kept for a grace time.
+    /// It was interrupted or is silent: its turn passes, and its ticket is kept for a grace period.
     Away,
 }
 
-/// One ticket and who has it.
+/// One ticket and its owner.
 ///
 /// Its JSON form is stored beside lock files; the names in it are part of that format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiter {
     /// The ticket.
     pub ticket: Ticket,
-    /// Who waits. The binding is that of the process that waits.
+    /// The waiter. The binding is that of the waiting process.
     pub holder: Holder,
     /// See [`crate::Claim::named`].
     pub named: bool,
-    /// How urgently.
+    /// The priority.
     pub priority: Priority,
-    /// When it came, in ticks.
+    /// When it arrived, in ticks.
     pub arrived: Duration,
-    /// When it was last heard, in ticks.
+    /// When the waiter last asked, in ticks.
     pub seen: Duration,
     /// The epoch of both.
     #[serde(rename = "boot")]
     pub epoch: Epoch,
     /// As stored: [`Presence::Away`] if it gave up its turn. As read by the engine: whether it is
-    /// there now.
+    /// present now.
     #[serde(rename = "parked", with = "parked")]
     pub presence: Presence,
     /// See [`crate::Claim::within`].
@@ -71,7 +71,7 @@ pub struct Waiter {
     pub within: Vec<Token>,
 }
 
-/// [`Presence`] as a yes or no.
+/// Stores [`Presence`] as a boolean.
 mod parked {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -99,11 +99,11 @@ mod parked {
     }
 }
 
-/// The number waiters are ordered by. Smaller goes first.
+/// The number by which waiters are ordered. The smallest is served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(i128, u64);
 
-/// The rank of a claim that came at `arrived`.
+/// The rank of a claim that arrived at `arrived`.
 pub fn rank(arrived: Duration, priority: Priority, ticket: Ticket) -> Rank {
     let came = i128::try_from(arrived.as_nanos()).unwrap_or(i128::MAX);
     let head_start = i128::try_from(AGEING.as_nanos())
@@ -113,23 +113,23 @@ pub fn rank(arrived: Duration, priority: Priority, ticket: Ticket) -> Rank {
 }
 
 impl Waiter {
-    /// Its place in the order.
+    /// Its rank.
     pub fn rank(&self) -> Rank {
         rank(self.arrived, self.priority, self.ticket)
     }
 
-    /// Whether it was heard lately enough to be given a turn. Silence is no proof of death.
+    /// Whether it asked recently enough to be given a turn. Silence does not prove that it exited.
     pub fn heard_lately(&self, now: &Moment) -> bool {
         self.epoch.same(&now.epoch) && now.ticks.saturating_sub(self.seen) < TURN_LAPSE
     }
 
-    /// Whether a ticket kept for a waiter that is away has been kept long enough.
+    /// Whether the grace period of an absent waiter's ticket has ended.
     pub fn forgotten(&self, now: &Moment, grace: Duration) -> bool {
         !self.epoch.same(&now.epoch) || now.ticks.saturating_sub(self.seen) >= grace.max(TURN_LAPSE)
     }
 }
 
-/// How many waiters that are present go before `rank`.
+/// How many present waiters are ahead of `rank`.
 pub fn ahead(queue: &[Waiter], rank: Rank) -> usize {
     queue
         .iter()

@@ -1,7 +1,7 @@
-//! The [`Store`] trait: what every store implements, and the outcomes it answers with.
+//! The [`Store`] trait that every store implements, and the outcomes of its verbs.
 //!
 //! The trait is small and synchronous. Busy, lost and gone are outcomes; an error means that the
-//! store itself failed (G11). Every call has a deadline, so that no store can block for ever.
+//! store itself failed (G11). Every call has a deadline, so that no store can block forever.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::task::Shortage;
 use crate::time::Deadline;
 use crate::verdict::{Evidence, Verdict};
 
-/// A point in a store's history. Only equality means anything.
+/// A state of a store. Revisions can only be compared for equality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Revision(pub u64);
 
@@ -37,7 +37,7 @@ pub struct Capabilities {
     /// Its leases expire. Without this a lease ends only by release, force, or the proven death of
     /// its holder, and a time to live is refused.
     pub expiry: bool,
-    /// Its leases can be tied to nothing.
+    /// Its leases can be detached.
     pub detached: bool,
     /// Other processes see its leases.
     pub across_processes: bool,
@@ -91,7 +91,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The one word for it, as stored and shown.
+    /// The word that stands for it in stores and output.
     pub fn word(self) -> &'static str {
         match self {
             Self::AcquiredNew => "acquired_new",
@@ -102,43 +102,43 @@ impl Reason {
     }
 }
 
-/// Where a waiter stands in a queue.
+/// A waiter's position in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
     /// The ticket.
     pub ticket: Ticket,
-    /// How many waiters go first.
+    /// How many waiters are ahead.
     pub ahead: usize,
-    /// Whether the ticket is an earlier one of the same holder, which was interrupted.
+    /// Whether the ticket is from an earlier, interrupted wait of the same holder.
     pub resumed: bool,
 }
 
 /// Why a key was not granted, and what to wait for.
 #[derive(Debug, Clone)]
 pub struct Busy {
-    /// The key that is busy. For a claim on several, the first that was missing.
+    /// The key that is busy. For a claim on several keys, the first one that is.
     pub key: Key,
-    /// The leases in the way, and what is known of each holder. Empty when the key is free but
-    /// another waiter is first in the queue.
+    /// The conflicting leases, with a verdict on each holder. Empty when the key is free but another
+    /// waiter is first in the queue.
     pub leases: Vec<(Lease, Verdict)>,
     /// The waiter directly before the caller in the queue.
     pub behind: Option<Holder>,
     /// The caller's position in the queue, if it took a ticket.
     pub position: Option<QueuePosition>,
-    /// How many wait, not counting the caller.
+    /// The number of waiters, not counting the caller.
     pub waiting: usize,
     /// Why there is no task, for a claim on any task.
     pub shortage: Option<Shortage>,
-    /// The holders whose end, however it comes, is worth waking up for.
+    /// The holders and waiters whose exit should wake the caller.
     pub watch: Vec<Holder>,
-    /// When to look again although nothing was heard: something ends then that wakes nobody.
+    /// When to poll even without a wake-up: a lease expires then, which wakes no waiter.
     pub look_again: Option<Deadline>,
     /// The state that was seen, for [`Store::wait`].
     pub revision: Revision,
 }
 
 impl Busy {
-    /// The first lease in the way, and what is known of its holder.
+    /// The first conflicting lease, with the verdict on its holder.
     pub fn lease(&self) -> Option<&(Lease, Verdict)> {
         self.leases.first()
     }
@@ -168,11 +168,11 @@ pub struct Granted {
 pub enum Acquired<T = Granted> {
     /// The claim was granted.
     Granted(T),
-    /// It was not.
+    /// The key is busy.
     Busy(Box<Busy>),
-    /// Waiting for it would never end, so no ticket was taken.
+    /// The wait would never end, so no ticket was taken.
     Deadlock(Cycle),
-    /// The caller cancelled the wait. Stores never answer this.
+    /// The caller cancelled the wait. Stores never return this.
     Cancelled,
 }
 
@@ -200,9 +200,9 @@ impl<T> Acquired<T> {
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Renewed {
-    /// The lease goes on.
+    /// The lease was extended.
     Extended(Lease),
-    /// It has ended; the leases that are there now.
+    /// It has ended. These are the leases on record now.
     Lost(Vec<Lease>),
 }
 
@@ -212,7 +212,7 @@ pub enum Renewed {
 pub enum Released {
     /// The key is free.
     Freed(Lease),
-    /// The grant had ended before; the leases that are there now.
+    /// The grant had ended before. These are the leases on record now.
     AlreadyGone(Vec<Lease>),
 }
 
@@ -222,7 +222,7 @@ pub enum Released {
 pub enum Forced {
     /// These leases were ended, and the key is free.
     Freed(Vec<Lease>),
-    /// Nobody held it.
+    /// The key was free.
     NotHeld,
 }
 
@@ -232,7 +232,7 @@ pub enum Forced {
 pub enum Fenced {
     /// It has not ended.
     Current(Lease),
-    /// It has; the leases on record, with what is known of each holder.
+    /// It has ended. These are the leases on record, with a verdict on each holder.
     Stale(Vec<(Lease, Verdict)>),
 }
 
@@ -254,30 +254,30 @@ pub struct Reaped {
     pub evidence: Evidence,
 }
 
-/// What a wait ended with.
+/// Why a wait returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// Something happened: look again.
+    /// Something changed: ask again.
     Changed,
-    /// Nothing was heard in time.
+    /// No wake-up came in time.
     TimedOut,
 }
 
-/// Everything that a store knows of one key.
+/// A store's records of one key.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The key.
     pub key: Key,
-    /// The leases on record and what is known of each holder.
+    /// The leases on record, with a verdict on each holder.
     pub leases: Vec<(Lease, Verdict)>,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub queue: Vec<Waiter>,
     /// The state that was seen.
     pub revision: Revision,
 }
 
 impl Snapshot {
-    /// The first lease on record, and what is known of its holder.
+    /// The first lease on record, with the verdict on its holder.
     pub fn lease(&self) -> Option<&(Lease, Verdict)> {
         self.leases.first()
     }
@@ -301,16 +301,16 @@ impl Snapshot {
 /// Which events to return.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryQuery {
-    /// Of one key only.
+    /// Only of this key.
     pub key: Option<Key>,
-    /// Since then only.
+    /// Only since this time.
     pub since: Option<Timestamp>,
-    /// The newest so many; all of them if `None`.
+    /// At most this many, the newest; all of them if `None`.
     pub limit: Option<usize>,
 }
 
 impl HistoryQuery {
-    /// The newest of these events, which come oldest first, that match.
+    /// The newest matching events. `events` and the result are ordered from the oldest to the newest.
     pub fn select(&self, events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         let matches = |event: &Event| {
             self.key.as_ref().is_none_or(|key| event.key == *key)
@@ -324,43 +324,43 @@ impl HistoryQuery {
     }
 }
 
-/// Where leases live.
+/// A store of leases.
 ///
 /// # What every implementation must do
 ///
-/// - Each verb is atomic: another process sees all of it or nothing, also if this process is killed
-///   in the middle (G5, G10).
-/// - Verbs that decide run the [`engine`](crate::engine). A store never invents a rule of its own.
+/// - Each verb is atomic: another process sees all of it or nothing, even if this process is killed
+///   halfway (G5, G10).
+/// - Verbs that decide run the [`engine`](crate::engine). A store has no rules of its own.
 /// - A verb that ends a lease other than by release records the evidence (G3).
-/// - After a change that lets a waiter go on, that waiter is woken (G9).
+/// - After a change that lets a waiter proceed, the store wakes that waiter (G9).
 /// - A verb returns when `by` has passed, with [`crate::ErrorKind::Contended`] if it could not begin.
 /// - An error means that nothing was changed, unless its kind is `OutcomeUnknown` (G11).
 pub trait Store: Send + Sync {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What ties a lease or a ticket to this process, so that its end can be proven. The same for as
-    /// long as this store object lives.
+    /// What ties a lease or a ticket to this process, so that its exit can be proven. The same for the
+    /// lifetime of this store object.
     fn this_process(&self) -> Result<Binding, StoreError>;
 
-    /// Claims a key. With [`crate::Patience::Queue`], busy leaves a ticket.
+    /// Claims a key. With [`crate::Patience::Queue`], a busy answer leaves a ticket.
     fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError>;
 
-    /// Moves the end of a lease to `ttl` from now. An expired lease goes on if no other holder took
-    /// the key meanwhile.
+    /// Moves the end of a lease to `ttl` from now. An expired lease is extended if no other holder
+    /// has taken the key.
     fn renew(&self, grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError>;
 
-    /// Gives a key back.
+    /// Releases a key.
     fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError>;
 
-    /// Gives up a ticket.
+    /// Withdraws a ticket.
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
-    /// Stops waiting, but keeps the ticket for a grace time, for the same holder to come back to. The
-    /// turn passes to the next waiter at once.
+    /// Stops waiting, but keeps the ticket for a grace period, so that the same holder can resume it.
+    /// The turn passes to the next waiter at once.
     fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
-    /// Takes a key away from its holders, and records who did.
+    /// Ends the leases of a key by force, and records who did it.
     fn force(
         &self,
         key: &Key,
@@ -372,7 +372,7 @@ pub trait Store: Send + Sync {
     /// Whether the grant with this token may still write (G7).
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;
 
-    /// Everything that is known of one key.
+    /// The store's records of one key.
     fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
 
     /// Every key that is held or waited for, by name.
@@ -381,11 +381,11 @@ pub trait Store: Send + Sync {
     /// Ends expired leases and those of dead holders, and records why.
     fn reap(&self, reap: Reap, by: Instant) -> Result<Vec<Reaped>, StoreError>;
 
-    /// What happened, oldest first.
+    /// The recorded events, oldest first.
     fn history(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
-    /// Blocks until something happened after `seen`, or `timeout` has passed: the one verb that
-    /// blocks on purpose. It may return early; it must not return late because of a change it missed.
+    /// Blocks until something changes after `seen`, or `timeout` has passed: the only verb that blocks on
+    /// purpose. It may return early. It must not miss a change and therefore return late.
     fn wait(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError>;
 
     /// Makes every `wait` of this store object return, from any thread: those under way, and those
@@ -400,7 +400,7 @@ pub struct Watched<'a> {
     pub key: &'a Key,
     /// The state that was seen last.
     pub seen: Revision,
-    /// The holders whose end, however it comes, is worth waking up for: the holder for the first in
-    /// the queue, the waiter directly before for every other.
+    /// The holders and waiters whose exit should wake the caller: the holder if the caller is first in the
+    /// queue, otherwise the waiter directly ahead.
     pub ahead: Vec<&'a Holder>,
 }

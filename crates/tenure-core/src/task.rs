@@ -1,17 +1,17 @@
-//! What there is to do: [`Task`] and [`Section`], and the rules for working on them.
+//! [`Task`] and [`Section`], and the rules for working on them.
 //!
-//! A task is worked on under two leases, its section's and its own, which are taken together or
-//! not at all. Whoever has the section may take its tasks one after another; everybody else waits
-//! for the section.
+//! A runner works on a task under two leases, one for the task and one for its section. It takes both
+//! or neither. The holder of a section may take its tasks one after another; other runners wait for
+//! the section.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`rules`] | who may change a task, which one is next, when to try again |
-//! | [`work`] | who asks for a task, and what the answers are |
-//! | [`check`] | which texts and ids can be used |
-//! | [`store`] | [`TaskStore`]: where tasks live |
-//! | [`replica`] | what several clones share, and how two of them become one |
-//! | [`error`] | [`TaskError`]: why something could not be done |
+//! | [`rules`] | who may change a task, which task is next, when to retry |
+//! | [`work`] | a runner's request for a task, and the answers |
+//! | [`check`] | which texts and ids are valid |
+//! | [`store`] | [`TaskStore`]: the trait of a store that holds tasks |
+//! | [`replica`] | the state that clones share, and how it is merged |
+//! | [`error`] | [`TaskError`]: why a verb failed |
 
 pub mod check;
 pub mod error;
@@ -29,7 +29,7 @@ pub use self::check::{check_description, check_id, check_title, tidy};
 pub use self::error::{BadLine, TaskError};
 pub use self::replica::{Progress, Replica, SectionCopy, Stamped, TaskCopy};
 pub use self::rules::{
-    LONGEST_BACKOFF, Offer, Permission, Picker, Proof, Standing, backoff, may_change,
+    LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, may_change,
 };
 pub use self::store::{
     DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore, Withdrawal,
@@ -40,26 +40,26 @@ use crate::holder::HolderId;
 use crate::key::{BadName, Key};
 use crate::lease::Token;
 
-/// Where a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// To be done.
+    /// Not started.
     Pending,
-    /// Somebody works on it, or did until it crashed.
+    /// A runner works on it, or did until it crashed.
     InProgress,
-    /// Done, and to be looked at by somebody else.
+    /// Done, and waiting for a review.
     Review,
     /// Done.
     Completed,
-    /// Tried, and given up.
+    /// All attempts failed.
     Failed,
-    /// Not to be done.
+    /// Will not be done.
     Skipped,
 }
 
 impl Status {
-    /// All of them, in the order in which lists show them.
+    /// Every status, in the order in which lists show them.
     pub const ALL: [Self; 6] = [
         Self::InProgress,
         Self::Pending,
@@ -69,7 +69,7 @@ impl Status {
         Self::Skipped,
     ];
 
-    /// The one word for it.
+    /// The word that stands for it in output and in stores.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -86,7 +86,7 @@ impl Status {
         matches!(self, Self::Pending | Self::InProgress)
     }
 
-    /// Whether those that depend on it may begin.
+    /// Whether tasks that depend on it may begin.
     pub fn is_done(self) -> bool {
         matches!(self, Self::Completed | Self::Skipped)
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// Not a status.
+/// The text is not a status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a status: write pending, in_progress, review, completed, failed or skipped")]
 pub struct BadStatus(String);
@@ -130,24 +130,24 @@ impl Section {
     }
 }
 
-/// Something to be done.
+/// A unit of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// Its id.
     pub id: String,
-    /// What it is, in a line.
+    /// The title: one line.
     pub title: String,
-    /// What it is, at length.
+    /// The description.
     pub description: Option<String>,
     /// The section it belongs to.
     pub section: Option<Section>,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// How urgent it is.
     pub priority: Priority,
-    /// The ids of those that have to be done before.
+    /// The ids of the tasks that it depends on.
     pub depends_on: Vec<String>,
-    /// How many of those are not done.
+    /// How many of those are not done yet.
     pub blockers: u64,
     /// When it was added.
     pub created_at: Timestamp,
@@ -155,42 +155,42 @@ pub struct Task {
     pub updated_at: Timestamp,
     /// How many attempts failed.
     pub attempts: u64,
-    /// What the last of them ended with.
+    /// The error of the last failed attempt.
     pub last_error: Option<String>,
-    /// When it is to be tried again.
+    /// When to retry it.
     pub not_before: Option<Timestamp>,
-    /// Who was granted it last.
+    /// The last holder.
     pub runner: Option<HolderId>,
-    /// With which token; [`Token::NONE`] if nobody ever was.
+    /// The token of that grant; [`Token::NONE`] if it was never granted.
     pub token: Token,
-    /// Whether somebody works on it in another clone, as far as is known here.
+    /// Whether a runner works on it in another clone, as of the last sync.
     pub elsewhere: bool,
 }
 
-/// A value that a field of a task had, or that was refused.
+/// An earlier or rejected value of a task's field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
-    /// Which field.
+    /// The field.
     pub field: String,
-    /// What it was; empty for none.
+    /// The value; empty for none.
     pub value: String,
     /// When it was set.
     pub at: Timestamp,
-    /// When the value that took its place was set.
+    /// When the value that replaced it was set.
     pub until: Timestamp,
-    /// How it came to that.
+    /// Why it is not the current value.
     pub cause: Cause,
 }
 
-/// How a value came to be in the past.
+/// Why a value is not the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Somebody changed it here.
+    /// It was changed in this clone.
     Changed,
-    /// A change in another clone took its place.
+    /// A change from another clone replaced it.
     Merged,
-    /// It came from another clone, and a later change stood against it.
+    /// It came from another clone, and a later change wins over it.
     Overruled,
 }
 
@@ -206,8 +206,8 @@ pub fn key_of(id: &str) -> Result<Key, BadName> {
     Key::parse(format!("task:{id}"))
 }
 
-/// The id that stands for any task: those who wait for one to become ready queue for this key,
-/// which nobody ever holds.
+/// The id that stands for any task. Runners that wait for a task to become ready queue for this key,
+/// which is never granted.
 pub const ANY: &str = "*";
 
 /// Which tasks to list.
@@ -219,28 +219,28 @@ pub struct TaskQuery {
     pub section: Option<String>,
     /// With this in the title, in any case of letters.
     pub search: Option<String>,
-    /// Only those that can be begun.
+    /// Only tasks that can be begun.
     pub ready: bool,
-    /// At most so many.
+    /// At most this many.
     pub limit: Option<usize>,
 }
 
-/// A task that is to be added.
+/// A new task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTask {
-    /// What it is, in a line.
+    /// The title: one line.
     pub title: String,
-    /// What it is, at length.
+    /// The description.
     pub description: Option<String>,
     /// The id of its section.
     pub section: Option<String>,
     /// How urgent it is.
     pub priority: Priority,
-    /// The ids of those that have to be done before.
+    /// The ids of the tasks that it depends on.
     pub depends_on: Vec<String>,
 }
 
-/// What is to be changed of a task, besides its status.
+/// Changes to a task's fields other than its status.
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
     /// A new title.
@@ -251,9 +251,9 @@ pub struct Edit {
     pub section: Option<String>,
     /// Another priority.
     pub priority: Option<Priority>,
-    /// Ids that have to be done before, in addition.
+    /// Ids of tasks that it depends on from now on.
     pub add_dependencies: Vec<String>,
-    /// Ids that no longer have to be.
+    /// Ids of tasks that it no longer depends on.
     pub drop_dependencies: Vec<String>,
 }
 

@@ -1,11 +1,11 @@
-//! Time, handed in: [`Clock`], [`Moment`], [`Deadline`].
+//! Time, supplied by the caller: [`Clock`], [`Moment`], [`Deadline`].
 //!
-//! Two clocks are kept apart. The *wall* clock is what people read; it may jump. The other clock
+//! There are two clocks. The *wall* clock is what people read; it may jump. The other clock
 //! belongs to a *clock domain* and counts ticks since the beginning of an [`Epoch`]: for a store on
 //! one machine that is a boot (sleep included), for a store on a server it is the server's own
-//! clock. Ticks never jump and are the same for everyone in the domain. A deadline set in this
-//! epoch is judged by its ticks, so a jump of the wall clock ends no lease; across epochs only the
-//! wall clock is left.
+//! clock. Ticks never jump and are the same for every process in the domain. A deadline that was
+//! set in the current epoch is compared by ticks, so a jump of the wall clock ends no lease. Across epochs,
+//! only the wall clock can be compared.
 
 use std::time::Duration;
 
@@ -45,11 +45,11 @@ impl PartialEq for Epoch {
 /// One instant, on both clocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
-    /// What people read.
+    /// The wall clock.
     pub wall: Timestamp,
     /// Time since the epoch began.
     pub ticks: Duration,
-    /// Which epoch.
+    /// The epoch.
     pub epoch: Epoch,
 }
 
@@ -80,7 +80,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// How long until then; `None` once it has passed.
+    /// The time that is left; `None` once it has passed.
     pub fn remaining(&self, now: &Moment) -> Option<Duration> {
         let left = if self.epoch.same(&now.epoch) {
             self.ticks.checked_sub(now.ticks)
@@ -95,7 +95,7 @@ impl Deadline {
         self.remaining(now).is_none()
     }
 
-    /// The instant on today's wall clock, even if that clock jumped since it was set.
+    /// The deadline by the current wall clock, even if that clock has jumped since the deadline was set.
     pub fn shown(&self, now: &Moment) -> Timestamp {
         if !self.epoch.same(&now.epoch) {
             return self.wall;
@@ -111,9 +111,9 @@ impl Deadline {
     }
 }
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// This instant.
+    /// The current moment.
     fn now(&self) -> Moment;
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn another_epoch_is_judged_by_the_wall_clock() {
+    fn a_deadline_of_another_epoch_is_compared_by_the_wall_clock() {
         let deadline = moment(1000, 100, "a").deadline(Duration::from_secs(60));
         assert!(!deadline.passed(&moment(1059, 5, "b")));
         assert!(deadline.passed(&moment(1060, 5, "b")));

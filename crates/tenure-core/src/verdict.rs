@@ -1,4 +1,4 @@
-//! What is known of a holder: [`Verdict`], and the proof that it ended: [`Evidence`].
+//! Whether a lease has ended: [`Verdict`], and the proof: [`Evidence`].
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use crate::holder::{HolderId, SessionId};
 use crate::lease::Lease;
 use crate::time::Moment;
 
-/// What a store found out about the process or session that a lease is tied to.
+/// The state of the process or session that a lease is tied to, as far as the store can find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Liveness {
     /// It runs.
     Running,
     /// The process that took the lease has exited, but its command still runs. No process renews such
-    /// a lease, and still it must not be granted again: it does not expire.
+    /// a lease, but it must not be granted again either, so it does not expire.
     Orphaned,
     /// It has ended, and this proves it.
     Gone(Evidence),
@@ -38,7 +38,7 @@ pub enum Doubt {
     Unreadable,
     /// The lock names no process: it is just being taken, or a crash left it behind.
     NoProcess,
-    /// The record can't be understood, not even its end: it stands until a person looks at it.
+    /// The record can't be parsed, not even its end. The lease stays until a person removes it.
     Malformed,
 }
 
@@ -86,7 +86,7 @@ pub enum Evidence {
     Rebooted {
         /// The boot on record.
         recorded: String,
-        /// The boot of now.
+        /// The current boot.
         found: String,
     },
     /// The server ended its session.
@@ -96,14 +96,14 @@ pub enum Evidence {
     },
     /// Its time to live has passed.
     TimeRanOut {
-        /// When.
+        /// When it expired.
         expired_at: Timestamp,
     },
     /// It was ended by force.
     Forced {
-        /// By whom.
+        /// Who forced it.
         by: HolderId,
-        /// Why, in their words.
+        /// The reason that was given.
         reason: Option<String>,
     },
 }
@@ -140,7 +140,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What is known of a holder.
+/// The verdict on the holder of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It runs, and its lease has not expired.
@@ -151,12 +151,12 @@ pub enum Verdict {
     Expired(Evidence),
     /// It can't be verified, and its lease has not expired.
     Unknown(Doubt),
-    /// The record can't be understood.
+    /// The record can't be parsed.
     Malformed,
 }
 
 impl Verdict {
-    /// The judgement on one lease. Death comes before expiry, for it says more.
+    /// The verdict on one lease. A dead holder is reported before expiry, because it says more.
     pub fn on(now: &Moment, lease: &Lease, liveness: &Liveness) -> Self {
         match liveness {
             Liveness::Gone(evidence) => Self::Dead(evidence.clone()),
@@ -176,7 +176,8 @@ impl Verdict {
         }
     }
 
-    /// The proof that the lease has ended; `None` while it has not (G4: doubt is no proof).
+    /// The proof that the lease has ended; `None` while it has not (G4: an unverifiable
+    /// holder proves nothing).
     pub fn ended(&self) -> Option<&Evidence> {
         match self {
             Self::Dead(evidence) | Self::Expired(evidence) => Some(evidence),
@@ -184,7 +185,7 @@ impl Verdict {
         }
     }
 
-    /// The one word for it.
+    /// The word that stands for it in output.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Alive => "alive",

@@ -68,7 +68,7 @@ pub fn grant<S: Step>(
     Ok(Some(Granted { lease, reason }))
 }
 
-/// Carries out a decision that does not grant the key: takes a ticket, or says why not.
+/// Carries out a decision that does not grant the key: takes a ticket, or reports why not.
 pub fn refuse<S: Step, T>(
     step: &mut S,
     claim: &Claim,

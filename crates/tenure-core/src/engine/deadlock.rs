@@ -8,7 +8,7 @@ use crate::queue::Presence;
 use super::Step;
 use super::look::{is_alive, standing, view as view_of};
 
-/// The cycle that this wait would close, if it would. A lease that has ended is in nobody's way.
+/// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
 pub fn cycle_of<S: Step>(
     step: &mut S,
     claim: &Claim,

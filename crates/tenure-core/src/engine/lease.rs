@@ -1,4 +1,4 @@
-//! What happens to a lease after it was granted: renew, release, force, reap.
+//! Verbs on a granted lease: renew, release, force, reap.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
     Ok(Renewed::Extended(renewed))
 }
 
-/// Gives a key back.
+/// Releases a key.
 pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
     let view = view(step, &grant.key, None)?;
     let Some(lease) = (step.rules().release)(&view, grant).cloned() else {
@@ -45,7 +45,7 @@ fn on_record(view: View) -> Vec<Lease> {
     view.leases.into_iter().map(|(lease, _)| lease).collect()
 }
 
-/// Takes a key away from its holders.
+/// Ends the leases of a key by force.
 pub fn force<S: Step>(
     step: &mut S,
     key: &Key,
@@ -79,8 +79,8 @@ pub struct ReapedKey {
     pub needed: HashSet<LivenessId>,
 }
 
-/// Ends the leases of a key that have expired or whose holders are dead, and drops tickets that were
-/// kept long enough.
+/// Ends the leases of a key that have expired or whose holders are dead, and drops tickets
+/// whose grace period has ended.
 pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
     let view = view(step, key, None)?;
     let ended = step.rules().ended;

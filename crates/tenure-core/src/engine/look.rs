@@ -1,4 +1,4 @@
-//! Looking: the queue with its presence, the view of a claim, snapshots, and what a refusal says.
+//! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
 use crate::cycle::Holding;
 use crate::decide::View;
@@ -16,9 +16,9 @@ pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
     !matches!(look.probe(waiter), Liveness::Gone(_) | Liveness::Orphaned)
 }
 
-/// The queue of a key, in order, with who is present. Only as many waiters are probed as it takes to
-/// know whose turn it is, and those of the asker's own name; of the others it is enough that they
-/// were heard lately.
+/// The queue of a key, in order, with each waiter's presence. It probes only as many waiters as it takes to
+/// find whose turn it is, and those with the claimant's name; the others count as present if they asked
+/// recently.
 pub fn queue<L: Look>(
     look: &mut L,
     key: &Key,
@@ -42,7 +42,7 @@ fn settle<L: Look>(look: &mut L, queue: &mut [Waiter], asker: Option<&HolderId>)
     }
 }
 
-/// What a claim meets: every lease that conflicts with it, and the queue.
+/// The view of a claim: every lease that conflicts with it, and the queue.
 pub fn view<L: Look>(look: &mut L, key: &Key, asker: Option<&HolderId>) -> Result<View, L::Error> {
     Ok(View {
         leases: look.leases(key)?,
@@ -62,7 +62,7 @@ pub(super) fn judged<L: Look>(
     leases.into_iter().map(judge).collect()
 }
 
-/// What of a view has not ended.
+/// The leases of a view that have not ended.
 pub(super) fn standing<L: Look>(look: &L, view: &View) -> Vec<Holding> {
     let ended = look.rules().ended;
     view.leases
@@ -84,7 +84,7 @@ pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L
     })
 }
 
-/// Everything that is known of a key. The store fills in the revision.
+/// The store's records of a key. The store fills in the revision.
 pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
     let leases = look.leases(key)?;
     Ok(Snapshot {
@@ -95,7 +95,7 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
     })
 }
 
-/// What a claim that was not granted is told. The store fills in the revision.
+/// The answer to a claim that was not granted. The store fills in the revision.
 pub fn busy<L: Look>(
     look: &mut L,
     key: &Key,
@@ -109,7 +109,7 @@ pub fn busy<L: Look>(
         .iter()
         .filter(|waiter| waiter.presence == Presence::Here && Some(waiter.ticket) != own)
         .collect();
-    // A waiter that is dead would wake the caller again and again.
+    // Watching a dead waiter would wake the caller again and again.
     let behind = present
         .iter()
         .rev()

@@ -17,14 +17,14 @@ use crate::store::{
 
 use super::{Look, Step, acquire, fence, force, inspect, leave, park, reap, release, renew};
 
-/// What a store says of itself: how a step begins, commits and is retried, and how to wait. Every verb
-/// of [`Store`] follows from this.
+/// How a step of a store begins, commits and is retried, and how the store waits. Every verb of [`Store`]
+/// follows from this.
 pub trait EngineStore: Send + Sync {
-    /// Why looking fails.
+    /// Why a read fails.
     type LookError;
     /// Why a step fails.
     type StepError;
-    /// A consistent picture of one key.
+    /// A consistent view of one key.
     type Looking<'a>: Look<Error = Self::LookError>
     where
         Self: 'a;
@@ -33,10 +33,10 @@ pub trait EngineStore: Send + Sync {
     where
         Self: 'a;
 
-    /// What [`Store::capabilities`] answers.
+    /// The result of [`Store::capabilities`].
     fn features(&self) -> Capabilities;
 
-    /// What [`Store::this_process`] answers.
+    /// The result of [`Store::this_process`].
     fn binding(&self) -> Result<Binding, StoreError>;
 
     /// Refuses every verb that writes, if this store was opened read-only; see
@@ -56,7 +56,7 @@ pub trait EngineStore: Send + Sync {
         self.admit(&claim.key)
     }
 
-    /// Runs a verb that only looks at this key, on a consistent picture.
+    /// Runs a verb that only reads this key, on a consistent view.
     fn look<T>(
         &self,
         key: &Key,
@@ -76,7 +76,7 @@ pub trait EngineStore: Send + Sync {
     /// Every key that is held or waited for, by name.
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
-    /// What [`Store::history`] answers.
+    /// The result of [`Store::history`].
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError>;
 
     /// What [`Store::wait`] does.

@@ -1,4 +1,4 @@
-//! Tickets: taking one, keeping it, giving it up, and waking the waiter that can go on.
+//! Takes, renews, parks and withdraws tickets, and wakes the waiter that can proceed.
 
 use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, View};
@@ -9,7 +9,7 @@ use crate::queue::{Presence, Rank, Ticket, Waiter};
 use super::Step;
 use super::look::{is_alive, queue};
 
-/// Wakes the first of these waiters that can hear it.
+/// Wakes the first of these waiters that can be woken.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
     let next = queue
         .iter()
@@ -27,14 +27,14 @@ pub fn drop_ticket<S: Step>(step: &mut S, key: &Key, ticket: ClaimTicket) -> Res
     }
 }
 
-/// Gives up a ticket.
+/// Withdraws a ticket.
 pub fn leave<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
     withdraw(step, key, ticket, |step, waiter| {
         step.remove_ticket(key, waiter.ticket)
     })
 }
 
-/// Passes the turn of a ticket on, and keeps the ticket for a grace time.
+/// Passes the turn to the next waiter, and keeps the ticket for a grace period.
 pub fn park<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::Error> {
     withdraw(step, key, ticket, |step, waiter| {
         let parked = Waiter {
@@ -46,8 +46,8 @@ pub fn park<S: Step>(step: &mut S, key: &Key, ticket: Ticket) -> Result<(), S::E
     })
 }
 
-/// Does `act` to a ticket, and wakes the waiter behind it: it has to look again whom to watch, or
-/// may be the first now.
+/// Applies `act` to a ticket, and wakes the waiter behind it: that waiter may be first now, or has another
+/// process to watch.
 fn withdraw<S: Step>(
     step: &mut S,
     key: &Key,
@@ -123,7 +123,7 @@ pub fn take_ticket<S: Step>(
             step.add_ticket(&claim.key, &new)?
         }
     };
-    // The waiter behind a ticket that was not present until now has to look again whom to watch.
+    // The waiter behind a ticket whose owner was absent until now has another process to watch.
     if there.is_none_or(|waiter| waiter.presence == Presence::Away) {
         let first_behind = view.queue.partition_point(|waiter| waiter.rank() <= rank);
         wake_next(step, view.queue.get(first_behind..).unwrap_or_default());
@@ -131,8 +131,8 @@ pub fn take_ticket<S: Step>(
     Ok((taken, rank))
 }
 
-/// Drops tickets that were kept long enough, and those that nobody can come back to: of dead waiters
-/// without a chosen name.
+/// Drops tickets whose grace period has ended, and those that can't be resumed: the tickets of dead waiters
+/// with a generated name.
 pub(super) fn drop_forgotten<S: Step>(
     step: &mut S,
     key: &Key,

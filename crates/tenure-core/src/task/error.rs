@@ -1,4 +1,4 @@
-//! Why something could not be done: [`TaskError`].
+//! Why a verb on a task or section failed: [`TaskError`].
 
 use super::{Section, Task};
 use crate::error::StoreError;
@@ -13,7 +13,7 @@ pub struct BadLine {
     pub what: String,
 }
 
-/// Why something could not be done with a task or section. Nothing was changed.
+/// Why a verb on a task or section failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
@@ -28,26 +28,26 @@ pub enum TaskError {
         "there is no section {0:?}: see tenure sections list, or add it with tenure sections add"
     )]
     NoSection(String),
-    /// Several could be meant.
+    /// Several tasks match.
     #[error("{given:?} could be any of {} tasks", candidates.len())]
     Ambiguous {
-        /// What was given.
+        /// The text that was given.
         given: String,
-        /// Some of those that match.
+        /// Some of the tasks that match.
         candidates: Vec<Task>,
     },
-    /// Several sections could be meant.
+    /// Several sections match.
     #[error("{given:?} could be any of several sections: {}", names(candidates))]
     AmbiguousSection {
-        /// What was given.
+        /// The text that was given.
         given: String,
-        /// Those that match.
+        /// The sections that match.
         candidates: Vec<Section>,
     },
-    /// There is one of that name.
+    /// A section with that name exists.
     #[error("there is a section {:?} already, with the id {}", .0.name, .0.id)]
     SectionExists(Section),
-    /// A text that can't be used.
+    /// An invalid text.
     #[error("the {what} {problem}")]
     BadText {
         /// Which text.
@@ -55,39 +55,39 @@ pub enum TaskError {
         /// What is wrong and what to do.
         problem: String,
     },
-    /// It would have to be done before itself.
+    /// The dependency would close a cycle.
     #[error("{task:?} can't depend on {on:?}: that one depends on it already")]
     Circle {
-        /// The title of the one.
+        /// The title of the task that would depend on the other.
         task: String,
-        /// The title of the other.
+        /// The title of the task that already depends on it.
         on: String,
     },
-    /// Something has to be done before.
+    /// The task depends on one that is not done.
     #[error("task {:?} can't be started: it waits for {}", task.title, titles(by))]
     Blocked {
         /// Which.
         task: Box<Task>,
-        /// For what.
+        /// The task that depends on it.
         by: Vec<Task>,
     },
-    /// Somebody else holds it.
+    /// Another holder has it.
     #[error("task {:?} is locked by {}", task.title, lease.holder)]
     Locked {
         /// Which.
         task: Box<Task>,
-        /// By whom.
+        /// The holder.
         lease: Box<Lease>,
     },
-    /// It was taken over from whoever asks.
+    /// Another holder took it over from the caller.
     #[error("task {:?} was taken over", task.title)]
     Superseded {
         /// Which.
         task: Box<Task>,
-        /// Who holds it now, if anybody.
+        /// Who holds it now, if it is held.
         lease: Option<Box<Lease>>,
     },
-    /// Lines of an import.
+    /// Lines of an import that can't be read.
     #[error("{}", .0.iter().map(|line| format!("line {}: {}", line.number, line.what)).collect::<Vec<_>>().join("\n"))]
     BadLines(Vec<BadLine>),
 }

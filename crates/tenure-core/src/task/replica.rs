@@ -1,20 +1,20 @@
-//! What several clones of a project share of its tasks, and how two of them become one.
+//! The state of a project's tasks that its clones share, and how two such states are merged.
 //!
-//! Every field carries the time of its last change. Merging takes the later of two, field by field,
-//! so it needs no common ancestor, and the order of merging does not matter.
+//! Every field carries the time of its last change. A merge takes the later value, field by field. It
+//! needs no common ancestor, and the order of merges does not matter.
 //!
 //! # Invariants
 //!
-//! 1. [`Replica::merge`] is commutative, associative and idempotent: whoever has seen the same
-//!    changes has the same replica, however they arrived.
-//! 2. A deletion is final: no change of a deleted task, however late, brings it back.
-//! 3. Nothing depends on itself through others, or on what is not there: [`Replica::untangle`], once
-//!    all is merged, drops the dependency that was added last, and everybody drops the same one.
+//! 1. [`Replica::merge`] is commutative, associative and idempotent: clones that
+//!    have seen the same changes have the same replica, in whichever order the changes arrived.
+//! 2. A deletion is final: no later change of a deleted task restores it.
+//! 3. No task depends on itself through others, or on a missing task. After a merge,
+//!    [`Replica::untangle`] drops the dependency that was added last; every clone drops the same one.
 //!
 //! # Limitations
 //!
-//! "Later" is by the clocks of the machines. A change of something that was seen is later than
-//! that by rule (whoever stamps a change sees to it); of two changes made apart, the clock decides.
+//! "Later" means later by the clocks of the machines. The writer of a change stamps it later than the
+//! value that it replaces; between two independent changes, the clocks decide.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -33,38 +33,39 @@ pub struct Stamped<T> {
 }
 
 impl<T> Stamped<T> {
-    /// A value that was set then.
+    /// A value that was set at this time.
     pub fn new(value: T, at: Timestamp) -> Self {
         Self { value, at }
     }
 }
 
 impl<T: Ord> Stamped<T> {
-    /// Whether this one stands against the other: set later, or the larger of two of one instant.
-    pub fn beats(&self, other: &Self) -> bool {
+    /// Whether this value wins over the other: it was set later or, of two that were set at the same
+    /// instant, it is the larger one.
+    pub fn wins_over(&self, other: &Self) -> bool {
         (self.at, &self.value) > (other.at, &other.value)
     }
 
     fn merge(&mut self, other: Self) {
-        if other.beats(self) {
+        if other.wins_over(self) {
             *self = other;
         }
     }
 }
 
-/// Where a task stands, and how its attempts went: what changes together.
+/// The status of a task and its failed attempts, which change together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Progress {
-    /// The word for its status, which orders two of one instant.
+    /// The word for its status, which also orders two values that were set at the same instant.
     word: &'static str,
     /// How many attempts failed.
     pub attempts: u64,
-    /// What the last of them ended with.
+    /// The error of the last failed attempt.
     pub last_error: Option<String>,
 }
 
 impl Progress {
-    /// How a task stands.
+    /// The progress of a task.
     pub fn new(status: Status, attempts: u64, last_error: Option<String>) -> Self {
         Self {
             word: status.word(),
@@ -79,27 +80,27 @@ impl Progress {
     }
 }
 
-/// What is shared of one task.
+/// The shared state of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskCopy {
     /// When it was added.
     pub created_at: Timestamp,
-    /// What it is, in a line.
+    /// The title.
     pub title: Stamped<String>,
-    /// What it is, at length.
+    /// The description.
     pub description: Stamped<Option<String>>,
     /// The name of its section.
     pub section: Stamped<Option<String>>,
     /// How urgent it is, from 0 to 9.
     pub priority: Stamped<u8>,
-    /// Where it stands.
+    /// Its status and attempts.
     pub progress: Stamped<Progress>,
-    /// Which tasks have to be done before, and which no longer have to be, by id.
+    /// Whether it depends on a task, by that task's id. `false` records a dependency that was removed.
     pub depends_on: BTreeMap<String, Stamped<bool>>,
 }
 
 impl TaskCopy {
-    /// When anything of it was last changed.
+    /// When one of its fields was last changed.
     pub fn updated_at(&self) -> Timestamp {
         let fields = [
             self.created_at,
@@ -139,8 +140,7 @@ fn merge_edge(edges: &mut BTreeMap<String, Stamped<bool>>, on: String, edge: Sta
     }
 }
 
-/// A section, which is known by its name. Of two that differ in capitals only, the older one's
-/// spelling stands.
+/// A section, identified by its name. Of two that differ only in case, the older spelling wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SectionCopy {
     /// When it was added.
@@ -149,7 +149,7 @@ pub struct SectionCopy {
     pub name: String,
 }
 
-/// All that is shared of a project's tasks.
+/// The shared state of a project's tasks.
 ///
 /// ```
 /// use tenure_core::task::{Progress, Replica, Stamped, Status, TaskCopy};
@@ -175,16 +175,16 @@ pub struct SectionCopy {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replica {
-    /// Sections, by their names in small letters.
+    /// Sections, by name in lower case.
     pub sections: BTreeMap<String, SectionCopy>,
     /// Tasks, by id.
     pub tasks: BTreeMap<String, TaskCopy>,
-    /// When which task was deleted, by id.
+    /// When each deleted task was deleted, by id.
     pub deleted: BTreeMap<String, Timestamp>,
 }
 
 impl Replica {
-    /// Adds a section, or what else is known of it.
+    /// Adds a section, or merges it with the one of the same name.
     pub fn add_section(&mut self, section: SectionCopy) {
         let known = section.name.to_ascii_lowercase();
         match self.sections.get_mut(&known) {
@@ -196,7 +196,7 @@ impl Replica {
         }
     }
 
-    /// Adds a task, or what else is known of it.
+    /// Adds a task, or merges it with the one of the same id.
     pub fn add_task(&mut self, id: String, task: TaskCopy) {
         match self.tasks.get_mut(&id) {
             Some(known) => known.merge(task),
@@ -206,13 +206,13 @@ impl Replica {
         }
     }
 
-    /// Writes down that a task was deleted.
+    /// Records that a task was deleted.
     pub fn delete(&mut self, id: String, at: Timestamp) {
         let first = self.deleted.entry(id).or_insert(at);
         *first = (*first).min(at);
     }
 
-    /// Takes in all that the other knows.
+    /// Merges another replica into this one.
     pub fn merge(&mut self, other: Self) {
         for section in other.sections.into_values() {
             self.add_section(section);
@@ -226,7 +226,7 @@ impl Replica {
         self.tidy();
     }
 
-    /// Leaves out what a deletion took with it, and spells every section in one way.
+    /// Removes deleted tasks, and spells the name of every section in one way.
     pub fn tidy(&mut self) {
         let Self {
             sections,
@@ -251,8 +251,8 @@ impl Replica {
         }
     }
 
-    /// Drops dependencies on tasks that do not exist, and others until no task has to be done before
-    /// itself: of those on a cycle, the ones that were added last. Returns the latter.
+    /// Drops dependencies on tasks that do not exist, and those that close a cycle: of the dependencies
+    /// on a cycle, the ones that were added last. Returns the latter.
     pub fn untangle(&mut self) -> Vec<(String, String)> {
         let ids: HashSet<String> = self.tasks.keys().cloned().collect();
         for task in self.tasks.values_mut() {
@@ -265,7 +265,7 @@ impl Replica {
         }
         let on_cycles = Graph::new(edges.iter().map(|(_, id, on)| (*id, *on))).nodes_on_cycles();
         edges.retain(|(_, id, _)| on_cycles.binary_search(id).is_ok());
-        // In the order in which they were added: one that closes a cycle with those before it goes.
+        // In the order in which they were added: drop each one that closes a cycle with earlier ones.
         edges.sort();
         let mut waits: HashMap<&str, Vec<&str>> = HashMap::new();
         let mut dropped = Vec::new();
@@ -304,7 +304,7 @@ fn reaches(waits: &HashMap<&str, Vec<&str>>, from: &str, to: &str) -> bool {
     false
 }
 
-/// The next instant that can be told apart.
+/// The next instant that a stamp can express.
 fn just_after(at: Timestamp) -> Timestamp {
     at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at)
 }

@@ -1,4 +1,4 @@
-//! The rules for working on tasks. Pure, as those of [`crate::decide`] are.
+//! The rules for working on tasks. Like those of [`crate::decide`], they are pure.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,57 +7,57 @@ use crate::holder::HolderId;
 use crate::lease::{Lease, Token};
 use crate::verdict::Verdict;
 
-/// Who wants to change a task, and how that is proven.
+/// How a caller proves that it may change a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// By the token of a grant.
     Token(Token),
-    /// By name.
+    /// By the holder's name.
     Name(HolderId),
 }
 
-/// Whether somebody may change a task's status.
+/// Whether a caller may change a task's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// Yes.
     Granted,
-    /// No: another holds it.
+    /// No: another holder has it.
     Locked,
-    /// No: it was theirs, and was taken over since (G7).
+    /// No: another holder took it over from the caller (G7).
     Superseded,
 }
 
-/// What is known of a task when somebody wants to change it.
+/// What is known of the task that a caller wants to change.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
-    /// The lease on record, and the judgement on it.
+pub struct TaskState<'a> {
+    /// The lease on record, and the verdict on it.
     pub lease: Option<(&'a Lease, &'a Verdict)>,
     /// The token of its newest grant.
     pub newest: Token,
-    /// Who had that.
+    /// The holder of that grant.
     pub runner: Option<&'a HolderId>,
-    /// From whom it was taken over.
+    /// The holders from whom it was taken over.
     pub lost: &'a [HolderId],
 }
 
-/// Whether somebody may change a task's status.
+/// Whether a caller may change a task's status.
 ///
-/// A token proves the newest grant, whether or not its lease still stands, as long as nobody else
-/// got the task since, and it was not taken away by force: what was worked for is not thrown away
-/// because a lease ran out that nobody wanted. A name is enough for a task that nobody holds,
-/// unless it was taken over from that name.
-pub fn may_change(standing: &Standing<'_>, proof: &Proof) -> Permission {
-    let held = standing
+/// A token proves the newest grant, even if its lease has expired, as long as the task was not granted
+/// to another holder and not taken away by force: finished work is not discarded because a lease expired
+/// that no other runner wanted. A name is enough for a task that is not held, unless the task was taken
+/// over from that name.
+pub fn may_change(state: &TaskState<'_>, proof: &Proof) -> Permission {
+    let held = state
         .lease
         .filter(|(_, verdict)| verdict.ended().is_none())
         .map(|(lease, _)| lease);
     match proof {
         Proof::Token(token) => {
             let by_another = held.is_some_and(|lease| lease.token != *token);
-            let taken_away = standing
+            let taken_away = state
                 .runner
-                .is_some_and(|runner| held.is_none() && standing.lost.contains(runner));
-            if by_another || taken_away || *token != standing.newest || *token == Token::NONE {
+                .is_some_and(|runner| held.is_none() && state.lost.contains(runner));
+            if by_another || taken_away || *token != state.newest || *token == Token::NONE {
                 Permission::Superseded
             } else {
                 Permission::Granted
@@ -65,27 +65,26 @@ pub fn may_change(standing: &Standing<'_>, proof: &Proof) -> Permission {
         }
         Proof::Name(name) => match held {
             Some(lease) if lease.holder.id == *name => Permission::Granted,
-            _ if standing.lost.contains(name) => Permission::Superseded,
+            _ if state.lost.contains(name) => Permission::Superseded,
             Some(_) => Permission::Locked,
             None => Permission::Granted,
         },
     }
 }
 
-/// How a task and its section stand for somebody who looks for one.
+/// Which runners can take a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// Only for them: they have its section.
+    /// Only the asking runner, which has its section.
     Mine,
-    /// For anybody.
+    /// Any runner.
     Free,
-    /// For nobody else than who holds it.
+    /// Only the runner that holds it already.
     Taken,
 }
 
-/// Chooses among ready tasks, offered best first, and leaves the best to those who came before:
-/// one for each of them, each in a section of its own, since whoever takes a task takes its
-/// section too (G8).
+/// Chooses among ready tasks, offered best first, and leaves the best ones to earlier waiters (G8): one
+/// for each, each in a section of its own, because a runner that takes a task also takes its section.
 #[derive(Debug)]
 pub struct Picker {
     ahead: usize,
@@ -93,7 +92,7 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// For somebody with so many before them.
+    /// For a runner with this many waiters ahead of it.
     pub fn behind(ahead: usize) -> Self {
         Self {
             ahead,
@@ -101,7 +100,7 @@ impl Picker {
         }
     }
 
-    /// Whether to take this one.
+    /// Whether the runner takes this task.
     pub fn takes(&mut self, section: Option<&str>, offer: Offer) -> bool {
         match offer {
             Offer::Taken => false,
@@ -121,7 +120,7 @@ impl Picker {
     }
 }
 
-/// How long to wait after so many failed attempts: twice as long each time, a minute at most.
+/// How long to wait after this many failed attempts: twice as long each time, one minute at most.
 pub fn backoff(attempts: u64) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
     let seconds = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_tasks_are_left_to_those_who_came_before() {
+    fn the_best_tasks_are_left_to_earlier_waiters() {
         let mut picker = Picker::behind(2);
         assert!(!picker.takes(Some("a"), Offer::Free), "for the first");
         assert!(
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_we_can_take_is_left_to_nobody() {
+    fn a_task_that_only_the_asking_runner_can_take_is_not_reserved() {
         let mut picker = Picker::behind(9);
         assert!(picker.takes(Some("a"), Offer::Mine));
     }

@@ -1,4 +1,4 @@
-//! Working on tasks: who asks, and what the answers are.
+//! A runner's request for a task, and the answers.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::store::Reason;
 /// Why there is no task to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortage {
-    /// Some could be taken, but others hold them or their sections, or come first.
+    /// Some are ready, but other runners hold them or their sections, or are first in the queue.
     Locked,
-    /// Some failed and are to be tried again.
+    /// Some failed and will be retried.
     Later {
-        /// When the first of them is.
+        /// When the first of them will be.
         at: Timestamp,
     },
-    /// What is left waits for tasks that nobody works on.
+    /// The remaining tasks depend on tasks that no runner works on.
     Blocked,
-    /// Nothing is left to be done.
+    /// No open task is left.
     NothingLeft,
 }
 
-/// Somebody who works on tasks.
+/// A program that works on tasks.
 #[derive(Debug, Clone)]
 pub struct Runner {
-    /// Who.
+    /// The holder of its leases.
     pub holder: Holder,
     /// See [`Claim::asker`].
     pub asker: Binding,
@@ -38,20 +38,20 @@ pub struct Runner {
     pub named: bool,
     /// How long a task's lease lasts unless it is renewed.
     pub task_ttl: Duration,
-    /// How long a section's does.
+    /// How long a section's lease lasts.
     pub section_ttl: Duration,
-    /// How urgently it asks.
+    /// The priority of its claims.
     pub priority: Priority,
-    /// What to do when there is nothing to be had.
+    /// What to do when no task is available.
     pub patience: Patience,
     /// See [`Claim::within`].
     pub within: Vec<Token>,
-    /// The ids of tasks that it leaves to others, when it looks for any.
+    /// The ids of tasks that it does not take when it asks for any task.
     pub leaves: Vec<String>,
 }
 
 impl Runner {
-    /// What it asks for when it asks for this key.
+    /// Its claim on this key.
     pub fn claim(&self, key: Key) -> Claim {
         let ttl = match key.kind() {
             KeyKind::Section(_) => self.section_ttl,
@@ -70,42 +70,42 @@ impl Runner {
     }
 }
 
-/// A task that was begun, and the leases it is worked on under.
+/// A task that was begun, and its leases.
 #[derive(Debug, Clone)]
 pub struct Started {
     /// The task, as it is now.
     pub task: Task,
-    /// The status it had.
+    /// The status that it had before.
     pub was: Status,
     /// Its own lease.
     pub lease: Lease,
-    /// Why that was granted.
+    /// Why the lease was granted.
     pub reason: Reason,
     /// Its section's lease.
     pub section: Option<Lease>,
 }
 
-/// What becomes of a task.
+/// How work on a task ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It gets this status, by hand.
+    /// The caller sets this status.
     To(Status),
-    /// It failed, for good.
+    /// It failed, and is not retried.
     Failed {
-        /// Of what.
+        /// The error.
         error: String,
     },
-    /// It failed, and is to be tried again.
+    /// It failed, and will be retried.
     Retry {
-        /// Of what.
+        /// The error.
         error: String,
     },
-    /// Whoever had it stops working on it.
+    /// The holder stops working on it.
     GiveBack,
 }
 
 impl Change {
-    /// The status it has then.
+    /// The resulting status.
     pub fn status(&self) -> Status {
         match self {
             Self::To(status) => *status,
@@ -115,13 +115,13 @@ impl Change {
     }
 }
 
-/// A task that was changed, and what was given back with that.
+/// A task that was changed, and the keys that were released with it.
 #[derive(Debug, Clone)]
 pub struct Changed {
     /// The task, as it is now.
     pub task: Task,
-    /// The status it had.
+    /// The status that it had before.
     pub was: Status,
-    /// The keys that were freed.
+    /// The keys that were released.
     pub freed: Vec<Key>,
 }

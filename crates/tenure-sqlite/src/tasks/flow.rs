@@ -5,7 +5,7 @@ use rusqlite::params;
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::engine::{self, Ended, Look as _, Step as _, Then};
 use tenure_core::task::{
-    self, Change, Changed, Permission, Proof, Runner, Standing, Started, Withdrawal,
+    self, Change, Changed, Permission, Proof, Runner, Started, TaskState, Withdrawal,
 };
 use tenure_core::{
     Acquired, Claim, ErrorKind, Granted, Key, KeyKind, Lease, Patience, Presence, Reason, Section,
@@ -220,7 +220,7 @@ impl WriteTransaction<'_> {
         let held = held.map(|lease| self.reader.verdict(lease));
         let lost = lost(self.reader.db, id)?;
         let permission = task::may_change(
-            &Standing {
+            &TaskState {
                 lease: held.as_ref().map(|(lease, verdict)| (lease, verdict)),
                 newest: task.token,
                 runner: task.runner.as_ref(),
