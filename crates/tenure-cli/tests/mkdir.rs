@@ -132,8 +132,8 @@ else
 fi
 "#;
 
-/// What everybody does inside. It knows nothing of locks: whoever is not alone is seen by the one who came
-/// later, and by the one who left later.
+/// What every holder does inside. It uses no lock: of two processes that overlap, the one that entered later and
+/// the one that left later both notice it.
 const INSIDE: &str = r#"
 : > "in/$who.$$"
 beside() { ls in | grep -v "^$who\.$$\$" | while read -r other; do echo "$who $other" >> overlaps; done; }
@@ -164,7 +164,7 @@ impl Contest {
         fs::copy(TENURE, &tenure).unwrap();
         let mut through = Vec::new();
         if unprivileged && rustix::process::getuid().is_root() {
-            // Somebody who can come here, and write here.
+            // A user who can enter this folder and write to it.
             let whole = project.root().parent().unwrap().to_owned();
             fs::set_permissions(&whole, fs::Permissions::from_mode(0o755)).unwrap();
             for folder in [

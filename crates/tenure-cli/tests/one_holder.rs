@@ -7,7 +7,7 @@ use project::{Project, Running};
 /// Enters a room that has place for one, and says so if it is not empty. The shell makes the file
 /// with `O_EXCL`.
 const ROOM: &str = "set -C
-if ! : > room; then echo \"$TENURE_TOKEN found somebody\" >> crowded; exit 99; fi
+if ! : > room; then echo \"$TENURE_TOKEN found another holder\" >> crowded; exit 99; fi
 echo $TENURE_TOKEN >> tokens
 sleep 0.002
 rm room

@@ -461,7 +461,7 @@ fn a_git_that_outlives_its_sync_cannot_spoil_the_next_commit() {
 }
 
 #[test]
-fn an_index_that_somebody_takes_before_the_branch_is_moved_puts_the_sync_off() {
+fn an_index_that_another_program_locks_before_the_branch_is_moved_puts_the_sync_off() {
     let hub = Hub::new();
     hub.add("a", "One");
     hub.says("a", &["sync"]);

@@ -505,7 +505,7 @@ fn the_progress_bar_fits_one_line() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);
     add(&project, "one --section S");
-    project.tenure("tasks next --as somebody-else").exits(0);
+    project.tenure("tasks next --as another-runner").exits(0);
     for (command, code) in [
         ("tasks next --as me --wait 1s", 6),
         ("tasks update one --status in_progress --as me --wait 1s", 6),

@@ -113,10 +113,10 @@ fn a_command_can_use_the_terminal_as_a_full_screen_program_does() {
 #[test]
 fn a_wait_shows_a_bar_and_the_holder_and_ctrl_c_leaves_the_queue() {
     let project = Project::new();
-    let _held = project.hold("run build --as somebody --ttl 1h");
+    let _held = project.hold("run build --as builder --ttl 1h");
     let mut terminal = Terminal::run(&project, "exec $TENURE run build -- touch ran");
     terminal.shows("waiting for build");
-    terminal.shows("held by somebody");
+    terminal.shows("held by builder");
     for part in ["[>", "elapsed", "1st in the queue", "Ctrl+C to cancel"] {
         terminal.shows(part);
     }

@@ -182,7 +182,7 @@ fn check<P: Protocol>(dir: &Path, scene: &str, other: Option<&str>) {
         let grants = ours.iter().filter(|event| event.kind == EventKind::Granted);
         newest = grants.map(|event| event.token).max().unwrap_or(newest);
         if ours.len() == events.len() {
-            let flaws = history::flaws(&ours);
+            let flaws = history::contradictions(&ours);
             assert!(flaws.is_empty(), "{scene}: {flaws:?}");
         }
     }

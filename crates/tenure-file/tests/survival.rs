@@ -111,7 +111,7 @@ fn after_a_kill_at_any_time_the_next_claim_is_granted_with_a_larger_token() {
         .filter(|event| event.token != Token::NONE)
         .collect();
     // The event that ended another program's lease was filtered out above.
-    let flaws: Vec<_> = history::flaws(&ours)
+    let flaws: Vec<_> = history::contradictions(&ours)
         .into_iter()
         .filter(|flaw| !flaw.what.contains("claimed_dead"))
         .collect();

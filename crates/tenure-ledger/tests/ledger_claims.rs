@@ -208,7 +208,7 @@ fn thousands_of_random_verbs_under_sigkill_agree_with_the_documented_rule() {
     );
     assert!(verified.claims > 1000, "only {} claims", verified.claims);
     let events = open(dir).history(&HistoryQuery::default(), soon()).unwrap();
-    let flaws = history::flaws(&events);
+    let flaws = history::contradictions(&events);
     assert!(flaws.is_empty(), "{:?}", flaws.first());
     assert!(kills > 20, "only {kills} kills");
     assert!(last.token > Token(4000));

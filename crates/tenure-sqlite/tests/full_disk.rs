@@ -68,7 +68,7 @@ fn worker() {
         assert!(Some(lease.token) > last);
     }
     let events = store.history(&HistoryQuery::default(), soon()).unwrap();
-    let flaws = history::flaws(&events);
+    let flaws = history::contradictions(&events);
     assert!(flaws.is_empty(), "{flaws:?}");
     let words: String = Connection::open(&path)
         .unwrap()

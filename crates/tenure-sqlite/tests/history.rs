@@ -71,7 +71,7 @@ fn renewals_are_counted_in_one_event() {
             (EventKind::Released, 1)
         ]
     );
-    assert_eq!(history::flaws(&events(&store)), []);
+    assert_eq!(history::contradictions(&events(&store)), []);
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn a_row_that_another_program_deletes_frees_the_key() {
         .history(&HistoryQuery::default(), soon())
         .unwrap();
     assert_eq!(
-        history::flaws(&events),
+        history::contradictions(&events),
         [],
         "and each end is on record once"
     );

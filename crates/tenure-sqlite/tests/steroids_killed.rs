@@ -259,7 +259,7 @@ fn the_next_claim_after_a_kill_is_granted_at_once() {
         let _ = store.release(&lease.grant(), soon()).unwrap();
         assert_eq!(both.rows(), 0);
     }
-    let flaws = history::flaws(&both.events());
+    let flaws = history::contradictions(&both.events());
     assert!(flaws.is_empty(), "{flaws:?}");
     let forced = |kind| kind == EventKind::Forced;
     assert!(!both.events().iter().any(|event| forced(event.kind)));

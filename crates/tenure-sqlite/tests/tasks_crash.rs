@@ -305,7 +305,7 @@ fn runners_that_are_killed_at_any_moment_leave_their_tasks_to_the_others() {
             assert_eq!(seen, Vec::<String>::new(), "task {task}");
         }
         let events = store.history(&HistoryQuery::default(), soon()).unwrap();
-        assert_eq!(history::flaws(&events), []);
+        assert_eq!(history::contradictions(&events), []);
         let dead = |event: &&Event| event.kind == EventKind::Dead;
         taken_over += events.iter().filter(dead).count();
         let own = "SELECT count(*) FROM leases";

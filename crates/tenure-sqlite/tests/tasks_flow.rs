@@ -634,7 +634,7 @@ fn the_history_has_the_end_of_each_lease_of_a_task() {
         .store
         .history(&HistoryQuery::default(), soon())
         .unwrap();
-    assert_eq!(history::flaws(&events), []);
+    assert_eq!(history::contradictions(&events), []);
     let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
     assert_eq!(
         kinds,

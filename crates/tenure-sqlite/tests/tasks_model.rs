@@ -659,6 +659,6 @@ fn random_verbs_match_a_simple_model() {
             .store
             .history(&HistoryQuery::default(), soon())
             .unwrap();
-        assert_eq!(history::flaws(&events), [], "{:#?}", story.told);
+        assert_eq!(history::contradictions(&events), [], "{:#?}", story.told);
     }
 }

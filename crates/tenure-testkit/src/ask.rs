@@ -1,4 +1,4 @@
-//! A claim in few words: [`Ask`].
+//! A short way to write a claim in a test: [`Ask`].
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use tenure_core::{
     Store,
 };
 
-/// Longer than any test: whoever waits for this to pass waits for something else.
+/// Longer than any test, so no wait ends because this time has passed.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is asked for. Can be told to another process.
+/// A claim that can be sent to another process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[must_use]
 pub struct Ask {
-    /// What.
+    /// The key.
     pub key: Key,
-    /// In whose name.
+    /// The holder's name.
     pub holder: HolderId,
-    /// Whether that name was chosen on purpose.
+    /// Whether the caller chose that name.
     pub named: bool,
-    /// For how long.
+    /// The time to live.
     pub ttl: Duration,
-    /// How urgently.
+    /// The priority.
     pub priority: Priority,
-    /// Whether the lease is tied to nothing, instead of the process that asks.
+    /// Whether the lease is detached instead of tied to the claiming process.
     pub detached: bool,
-    /// How long to wait for it, if at all.
+    /// How long to wait, if at all.
     pub limit: Option<Duration>,
-    /// How often to look again while waiting, should nobody call.
+    /// How often to poll during the wait.
     pub poll: Duration,
 }
 
 impl Ask {
-    /// A key in a name, for an hour.
+    /// A claim on a key under this name, for one hour.
     pub fn new(key: &Key, holder: &str) -> Self {
         Self {
             key: key.clone(),
@@ -49,49 +49,49 @@ impl Ask {
         }
     }
 
-    /// For so long.
+    /// With this time to live.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// So urgently, from 0 to 9.
+    /// With this priority, from 0 to 9.
     pub fn priority(mut self, level: u8) -> Self {
         self.priority = Priority::new(level).unwrap();
         self
     }
 
-    /// In a name that was made up.
+    /// Under a generated name.
     pub fn unnamed(mut self) -> Self {
         self.named = false;
         self
     }
 
-    /// Tied to nothing but its time.
+    /// Detached: the lease ends only when it expires.
     pub fn detached(mut self) -> Self {
         self.detached = true;
         self
     }
 
-    /// Waits for it, for ever, and looks again only when called.
+    /// Waits forever, and relies on wake-ups.
     pub fn waiting(mut self) -> Self {
         self.limit = Some(HOUR);
         self
     }
 
-    /// Waits for it for so long, and then gives its place up.
+    /// Waits at most this long, and then withdraws its ticket.
     pub fn waiting_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Looks again at least so often.
+    /// Polls at least this often.
     pub fn polling(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// The claim, by the process that has `store` open.
+    /// The claim, made by the process that has `store` open.
     pub fn claim(&self, store: &dyn Store) -> Claim {
         let asker = store.this_process().unwrap();
         let host = asker.process().map_or("here", |process| &process.host);
@@ -124,12 +124,12 @@ impl Ask {
         store.acquire(&self.claim(store), soon()).unwrap()
     }
 
-    /// Asks once, and must get it.
+    /// Asks once, and must be granted the key.
     pub fn granted(&self, store: &dyn Store) -> Lease {
         self.granted_for(store).0
     }
 
-    /// Asks once, and must get it: with the reason.
+    /// Asks once, and must be granted the key. Also returns the reason.
     pub fn granted_for(&self, store: &dyn Store) -> (Lease, Reason) {
         match self.once(store) {
             Acquired::Granted(Granted { lease, reason }) => (lease, reason),

@@ -1,14 +1,14 @@
-//! Random numbers that can be had again: [`Chance`].
+//! Reproducible random numbers: [`Chance`].
 
 use std::time::Duration;
 
 use tenure_core::Clock;
 use tenure_host::HostClock;
 
-/// The variable that holds the seed.
+/// The environment variable with the seed.
 pub const SEED: &str = "TENURE_BATTERY_SEED";
 
-/// A source of random numbers. The same seed gives the same ones.
+/// A source of random numbers. The same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
@@ -18,7 +18,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// The seed that was asked for, or a new one.
+    /// The seed from the environment, or a new one.
     pub fn seed() -> u64 {
         if let Ok(text) = std::env::var(SEED) {
             return text
@@ -30,7 +30,7 @@ impl Chance {
         Self(low ^ u64::from(std::process::id()) << 40).next() >> 16
     }
 
-    /// Others, that depend on this seed and on a name.
+    /// A separate source that depends on this seed and on a name.
     #[must_use]
     pub fn apart(seed: u64, name: &str) -> Self {
         let mut chance = Self(seed);
@@ -63,7 +63,7 @@ impl Chance {
         usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
     }
 
-    /// True once in `n` times.
+    /// True with a probability of one in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -74,14 +74,14 @@ impl Chance {
         Duration::from_nanos(self.below(nanos + 1))
     }
 
-    /// A time up to `longest` that is short more often than not.
+    /// A time up to `longest` that is usually short.
     pub fn mostly_short(&mut self, longest: Duration) -> Duration {
         let once = self.time(longest);
         let twice = self.time(once);
         self.time(twice)
     }
 
-    /// Another order.
+    /// Puts the items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.index(last + 1));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_by_shuffling() {
+    fn shuffling_keeps_every_item() {
         let mut items: Vec<u8> = (0..50).collect();
         Chance::from_seed(1).shuffle(&mut items);
         assert_ne!(items, (0..50).collect::<Vec<_>>());

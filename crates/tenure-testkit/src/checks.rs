@@ -2,9 +2,9 @@
 //! the store fails it; [`crate::battery!`] makes a test of each.
 
 pub mod crash;
-pub mod cut_off;
 pub mod deadlock;
-pub mod late;
+pub mod expired_holder;
+pub mod interrupted;
 pub mod one_holder;
 pub mod one_process;
 pub mod order;

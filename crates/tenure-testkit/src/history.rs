@@ -1,14 +1,14 @@
-//! Checks a store's own story for contradictions.
+//! Checks a store's history for contradictions.
 //!
-//! For every key by itself:
+//! For every key separately:
 //!
-//! 1. A lease begins only when none stands (G1).
-//! 2. Every token is larger than all before it (G2).
-//! 3. What is renewed or ends is the lease that stands: same token, same holder (G6).
-//! 4. Every end but a release has its evidence, and of the right kind (G3).
-//! 5. A grant that says it was claimed from somebody dead or expired follows on just that end.
+//! 1. A lease is granted only when no other is live (G1).
+//! 2. Every token is larger than all earlier ones (G2).
+//! 3. A renewal or an end names the live lease: same token, same holder (G6).
+//! 4. Every end except a release has evidence of the right kind (G3).
+//! 5. A grant that took over a dead or expired lease directly follows that end.
 //!
-//! Pruned histories can't be checked: the beginning is missing.
+//! A pruned history can't be checked, because its beginning is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,8 +17,8 @@ use tenure_core::{Event, EventKind, HolderId, Key, Token};
 
 /// A contradiction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
-    /// The event where it shows.
+pub struct Contradiction {
+    /// The event that contradicts the earlier ones.
     pub event: u64,
     /// The key.
     pub key: Key,
@@ -26,28 +26,28 @@ pub struct Flaw {
     pub what: String,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "event {} of {}: {}", self.event, self.key, self.what)
     }
 }
 
-/// What is known of a key at some point of its story.
+/// The state of a key at one point of its history.
 #[derive(Default)]
-struct Story<'a> {
-    stands: Option<(Token, &'a HolderId)>,
+struct KeyState<'a> {
+    lease: Option<(Token, &'a HolderId)>,
     newest: Option<Token>,
     last: Option<EventKind>,
 }
 
 /// The contradictions in a complete history, oldest event first.
-pub fn flaws(events: &[Event]) -> Vec<Flaw> {
-    let mut stories: BTreeMap<&Key, Story<'_>> = BTreeMap::new();
-    let mut flaws = Vec::new();
+pub fn contradictions(events: &[Event]) -> Vec<Contradiction> {
+    let mut keys: BTreeMap<&Key, KeyState<'_>> = BTreeMap::new();
+    let mut contradictions = Vec::new();
     let mut last_id = 0;
     for event in events {
         let mut say = |what: String| {
-            flaws.push(Flaw {
+            contradictions.push(Contradiction {
                 event: event.id,
                 key: event.key.clone(),
                 what,
@@ -57,25 +57,25 @@ pub fn flaws(events: &[Event]) -> Vec<Flaw> {
             say(format!("it comes after event {last_id}"));
         }
         last_id = event.id;
-        let story = stories.entry(&event.key).or_default();
+        let state = keys.entry(&event.key).or_default();
         if event.kind == EventKind::Granted {
-            grant(story, event, &mut say);
+            grant(state, event, &mut say);
         } else {
-            go_on(story, event, &mut say);
+            renew_or_end(state, event, &mut say);
         }
-        story.last = Some(event.kind);
+        state.last = Some(event.kind);
     }
-    flaws
+    contradictions
 }
 
-fn grant<'a>(story: &mut Story<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
-    if let Some((token, holder)) = story.stands {
+fn grant<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
+    if let Some((token, holder)) = state.lease {
         say(format!(
             "granted to {} while {holder} holds it with token {token}",
             event.holder
         ));
     }
-    if let Some(newest) = story.newest.filter(|newest| event.token <= *newest) {
+    if let Some(newest) = state.newest.filter(|newest| event.token <= *newest) {
         say(format!("token {} after {newest}", event.token));
     }
     let follows = match event.reason.as_deref() {
@@ -84,19 +84,19 @@ fn grant<'a>(story: &mut Story<'a>, event: &'a Event, say: &mut impl FnMut(Strin
         Some("claimed_expired") => Some(EventKind::Expired),
         other => return say(format!("granted for the reason {other:?}")),
     };
-    if follows.is_some() && follows != story.last {
+    if follows.is_some() && follows != state.last {
         say(format!(
             "{:?} does not follow on {:?}",
-            event.reason, story.last
+            event.reason, state.last
         ));
     }
-    story.stands = Some((event.token, &event.holder));
-    story.newest = Some(event.token);
+    state.lease = Some((event.token, &event.holder));
+    state.newest = Some(event.token);
 }
 
-fn go_on(story: &mut Story<'_>, event: &Event, say: &mut impl FnMut(String)) {
+fn renew_or_end(state: &mut KeyState<'_>, event: &Event, say: &mut impl FnMut(String)) {
     let kind = event.kind;
-    match story.stands {
+    match state.lease {
         Some((token, holder)) if token == event.token && *holder == event.holder => {}
         Some((token, holder)) => say(format!(
             "{kind} of {} with token {}, but {holder} holds it with {token}",
@@ -116,7 +116,7 @@ fn go_on(story: &mut Story<'_>, event: &Event, say: &mut impl FnMut(String)) {
         (_, Some(_)) => {}
     }
     if kind != EventKind::Renewed {
-        story.stands = None;
+        state.lease = None;
     }
 }
 
@@ -162,8 +162,11 @@ mod tests {
     }
 
     fn words(events: &[Event]) -> String {
-        let flaws: Vec<String> = flaws(events).iter().map(ToString::to_string).collect();
-        flaws.join("; ")
+        let contradictions: Vec<String> = contradictions(events)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        contradictions.join("; ")
     }
 
     use EventKind::{Dead, Expired, Forced, Granted, Released, Renewed};
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_story_has_no_flaw() {
+    fn a_consistent_history_has_no_contradiction() {
         let other_key = Event {
             key: Key::parse("docs").unwrap(),
             ..event(3, Granted, 1, "b")
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_at_once_are_a_flaw() {
+    fn two_holders_at_once_are_a_contradiction() {
         let found = words(&[event(1, Granted, 1, "a"), event(2, Granted, 2, "b")]);
         assert_eq!(
             found,
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_does_not_grow_is_a_flaw() {
+    fn a_token_that_does_not_grow_is_a_contradiction() {
         for token in [4, 5] {
             let found = words(&[
                 event(1, Granted, 5, "a"),
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_evidence_or_with_that_of_another_is_a_flaw() {
+    fn an_end_without_evidence_or_with_the_wrong_evidence_is_a_contradiction() {
         for kind in [Expired, Dead, Forced] {
             let bare = Event {
                 evidence: None,
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_another_lease_or_of_none_is_a_flaw() {
+    fn an_end_of_another_lease_or_of_none_is_a_contradiction() {
         for (token, holder) in [(2, "a"), (1, "b")] {
             let found = words(&[event(1, Granted, 1, "a"), event(2, Released, token, holder)]);
             assert!(
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_from_the_dead_follows_on_a_death() {
+    fn a_takeover_from_a_dead_holder_follows_its_death() {
         let found = words(&[
             event(1, Granted, 1, "a"),
             event(2, Released, 1, "a"),
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn events_out_of_order_are_a_flaw() {
+    fn events_out_of_order_are_a_contradiction() {
         let found = words(&[event(2, Granted, 1, "a"), event(1, Released, 1, "a")]);
         assert_eq!(found, "event 1 of build: it comes after event 2");
     }

@@ -12,23 +12,23 @@
 //!
 //! # Contents
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`subject`] | [`Subject`]: the store under test, and what the battery may do to it |
 //! | [`checks`] | the checks, one file for each guarantee or two |
-//! | [`witness`] | [`Witness`]: sees two holders at once, and knows nothing of tenure |
-//! | [`history`] | checks a store's own story for contradictions |
-//! | [`run`] | [`Run`]: one check under way: its seed, its place, its summary |
-//! | [`process`] | [`Process`]: a real process, to be killed, stopped and continued |
+//! | [`witness`] | [`Witness`]: detects two holders at once, without any code of tenure |
+//! | [`history`] | checks a store's history for contradictions |
+//! | [`run`] | [`Run`]: one check: its seed, its folder, its summary |
+//! | [`process`] | [`Process`]: a real process that a test can kill, stop and continue |
 //! | [`mod@default_signals`] | signal dispositions that do not depend on how the test was started |
-//! | [`worker`] | what such a process does: its [`worker::Task`] |
-//! | [`puppet`] | [`Puppet`]: a process that does one verb at a time, as it is told |
-//! | [`ask`] | [`Ask`]: a claim in few words |
-//! | [`waiting`] | try, queue, wait: the least loop that a waiting process needs |
+//! | [`worker`] | the job of such a process: its [`worker::Task`] |
+//! | [`puppet`] | [`Puppet`]: a process that runs one verb at a time, on command |
+//! | [`ask`] | [`Ask`]: a short way to write a claim |
+//! | [`waiting`] | the minimal loop of a waiting process |
 //! | [`limit`] | waiting for a condition, within a limit |
-//! | [`scale`] | how long tests with random kills and races go on |
-//! | [`chance`] | [`Chance`]: random numbers that can be had again |
-//! | [`clock`] | [`FakeClock`]: both clocks and the boot, moved by hand |
+//! | [`scale`] | how long tests with random kills and races run |
+//! | [`chance`] | [`Chance`]: reproducible random numbers |
+//! | [`clock`] | [`FakeClock`]: both clocks and the epoch, set by the test |
 //!
 //! # How a check runs
 //!
@@ -42,8 +42,8 @@
 //!
 //! # Limitations
 //!
-//! The kernel's schedule is not part of the seed: the same seed makes the same choices, not the
-//! same race. Linux only, as the stores of one machine are.
+//! The seed does not control the kernel's scheduler: the same seed makes the same choices, but not the same
+//! race. Linux only, like the local stores.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -90,26 +90,26 @@ macro_rules! battery {
     ($subject:expr) => {
         $crate::battery! { @checks $subject;
             one_holder::eight_processes_never_hold_one_key_together,
-            takeover::a_killed_holder_is_followed_by_exactly_one_of_many_waiters,
-            late::a_stopped_holder_whose_time_ran_out_is_late_everywhere,
-            late::a_late_holder_goes_on_if_nobody_took_the_key,
+            takeover::exactly_one_of_many_waiters_takes_over_from_a_killed_holder,
+            expired_holder::a_stopped_holder_whose_lease_expired_is_refused_by_every_verb,
+            expired_holder::an_expired_lease_is_renewed_if_no_other_holder_took_the_key,
             order::first_come_first_served_among_equals,
             order::priority_overtakes_only_within_the_bound,
-            cut_off::a_waiter_that_was_cut_off_keeps_its_place,
-            cut_off::a_waiter_that_was_cut_off_in_the_middle_keeps_its_place,
-            cut_off::a_waiter_that_steps_aside_keeps_its_place,
-            cut_off::a_made_up_name_does_not_get_its_place_back,
+            interrupted::a_killed_waiter_resumes_its_ticket,
+            interrupted::a_killed_waiter_in_the_middle_of_the_queue_resumes_its_ticket,
+            interrupted::a_waiter_that_parks_resumes_its_ticket,
+            interrupted::a_waiter_with_a_generated_name_does_not_resume_its_ticket,
             tokens::tokens_grow_over_restarts_release_and_force,
             release::only_the_holder_releases,
             release::another_name_in_the_same_process_is_another_holder,
-            reaper::a_renewed_lease_is_left_alone_by_a_reaper,
+            reaper::a_reaper_does_not_end_a_renewed_lease,
             reaper::an_expired_lease_is_reaped_once,
             crash::a_crash_at_any_step_leaves_a_usable_store,
             deadlock::a_wait_that_would_close_a_cycle_is_refused,
             deadlock::a_dead_waiter_closes_no_cycle,
-            waking::waiters_are_woken_by_release_death_and_leaving,
-            waking::a_waiter_is_woken_by_the_death_of_one_that_overtook_it,
-            waking::a_waiter_behind_a_dead_one_sleeps,
+            waking::a_waiter_is_woken_by_release_death_and_withdrawal,
+            waking::a_waiter_is_woken_by_the_death_of_a_waiter_that_overtook_it,
+            waking::a_waiter_behind_a_dead_waiter_does_not_poll,
         }
     };
     (one_process $subject:expr) => {
@@ -117,7 +117,7 @@ macro_rules! battery {
             one_process::eight_threads_never_hold_one_key_together,
             one_process::threads_are_served_in_order,
             one_process::a_thread_is_woken_by_release_force_and_the_end_of_a_handle,
-            one_process::a_late_thread_is_refused,
+            one_process::a_thread_whose_lease_expired_is_refused,
             one_process::a_cycle_of_threads_is_refused,
             one_process::a_thread_that_parks_keeps_its_ticket,
             release::only_the_holder_releases,
@@ -129,7 +129,7 @@ macro_rules! battery {
             $crate::Subject::tested_in($subject, module_path!())
         }
 
-        /// Not a test: what the processes of the battery run. See `tenure_testkit::worker`.
+        /// Not a test: the entry point of the battery's processes. See `tenure_testkit::worker`.
         #[test]
         fn worker() {
             $crate::worker::work(&subject());

@@ -1,4 +1,4 @@
-//! A process that does one verb at a time, as it is told: [`Puppet`].
+//! A process that runs one verb at a time, on command: [`Puppet`].
 
 use std::io::BufRead;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::limit::soon;
 use crate::process::{self, Process};
 use crate::waiting::{self, Outcome};
 
-/// One verb to do.
+/// One verb to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Order {
-    /// Ask for a key, and keep it.
+    /// Claim a key, and keep it.
     Acquire(Ask),
-    /// Ask for a key, and give it back at once.
+    /// Claim a key, and release it at once.
     Pass(Ask),
     /// Renew a grant.
     Renew(Named, Duration),
-    /// Give a key back.
+    /// Release a key.
     Release(Named),
-    /// Ask whether a grant may still write.
+    /// Check whether a grant may still write.
     Fence(Key, Token),
 }
 
-/// A grant that can be told to another process.
+/// A grant that can be sent to another process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Named {
     key: Key,
@@ -57,37 +57,37 @@ impl From<Named> for Grant {
     }
 }
 
-/// What the process says.
+/// A report of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
 pub enum Answer {
-    /// It waits now. The verb goes on.
+    /// It waits now. The verb has not finished.
     Queued {
-        /// With this ticket.
+        /// The ticket.
         ticket: Ticket,
-        /// Whether it is an old one.
+        /// Whether the ticket was resumed.
         resumed: bool,
     },
     /// It has the key.
     Granted {
-        /// With this number.
+        /// The token.
         token: Token,
-        /// For this reason.
+        /// The reason.
         reason: Reason,
-        /// After asking so often.
+        /// How often it asked.
         rounds: u64,
     },
     /// It does not have the key.
     Busy,
-    /// It would have waited for ever.
+    /// The wait would never have ended.
     Deadlock(String),
-    /// The lease goes on.
+    /// The lease was renewed.
     Extended,
-    /// The lease is over; which grant stands now.
+    /// The lease has ended. The token of the lease on record, if there is one.
     Lost(Option<Token>),
     /// The key is free.
     Freed,
-    /// The lease was over before; which grant stands now.
+    /// The lease had ended before. The token of the lease on record, if there is one.
     AlreadyGone(Option<Token>),
     /// The grant may write.
     Current,
@@ -96,7 +96,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The token of a grant, which it must be.
+    /// The token of a grant. Fails if this is another answer.
     pub fn token(self) -> Token {
         match self {
             Self::Granted { token, .. } => token,
@@ -105,19 +105,19 @@ impl Answer {
     }
 }
 
-/// A process that does one verb at a time.
+/// A process that runs one verb at a time.
 #[derive(Debug)]
 pub struct Puppet {
     process: Process,
 }
 
 impl Puppet {
-    /// Leads a process that was started for this.
+    /// Controls a process that was started for this.
     pub fn new(process: Process) -> Self {
         Self { process }
     }
 
-    /// The process, to be stopped and killed.
+    /// The process, to stop or kill it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -127,30 +127,30 @@ impl Puppet {
         self.process.kill();
     }
 
-    /// Tells it what to do, and does not wait for the answer.
+    /// Sends it an order, and does not wait for the answer.
     pub fn order(&mut self, order: &Order) {
         self.process.tell(&serde_json::to_string(order).unwrap());
     }
 
-    /// What it says next.
+    /// Its next answer.
     pub fn answer(&self) -> Answer {
         serde_json::from_str(&self.process.report()).unwrap()
     }
 
-    /// What it has said by now, if anything.
+    /// Its next answer, if there is one already.
     pub fn try_answer(&self) -> Option<Answer> {
         self.process
             .try_report()
             .map(|report| serde_json::from_str(&report).unwrap())
     }
 
-    /// Has it ask for a key that it must get at once.
+    /// Lets it claim a key that it must get at once.
     pub fn granted(&mut self, ask: &Ask) -> Token {
         self.order(&Order::Acquire(ask.clone()));
         self.answer().token()
     }
 
-    /// Has it ask for a key, and wait for it if need be.
+    /// Lets it claim a key, and wait if necessary.
     pub fn gets(&mut self, ask: &Ask) -> Token {
         self.order(&Order::Acquire(ask.clone().waiting()));
         match self.answer() {
@@ -159,13 +159,13 @@ impl Puppet {
         }
     }
 
-    /// Has it ask for a key that it must wait for; the ticket, and whether it is an old one.
+    /// Lets it claim a key that it must wait for. Returns the ticket, and whether it was resumed.
     pub fn queued(&mut self, ask: &Ask) -> (Ticket, bool) {
         self.order(&Order::Acquire(ask.clone().waiting()));
         self.has_queued()
     }
 
-    /// Has it ask for a key that it must wait for, and then give back at once.
+    /// Lets it claim a key that it must wait for, and then releases at once.
     pub fn queued_to_pass(&mut self, ask: &Ask) -> (Ticket, bool) {
         self.order(&Order::Pass(ask.clone().waiting()));
         self.has_queued()
@@ -178,20 +178,20 @@ impl Puppet {
         }
     }
 
-    /// The token that it gets after having waited for it.
+    /// The token that it gets at the end of its wait.
     pub fn served(&self) -> Token {
         self.answer().token()
     }
 
-    /// Has it do something else, and takes the answer.
+    /// Sends it an order, and returns the answer.
     pub fn does(&mut self, order: &Order) -> Answer {
         self.order(order);
         self.answer()
     }
 }
 
-/// In the process: does what it is told until there is nothing more.
-pub(crate) fn dance(store: &dyn Store) {
+/// In the process: runs orders until its input ends.
+pub(crate) fn follow_orders(store: &dyn Store) {
     for line in std::io::stdin().lock().lines() {
         let answer = act(store, serde_json::from_str(&line.unwrap()).unwrap());
         say(&answer);

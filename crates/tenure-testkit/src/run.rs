@@ -1,4 +1,4 @@
-//! One check under way: [`Run`].
+//! One check of the battery: [`Run`].
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::scale::scale;
 use crate::subject::Subject;
 use crate::worker::{Job, Task};
 
-/// One check under way: its seed, its place, its summary.
+/// One check: its seed, its folder, its summary.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The store under test.
     pub subject: &'a Subject,
-    /// Where its random choices come from.
+    /// The source of its random choices.
     pub chance: Chance,
     name: &'static str,
     seed: u64,
@@ -28,10 +28,10 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Begins a check of this name, in an empty place.
+    /// Begins a check of this name, in an empty folder.
     pub fn begin(subject: &'a Subject, name: &'static str) -> Self {
         let seed = Chance::seed();
-        // At the start, too: a check that hangs is killed before it can tell.
+        // Also at the start: a check that hangs is killed before it prints its summary.
         println!("{name}: seed {seed}");
         let run = Self {
             subject,
@@ -45,12 +45,12 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Where the store is.
+    /// The folder of the store.
     pub fn store_place(&self) -> PathBuf {
         self.place.path().join("store")
     }
 
-    /// Where everything else is.
+    /// The folder for everything else.
     pub fn place(&self) -> &Path {
         self.place.path()
     }
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         self.open().capabilities()
     }
 
-    /// Whether the store can do what the check is about; tells if it is skipped.
+    /// Whether the store has the capability that the check needs. Prints a line if it is skipped.
     pub fn needs(&self, what: &str, is_there: bool) -> bool {
         if !is_there {
             println!("{}: skipped, the store has no {what}", self.name);
@@ -73,12 +73,12 @@ impl<'a> Run<'a> {
         is_there
     }
 
-    /// So many, times the scale.
+    /// This many, times the scale.
     pub fn times(&self, usual: u64) -> u64 {
         usual * self.scale
     }
 
-    /// Starts a process that does this.
+    /// Starts a process with this job.
     pub fn start(&self, task: Task) -> Process {
         let job = Job {
             place: self.store_place(),
@@ -87,12 +87,12 @@ impl<'a> Run<'a> {
         Process::start(self.subject.worker(), &serde_json::to_string(&job).unwrap())
     }
 
-    /// Starts a process that does as it is told.
+    /// Starts a process that follows orders.
     pub fn puppet(&self) -> Puppet {
         Puppet::new(self.start(Task::Puppet))
     }
 
-    /// What happened so far, if the store keeps a history. Fails if it contradicts itself.
+    /// The history so far, if the store records one. Fails if it has a contradiction.
     pub fn history_if_any(&self, store: &dyn Store) -> Option<Vec<Event>> {
         match store.history(&HistoryQuery::default(), soon()) {
             Err(error) if error.kind == ErrorKind::Unsupported => None,
@@ -100,10 +100,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What happened so far. Fails if it contradicts itself.
+    /// The history so far. Fails if it has a contradiction.
     pub fn history(&self, store: &dyn Store) -> Vec<Event> {
         let events = store.history(&HistoryQuery::default(), soon()).unwrap();
-        let flaws = history::flaws(&events);
+        let flaws = history::contradictions(&events);
         assert!(
             flaws.is_empty(),
             "{} (seed {}): the history contradicts itself: {}",
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         events
     }
 
-    /// Ends the check well: tells what it did, and looks at the history once more.
+    /// Ends the check with success: prints a summary, and checks the history once more.
     pub fn finish(self, grants: u64) {
         let store = self.open();
         self.history_if_any(&*store);
@@ -129,13 +129,13 @@ impl<'a> Run<'a> {
         println!("{}: seed {}, {grants} grants checked", self.name, self.seed);
     }
 
-    /// Ends the check badly.
+    /// Ends the check with a failure.
     pub fn fail(&self, what: &str) -> ! {
         panic!("{} (seed {}): {what}", self.name, self.seed);
     }
 }
 
-/// Waits until what the store knows of a key is as wanted.
+/// Waits until the store's records of a key satisfy a condition.
 pub fn until(store: &dyn Store, key: &Key, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
     limit::within_limit(what, || wanted(&store.inspect(key, soon()).unwrap()));
 }

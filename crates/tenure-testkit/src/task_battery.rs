@@ -160,7 +160,7 @@ impl<'a> TaskRun<'a> {
         let events = store
             .history(&tenure_core::HistoryQuery::default(), soon())
             .unwrap();
-        let flaws = history::flaws(&events);
+        let flaws = history::contradictions(&events);
         if let Some(flaw) = flaws.first() {
             self.fail(&format!("the history contradicts itself: {flaw}"));
         }

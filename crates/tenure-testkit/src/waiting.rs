@@ -1,7 +1,7 @@
-//! Try, queue, wait: the least loop that a waiting process needs.
+//! The minimal loop of a waiting process: try, queue, wait.
 //!
-//! It leans on the store as hard as it may: with an hour between two looks, only a call ends the
-//! wait, so a call that is missed shows as a test that hangs.
+//! It relies on wake-ups as much as it can: it polls once an hour, so a missed wake-up shows as a test that
+//! hangs.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use tenure_host::HostClock;
 use crate::ask::Ask;
 use crate::limit::{Stopwatch, soon};
 
-/// How soon to look again after a lease should have run out.
+/// How long after the expiry of a lease to ask again.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
-/// What came of waiting.
+/// How a wait ended.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
-    /// The key is ours.
+    /// The key was granted.
     Granted {
         /// The lease.
         lease: Lease,
-        /// Why.
+        /// The reason.
         reason: Reason,
         /// How often the store was asked.
         rounds: u64,
     },
-    /// It was not to be had in time; the place is given up.
+    /// It was not granted in time, and the ticket is withdrawn.
     Busy(Box<Busy>),
-    /// Waiting would never have ended.
+    /// The wait would never have ended.
     Deadlock(Cycle),
 }
 
@@ -38,19 +38,19 @@ impl Outcome {
     pub fn lease(self) -> Lease {
         match self {
             Self::Granted { lease, .. } => lease,
-            other => panic!("it should be granted: {other:?}"),
+            other => panic!("it must be granted: {other:?}"),
         }
     }
 }
 
-/// Asks, and waits if need be. `queued` is told of the place as soon as there is one.
+/// Claims a key, and waits if necessary. Calls `queued` with the position once there is a ticket.
 pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePosition)) -> Outcome {
     let clock = HostClock::new();
     let (watch, limit) = (Stopwatch::start(), ask.limit.unwrap_or_default());
     let claim = ask.claim(store);
-    let mut told = false;
+    let mut reported = false;
     for rounds in 1.. {
-        // Before the store looks at its own clock: a lease that it calls good ends after this.
+        // Read before the store reads its own clock: a lease that it reports as live ends after this.
         let asked = clock.now();
         let busy = match store.acquire(&claim, soon()).unwrap() {
             Acquired::Granted(Granted { lease, reason }) => {
@@ -64,9 +64,9 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePositi
             Acquired::Cancelled => unreachable!("a store cancels nothing"),
             Acquired::Busy(busy) => busy,
         };
-        if let Some(position) = busy.position.as_ref().filter(|_| !told) {
+        if let Some(position) = busy.position.as_ref().filter(|_| !reported) {
             queued(position);
-            told = true;
+            reported = true;
         }
         let left = limit.saturating_sub(watch.elapsed());
         if left.is_zero() {
@@ -75,7 +75,7 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePositi
             }
             return Outcome::Busy(busy);
         }
-        // Nobody calls when a lease runs out.
+        // No process wakes a waiter when a lease expires.
         let look_again = busy
             .look_again
             .as_ref()

@@ -1,13 +1,12 @@
-//! Sees two holders at once, and knows nothing of tenure: [`Witness`].
+//! Detects two holders at once, without any code of tenure: [`Witness`].
 //!
-//! Whoever believes to hold the key goes in by making one file that only one can make (a hard
-//! link that must be new, with what it names already in it), writes its token into a shared log,
-//! and goes out by removing the file. Whoever finds the file there looks at the process that it
-//! names:
+//! A process that holds the key enters a critical section by creating a file that only one process can
+//! create (a new hard link to a file that names the process), appends its token to a shared log, and leaves
+//! by removing the file. A process that finds the file there examines the process that it names:
 //!
-//! - it is still there (same pid, same start time): two are inside. That is written down in a
-//!   file of its own, so that no later crash can take it back;
-//! - it is gone: the file is what a killed process left behind, and is cleared away.
+//! - if it still runs (same pid, same start time), there are two holders. The witness records that in a
+//!   separate file, so that no later crash can hide it;
+//! - if it has exited, the file is the remnant of a killed process, and the witness removes it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,18 +17,18 @@ use tenure_core::Token;
 
 use crate::process;
 
-/// One who watches the place where only one may be.
+/// Watches a critical section that only one holder may be in.
 #[derive(Debug)]
 pub struct Witness {
     place: PathBuf,
-    /// What names us: the content of the file that we go in with.
+    /// The name of this process: the content of the file that it enters with.
     me: String,
     card: PathBuf,
     log: File,
 }
 
 impl Witness {
-    /// The witness at this folder, which is made if need be. One for each process and thread.
+    /// The witness of this folder, which is created if necessary. One for each process and thread.
     pub fn at(place: &Path) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let (pid, serial) = (std::process::id(), SERIAL.fetch_add(1, Ordering::SeqCst));
@@ -50,14 +49,14 @@ impl Witness {
         }
     }
 
-    /// Goes in, works, notes the token, goes out.
+    /// Enters, works, logs the token, leaves.
     pub fn observe(&mut self, token: Token, work: impl FnOnce()) {
-        let alone = self.go_in(token);
+        let alone = self.enter(token);
         work();
-        // One write to a file that is open for appending: it is there whole, or not at all.
+        // One write to a file that is open for appending is complete or does not happen.
         self.log.write_all(format!("{token}\n").as_bytes()).unwrap();
         if alone {
-            self.go_out(token);
+            self.leave(token);
         }
     }
 
@@ -65,40 +64,51 @@ impl Witness {
         self.place.join("inside")
     }
 
-    /// Whether nobody was inside.
-    fn go_in(&self, token: Token) -> bool {
+    /// Enters, and returns whether no other process was inside.
+    fn enter(&self, token: Token) -> bool {
         loop {
             match fs::hard_link(&self.card, self.inside()) {
                 Ok(()) => return true,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("the witness could not go in: {error}"),
+                Err(error) => panic!("the witness could not enter: {error}"),
             }
             match fs::read_to_string(self.inside()) {
                 Ok(other) if is_there(&other) => {
-                    self.accuse(token, &format!("{other} was inside, and is still there"));
+                    self.record_violation(token, &format!("{other} was inside, and still runs"));
                     return false;
                 }
-                // Left behind by one that was killed: nobody but us can be about to clear it away.
+                // The remnant of a killed process. Only one holder can be about to remove it.
                 Ok(_) => {
                     if fs::remove_file(self.inside()).is_err() {
-                        self.accuse(token, "somebody else cleared the place as we came");
+                        self.record_violation(
+                            token,
+                            "another process removed the remnant of a dead holder meanwhile",
+                        );
                     }
                 }
-                Err(_) => self.accuse(token, "somebody was inside, and left as we came"),
+                Err(_) => self.record_violation(
+                    token,
+                    "another process was inside, and left as this one entered",
+                ),
             }
         }
     }
 
-    fn go_out(&self, token: Token) {
+    fn leave(&self, token: Token) {
         match fs::read_to_string(self.inside()) {
             Ok(name) if name == self.me => {}
-            Ok(name) => self.accuse(token, &format!("{name} came in before we left")),
-            Err(_) => self.accuse(token, "somebody came in and left again before we left"),
+            Ok(name) => {
+                self.record_violation(token, &format!("{name} entered before this process left"))
+            }
+            Err(_) => self.record_violation(
+                token,
+                "another process entered and left before this one left",
+            ),
         }
         let _ = fs::remove_file(self.inside());
     }
 
-    fn accuse(&self, token: Token, what: &str) {
+    fn record_violation(&self, token: Token, what: &str) {
         let name = format!("violation-{}-{token}", self.me.replace(' ', "-"));
         let words = format!(
             "{} was inside with token {token}: {what} (pid, start, serial)\n",
@@ -112,13 +122,13 @@ impl Witness {
         file.write_all(words.as_bytes()).unwrap();
     }
 
-    /// Writes down something that a holder itself found wrong.
+    /// Records a violation that a holder itself detected.
     pub fn complain(&self, token: Token, what: &str) {
-        self.accuse(token, what);
+        self.record_violation(token, what);
     }
 }
 
-/// What was seen at this folder: who was not alone.
+/// The violations that were recorded in this folder.
 pub fn violations(place: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(place) else {
         return vec![];
@@ -137,7 +147,7 @@ pub fn violations(place: &Path) -> Vec<String> {
     found
 }
 
-/// The tokens noted at this folder, in the order in which they were.
+/// The tokens that were logged in this folder, in order.
 pub fn tokens(place: &Path) -> Vec<Token> {
     fs::read_to_string(place.join("tokens"))
         .unwrap_or_default()
@@ -146,12 +156,12 @@ pub fn tokens(place: &Path) -> Vec<Token> {
         .collect()
 }
 
-/// How much was noted so far, in bytes: grows as long as somebody gets on.
+/// The size of the log, in bytes. It grows as long as any process makes progress.
 pub fn progress(place: &Path) -> u64 {
     fs::metadata(place.join("tokens")).map_or(0, |file| file.len())
 }
 
-/// The first two tokens that stand in the wrong order, or twice.
+/// The first two consecutive tokens of which the second is not larger.
 pub fn out_of_order(tokens: &[Token]) -> Option<(Token, Token)> {
     tokens
         .windows(2)
@@ -159,12 +169,12 @@ pub fn out_of_order(tokens: &[Token]) -> Option<(Token, Token)> {
         .map(|pair| (pair[0], pair[1]))
 }
 
-/// Whether the process that is named runs, or may.
+/// Whether the named process runs.
 fn is_there(name: &str) -> bool {
     let mut fields = name.split(' ');
     let mut number = || fields.next().and_then(|field| field.parse::<u64>().ok());
     let (Some(pid), Some(started)) = (number(), number()) else {
-        panic!("the witness found a file that no witness wrote: {name:?}");
+        panic!("a file that no witness wrote: {name:?}");
     };
     process::started(u32::try_from(pid).unwrap()) == Some(started)
 }
@@ -174,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_that_are_inside_one_after_the_other_are_fine() {
+    fn two_holders_one_after_the_other_are_no_violation() {
         let dir = tempfile::tempdir().unwrap();
         let (mut a, mut b) = (Witness::at(dir.path()), Witness::at(dir.path()));
         a.observe(Token(1), || ());

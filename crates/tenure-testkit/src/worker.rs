@@ -27,7 +27,7 @@ pub enum Task {
     Puppet,
     /// Acquire and release, many times.
     Contend(Contest),
-    /// Free what is over, again and again.
+    /// End expired and dead leases again and again.
     Reap(Reaping),
     /// Every verb, until it is killed.
     Crash(Crash),
@@ -38,7 +38,7 @@ pub fn work(subject: &Subject) {
     let Some(job) = process::job() else { return };
     let Job { place, task } = serde_json::from_str(&job).unwrap();
     match task {
-        Task::Puppet => puppet::dance(&*subject.open(&place)),
+        Task::Puppet => puppet::follow_orders(&*subject.open(&place)),
         Task::Contend(contest) => contest.contend(&*subject.open(&place)),
         Task::Reap(reaping) => reaping.reap(&*subject.open(&place)),
         Task::Crash(crash) => crash.go_on_until_killed(subject, &place),

@@ -1,4 +1,4 @@
-//! The battery can fail: stores that are broken on purpose, each in its own way, are found out.
+//! Stores that are broken on purpose: the battery must catch each of them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,23 +16,23 @@ use tenure_core::{
     Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
 };
 use tenure_host::{HostClock, identity};
-use tenure_testkit::checks::one_holder::{self, Found, Plan};
+use tenure_testkit::checks::one_holder::{self, ContestResult, ContestSettings};
 use tenure_testkit::{Run, Subject, worker};
 
 /// What is wrong with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Whoever asks gets the key.
+    /// Every claim is granted.
     GrantsAlways,
-    /// It looks whether the lock file is there, and then writes it.
+    /// It checks whether the lock file exists, and then writes it.
     LooksThenWrites,
-    /// Only one gets the key, but always with the same number.
+    /// The key has one holder at a time, but every grant has the same token.
     TokensStandStill,
-    /// Nothing: to see that this very store is not found out for something else.
+    /// None: to check that the battery passes the same store without the fault.
     None,
 }
 
-/// A lock file, as many tools have it. No leases, no queue: the battery's first check needs none.
+/// A lock file, as many tools use it. No leases, no queue: the battery's first check needs neither.
 struct LockFile {
     place: PathBuf,
     fault: Fault,
@@ -191,7 +191,7 @@ impl Store for LockFile {
     }
 }
 
-/// Opens the store that is broken as the folder says: that way, its processes know it as well.
+/// Opens the store with the fault that the folder's name states, so that worker processes know it too.
 fn open(place: &Path) -> Box<dyn Store> {
     let fault = match fs::read_to_string(place.join("fault")).unwrap_or_default() {
         text if text == "GrantsAlways" => Fault::GrantsAlways,
@@ -217,42 +217,42 @@ fn worker() {
     worker::work(&subject());
 }
 
-fn contest(fault: Fault, times: u64) -> Found {
+fn contest(fault: Fault, times: u64) -> ContestResult {
     let subject = subject();
     let mut run = Run::begin(&subject, "a broken store");
     fs::write(run.store_place().join("fault"), format!("{fault:?}")).unwrap();
-    let plan = Plan {
+    let settings = ContestSettings {
         processes: 4,
         times,
-        // A lock file knows nothing of the dead.
-        violence: false,
+        // A lock file can't detect dead holders.
+        kills_and_stops: false,
     };
-    one_holder::contest(&mut run, plan)
+    one_holder::contest(&mut run, settings)
 }
 
 #[test]
-fn a_store_that_always_grants_is_found_out() {
-    let found = contest(Fault::GrantsAlways, 2000);
-    assert!(!found.violations.is_empty(), "{} grants", found.grants);
+fn a_store_that_always_grants_is_caught() {
+    let result = contest(Fault::GrantsAlways, 2000);
+    assert!(!result.violations.is_empty(), "{} grants", result.grants);
 }
 
 #[test]
-fn a_store_that_looks_before_it_writes_is_found_out() {
-    let found = contest(Fault::LooksThenWrites, 20_000);
-    assert!(!found.violations.is_empty(), "{} grants", found.grants);
+fn a_store_that_checks_before_it_writes_is_caught() {
+    let result = contest(Fault::LooksThenWrites, 20_000);
+    assert!(!result.violations.is_empty(), "{} grants", result.grants);
 }
 
 #[test]
-fn a_store_whose_tokens_stand_still_is_found_out() {
-    let found = contest(Fault::TokensStandStill, 50);
-    assert_eq!(found.violations, Vec::<String>::new());
-    assert_eq!(found.out_of_order, Some((Token(1), Token(1))));
+fn a_store_whose_tokens_do_not_grow_is_caught() {
+    let result = contest(Fault::TokensStandStill, 50);
+    assert_eq!(result.violations, Vec::<String>::new());
+    assert_eq!(result.out_of_order, Some((Token(1), Token(1))));
 }
 
 #[test]
 fn a_store_that_is_not_broken_passes() {
-    let found = contest(Fault::None, 200);
-    assert_eq!(found.violations, Vec::<String>::new());
-    assert_eq!(found.out_of_order, None);
-    assert_eq!(found.grants, 4 * 2 * 200);
+    let result = contest(Fault::None, 200);
+    assert_eq!(result.violations, Vec::<String>::new());
+    assert_eq!(result.out_of_order, None);
+    assert_eq!(result.grants, 4 * 2 * 200);
 }

@@ -1,4 +1,4 @@
-//! What the library promises to those who embed it, against a real store on disk.
+//! Tests what the library guarantees to programs that embed it, against a real store on disk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::path::Path;

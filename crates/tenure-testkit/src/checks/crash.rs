@@ -1,4 +1,4 @@
-//! G10: a crash anywhere is survivable.
+//! G10: a crash at any step leaves a usable store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::subject::Subject;
 use crate::waiting;
 use crate::worker::Task;
 
-/// The longest life of a process that is going to crash, once it has begun.
-const LIFE: Duration = Duration::from_millis(30);
+/// The longest time from the start of a process to its crash.
+const LIFETIME: Duration = Duration::from_millis(30);
 
-/// How often the whole history is looked at: it grows with every crash.
+/// How often the whole history is checked: it grows with every crash.
 const LOOK_BACK_EVERY: u64 = 30;
 
-/// What a process that is going to crash does: every verb there is, in any order.
+/// The job of a process that will be killed: every verb, in random order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Crash {
     seed: u64,
@@ -31,10 +31,10 @@ pub struct Crash {
 impl Crash {
     /// In the process.
     pub(crate) fn go_on_until_killed(&self, subject: &Subject, place: &Path) {
-        // Before the store is opened: that may crash as well.
+        // Before the store is opened, so that the kill may come during that.
         process::report("ready");
         let mut chance = Chance::from_seed(self.seed);
-        // Two of them, so that one can wait for what the other holds.
+        // Two threads, so that one can wait for a key that the other holds.
         let mut actors = ["one", "two"].map(|name| Actor {
             store: subject.open(place),
             name,
@@ -49,7 +49,7 @@ impl Crash {
     }
 }
 
-/// One who does this and that.
+/// One thread that runs random verbs.
 struct Actor {
     store: Box<dyn Store>,
     name: &'static str,
@@ -108,8 +108,8 @@ impl Actor {
     }
 }
 
-/// A process that uses every verb is killed at random moments, again and again: each time whoever
-/// comes next can use the store, and gets every key.
+/// Processes that use every verb are killed at random moments. After each kill, the next process can use the
+/// store and gets every key.
 pub fn a_crash_at_any_step_leaves_a_usable_store(subject: &Subject) {
     let mut run = Run::begin(subject, "a_crash_at_any_step_leaves_a_usable_store");
     let crashes = run.times(150);
@@ -117,7 +117,7 @@ pub fn a_crash_at_any_step_leaves_a_usable_store(subject: &Subject) {
         let seed = run.chance.next();
         let mut process = run.start(Task::Crash(Crash { seed }));
         assert_eq!(process.report(), "ready");
-        std::thread::sleep(run.chance.time(LIFE));
+        std::thread::sleep(run.chance.time(LIFETIME));
         process.kill();
         let store = run.open();
         for key in subject.all_keys() {

@@ -1,4 +1,4 @@
-//! G9: a wait that would never end does not begin.
+//! G9: a wait that would never end is refused.
 
 use tenure_core::Acquired;
 
@@ -12,8 +12,8 @@ fn can_run(run: &Run<'_>) -> bool {
     run.needs("second key", run.subject.all_keys().len() > 1)
 }
 
-/// `a` holds one key and waits for another, whose holder `b` then asks for the first: that is
-/// refused in words that name both, and leaves no ticket behind.
+/// `a` holds one key and waits for a second one. When the holder `b` of the second key claims the first, it is
+/// refused with a message that names both, and gets no ticket.
 pub fn a_wait_that_would_close_a_cycle_is_refused(subject: &Subject) {
     let run = Run::begin(subject, "a_wait_that_would_close_a_cycle_is_refused");
     if !can_run(&run) {
@@ -38,13 +38,17 @@ pub fn a_wait_that_would_close_a_cycle_is_refused(subject: &Subject) {
     let known = store.inspect(x, soon()).unwrap();
     assert!(known.queue.is_empty(), "{:?}", known.queue);
     let only_asked = b.does(&Order::Acquire(Ask::new(x, "b")));
-    assert_eq!(only_asked, Answer::Busy, "asking once is no waiting");
+    assert_eq!(
+        only_asked,
+        Answer::Busy,
+        "a claim that does not wait closes no cycle"
+    );
     b.kill();
     let _ = a.served();
     run.finish(3);
 }
 
-/// The chain goes through somebody who waited, and was killed, and does not any more: no cycle.
+/// A chain of waits that includes a killed waiter is no cycle.
 pub fn a_dead_waiter_closes_no_cycle(subject: &Subject) {
     let run = Run::begin(subject, "a_dead_waiter_closes_no_cycle");
     if !can_run(&run) {

@@ -1,4 +1,4 @@
-//! G4, G7: a holder that slept past its time.
+//! G4, G7: a holder that was stopped until its lease expired.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::run::{Run, until};
 use crate::subject::Subject;
 use crate::waiting::{self, Outcome};
 
-/// Soon over.
+/// A time to live that expires soon.
 const SHORT: Duration = Duration::from_millis(150);
 
 fn grant(key: &Key, token: Token) -> crate::puppet::Named {
@@ -25,7 +25,7 @@ fn grant(key: &Key, token: Token) -> crate::puppet::Named {
     .into()
 }
 
-/// A process that gets a lease that is soon over, and then stands still until it is.
+/// A process that gets a short lease and is then stopped until the lease has expired.
 fn sleeper(run: &Run<'_>, key: &Key) -> (Puppet, Token) {
     let mut sleeper = run.puppet();
     let token = sleeper.granted(&Ask::new(key, "sleeper").ttl(SHORT));
@@ -33,12 +33,12 @@ fn sleeper(run: &Run<'_>, key: &Key) -> (Puppet, Token) {
     (sleeper, token)
 }
 
-/// A stopped holder whose time ran out was overtaken: whatever it tries with its old grant is
-/// refused, and the new lease does not feel it.
-pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject) {
+/// A holder is stopped, its lease expires and another holder takes over. Every verb refuses the old grant, and
+/// the new lease does not change.
+pub fn a_stopped_holder_whose_lease_expired_is_refused_by_every_verb(subject: &Subject) {
     let run = Run::begin(
         subject,
-        "a_stopped_holder_whose_time_ran_out_is_late_everywhere",
+        "a_stopped_holder_whose_lease_expired_is_refused_by_every_verb",
     );
     if !run.needs("leases that expire", run.capabilities().expiry) {
         return;
@@ -51,7 +51,7 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
         let next = Ask::new(key, "next").waiting_at_most(LIMIT);
         let outcome = waiting::acquire(&*store, &next, |_| ());
         let Outcome::Granted { lease, reason, .. } = outcome else {
-            run.fail(&format!("the next one got {outcome:?}"));
+            run.fail(&format!("the next claim got {outcome:?}"));
         };
         assert_eq!(reason, Reason::ClaimedExpired);
         let untouched = store.inspect(key, soon()).unwrap().leases;
@@ -76,9 +76,12 @@ pub fn a_stopped_holder_whose_time_ran_out_is_late_everywhere(subject: &Subject)
     run.finish(2 * rounds);
 }
 
-/// A holder whose time ran out while it slept goes on if nobody took the key meanwhile.
-pub fn a_late_holder_goes_on_if_nobody_took_the_key(subject: &Subject) {
-    let run = Run::begin(subject, "a_late_holder_goes_on_if_nobody_took_the_key");
+/// A holder whose lease expired while it was stopped can renew it if no other holder took the key.
+pub fn an_expired_lease_is_renewed_if_no_other_holder_took_the_key(subject: &Subject) {
+    let run = Run::begin(
+        subject,
+        "an_expired_lease_is_renewed_if_no_other_holder_took_the_key",
+    );
     if !run.needs("leases that expire", run.capabilities().expiry) {
         return;
     }

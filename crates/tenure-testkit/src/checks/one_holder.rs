@@ -1,7 +1,7 @@
 //! G1, G2, G5: eight processes contend for one key while some are killed and some are stopped.
 //!
-//! The leases live far longer than the check, so nothing but the proof of its holder's death frees
-//! the key of a killed process: that the others get on at all is the proof of takeover.
+//! The leases last far longer than the check, so only proof that its holder died frees the key of a killed
+//! process. That the other processes make progress proves that they take it over.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,20 +23,20 @@ use crate::waiting;
 use crate::witness::{self, Witness};
 use crate::worker::Task;
 
-/// Longer than the check, shorter than for ever.
+/// Longer than the check.
 const TTL: Duration = Duration::from_secs(600);
 
-/// The longest work inside.
+/// The longest time that a holder works.
 const WORK: Duration = Duration::from_micros(200);
 
 /// The longest stop, far below the time to live.
 const STOP: Duration = Duration::from_millis(150);
 
-/// The longest pause between two blows. The queue is strict: while one is stopped, its turn comes
-/// soon and all wait for it.
+/// The longest pause between two kills or stops. The queue is strict: the turn of a stopped process comes
+/// soon, and then all others wait for it.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// What one of the processes does.
+/// The job of one contestant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contest {
     key: Key,
@@ -49,7 +49,7 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// In the process: acquires and releases so many times.
+    /// In the process: acquires and releases the key this many times.
     pub(crate) fn contend(&self, store: &dyn Store) {
         let mut chance = Chance::from_seed(self.seed);
         let mut witness = Witness::at(&self.witness);
@@ -90,74 +90,74 @@ fn work(chance: &mut Chance) {
     }
 }
 
-/// How hard it is going to be.
+/// The settings of a contest.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// How many contend.
+pub struct ContestSettings {
+    /// The number of contestants.
     pub processes: usize,
     /// How often each gets the key, in each of the two phases.
     pub times: u64,
     /// Whether some are killed and stopped.
-    pub violence: bool,
+    pub kills_and_stops: bool,
 }
 
-/// What was found.
+/// The result of a contest.
 #[derive(Debug)]
-pub struct Found {
+pub struct ContestResult {
     /// How many grants were reported.
     pub grants: u64,
     /// How many processes were killed.
     pub kills: u64,
-    /// How many were stopped for a while.
+    /// How many were stopped and continued.
     pub stops: u64,
     /// What the witness saw.
     pub violations: Vec<String>,
-    /// Tokens that went back, or repeated.
+    /// Two tokens of which the later is not larger.
     pub out_of_order: Option<(Token, Token)>,
 }
 
-/// Eight processes never hold one key together, and tokens grow, also over a restart of all.
+/// Eight processes never hold one key together, and tokens grow even across a restart of all of them.
 pub fn eight_processes_never_hold_one_key_together(subject: &Subject) {
     let mut run = Run::begin(subject, "eight_processes_never_hold_one_key_together");
-    let plan = Plan {
+    let settings = ContestSettings {
         processes: 8,
         times: run.times(750),
-        violence: true,
+        kills_and_stops: true,
     };
-    let found = contest(&mut run, plan);
-    if !found.violations.is_empty() {
-        run.fail(&found.violations.join("\n"));
+    let result = contest(&mut run, settings);
+    if !result.violations.is_empty() {
+        run.fail(&result.violations.join("\n"));
     }
-    if let Some((before, after)) = found.out_of_order {
-        run.fail(&format!("token {after} was given after {before}"));
+    if let Some((before, after)) = result.out_of_order {
+        run.fail(&format!("token {after} was granted after {before}"));
     }
-    println!("{} kills, {} stops", found.kills, found.stops);
-    run.finish(found.grants);
+    println!("{} kills, {} stops", result.kills, result.stops);
+    run.finish(result.grants);
 }
 
-/// Runs the contest, in two phases with nobody there in between.
-pub fn contest(run: &mut Run<'_>, plan: Plan) -> Found {
+/// Runs the contest in two phases. No process has the store open in between.
+pub fn contest(run: &mut Run<'_>, settings: ContestSettings) -> ContestResult {
     let place = run.place().join("witness");
     fs::create_dir(&place).unwrap();
-    let mut crew = Crew {
+    let mut contestants = Contestants {
         place: place.clone(),
-        slots: vec![],
-        plan,
+        contestants: vec![],
+        settings,
         kills: 0,
         stops: 0,
     };
     for phase in 1..=2 {
-        crew.work(run, plan.times * phase);
+        contestants.work(run, settings.times * phase);
         if !witness::violations(&place).is_empty() {
             break;
         }
     }
-    let reported = crew.reported();
+    let reported = contestants.reported();
     compare_with_history(run, &reported);
-    Found {
+    ContestResult {
         grants: u64::try_from(reported.len()).unwrap(),
-        kills: crew.kills,
-        stops: crew.stops,
+        kills: contestants.kills,
+        stops: contestants.stops,
         violations: witness::violations(&place),
         out_of_order: witness::out_of_order(&witness::tokens(&place)),
     }
@@ -168,57 +168,57 @@ fn compare_with_history(run: &Run<'_>, reported: &[Token]) {
     let Some(events) = run.history_if_any(&*store) else {
         return;
     };
-    let told = history::tokens(&events, run.subject.key(), EventKind::Granted);
+    let recorded = history::tokens(&events, run.subject.key(), EventKind::Granted);
     let missing: BTreeSet<_> = reported
         .iter()
-        .filter(|token| !told.contains(token))
+        .filter(|token| !recorded.contains(token))
         .collect();
     if !missing.is_empty() {
-        run.fail(&format!("the history knows nothing of grants {missing:?}"));
+        run.fail(&format!("the history lacks the grants {missing:?}"));
     }
 }
 
-/// The processes, and what is done to them.
-struct Crew {
+/// All contestants.
+struct Contestants {
     place: PathBuf,
-    slots: Vec<Slot>,
-    plan: Plan,
+    contestants: Vec<Contestant>,
+    settings: ContestSettings,
     kills: u64,
     stops: u64,
 }
 
-/// One of the contenders: a process, and after its death the next.
-struct Slot {
+/// One contestant: a process, and its successor once it was killed.
+struct Contestant {
     process: Option<Process>,
     log: PathBuf,
     number: usize,
 }
 
-impl Slot {
+impl Contestant {
     fn done(&self) -> u64 {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         u64::try_from(text.lines().count()).unwrap()
     }
 }
 
-impl Crew {
-    /// Works until everybody has had the key `goal` times.
+impl Contestants {
+    /// Runs until every contestant has had the key `goal` times.
     fn work(&mut self, run: &mut Run<'_>, goal: u64) {
-        self.slots = (0..self.plan.processes)
-            .map(|number| Slot {
+        self.contestants = (0..self.settings.processes)
+            .map(|number| Contestant {
                 process: None,
                 log: self.place.join(format!("grants-{number}")),
                 number,
             })
             .collect();
-        for index in 0..self.slots.len() {
+        for index in 0..self.contestants.len() {
             self.send(run, index, goal);
         }
         let (mut seen, mut since) = (0, Stopwatch::start());
         while !self.all_ended() && witness::violations(&self.place).is_empty() {
             std::thread::sleep(run.chance.time(PAUSE));
-            if self.plan.violence {
-                self.strike(run, goal);
+            if self.settings.kills_and_stops {
+                self.kill_or_stop(run, goal);
             }
             let now = witness::progress(&self.place);
             if now != seen {
@@ -231,36 +231,38 @@ impl Crew {
     }
 
     fn send(&mut self, run: &mut Run<'_>, index: usize, goal: u64) {
-        let slot = &mut self.slots[index];
-        let left = goal.saturating_sub(slot.done());
+        let contestant = &mut self.contestants[index];
+        let left = goal.saturating_sub(contestant.done());
         let seed = run.chance.next();
-        slot.process = (left > 0).then(|| {
+        contestant.process = (left > 0).then(|| {
             run.start(Task::Contend(Contest {
                 key: run.subject.key().clone(),
-                name: format!("worker-{}", slot.number),
-                // Some come back to their place when they are cut off, some begin anew.
-                named: slot.number.is_multiple_of(2),
+                name: format!("worker-{}", contestant.number),
+                // Some resume their ticket after a kill, some take a new one.
+                named: contestant.number.is_multiple_of(2),
                 times: left,
                 witness: self.place.clone(),
-                log: slot.log.clone(),
+                log: contestant.log.clone(),
                 seed,
             }))
         });
     }
 
     fn all_ended(&mut self) -> bool {
-        for slot in &mut self.slots {
-            if slot.process.as_mut().is_some_and(Process::has_ended) {
-                slot.process = None;
+        for contestant in &mut self.contestants {
+            if contestant.process.as_mut().is_some_and(Process::has_ended) {
+                contestant.process = None;
             }
         }
-        self.slots.iter().all(|slot| slot.process.is_none())
+        self.contestants
+            .iter()
+            .all(|contestant| contestant.process.is_none())
     }
 
-    /// Kills one or stops it for a while.
-    fn strike(&mut self, run: &mut Run<'_>, goal: u64) {
-        let index = run.chance.index(self.slots.len());
-        let Some(process) = &mut self.slots[index].process else {
+    /// Kills a contestant, or stops it for a while.
+    fn kill_or_stop(&mut self, run: &mut Run<'_>, goal: u64) {
+        let index = run.chance.index(self.contestants.len());
+        let Some(process) = &mut self.contestants[index].process else {
             return;
         };
         if process.has_ended() {
@@ -279,7 +281,10 @@ impl Crew {
     }
 
     fn reported(&self) -> Vec<Token> {
-        let logs = self.slots.iter().map(|slot| fs::read_to_string(&slot.log));
+        let logs = self
+            .contestants
+            .iter()
+            .map(|contestant| fs::read_to_string(&contestant.log));
         logs.flat_map(|log| {
             let log = log.unwrap_or_default();
             log.lines()
@@ -290,8 +295,8 @@ impl Crew {
     }
 
     fn standstill(&self, run: &Run<'_>) -> String {
-        let done: Vec<u64> = self.slots.iter().map(Slot::done).collect();
+        let done: Vec<u64> = self.contestants.iter().map(Contestant::done).collect();
         let known = run.open().inspect(run.subject.key(), soon()).unwrap();
-        format!("nobody got on for {LIMIT:?}; grants so far: {done:?}; the store says: {known:?}")
+        format!("no progress for {LIMIT:?}; grants so far: {done:?}; the store reports: {known:?}")
     }
 }

@@ -17,7 +17,7 @@ use crate::subject::Subject;
 use crate::waiting::{self, Outcome};
 use crate::witness::{self, Witness};
 
-/// Eight threads take and release one key: the witness never sees two of them.
+/// Eight threads acquire and release one key: the witness never sees two holders.
 pub fn eight_threads_never_hold_one_key_together(subject: &Subject) {
     let run = Run::begin(subject, "eight_threads_never_hold_one_key_together");
     let place = run.place().join("witness");
@@ -48,7 +48,7 @@ pub fn eight_threads_never_hold_one_key_together(subject: &Subject) {
     run.finish(8 * times);
 }
 
-/// Starts a thread that waits for the key, and tells who it is once it has it.
+/// Starts a thread that waits for the key, and sends its name once it has it.
 fn enqueue<'scope, 'env: 'scope>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     run: &'env Run<'_>,
@@ -67,8 +67,7 @@ fn enqueue<'scope, 'env: 'scope>(
     is_queued.recv_timeout(LIMIT).unwrap();
 }
 
-/// Threads that came one after the other are served one after the other; a more urgent one goes
-/// first.
+/// Threads are served in the order in which they arrived, and a more urgent one first.
 pub fn threads_are_served_in_order(subject: &Subject) {
     let run = Run::begin(subject, "threads_are_served_in_order");
     let store = run.open();
@@ -89,8 +88,7 @@ pub fn threads_are_served_in_order(subject: &Subject) {
     run.finish(7);
 }
 
-/// A waiter that looks again only when it is woken gets the key after a release, a force and the end of
-/// the holder's handle.
+/// A waiter that does not poll gets the key after a release, a force and the end of the holder's handle.
 pub fn a_thread_is_woken_by_release_force_and_the_end_of_a_handle(subject: &Subject) {
     let run = Run::begin(
         subject,
@@ -129,16 +127,16 @@ pub fn a_thread_is_woken_by_release_force_and_the_end_of_a_handle(subject: &Subj
     run.finish(6);
 }
 
-/// A lease that expired is taken over, and its late holder is refused everywhere.
-pub fn a_late_thread_is_refused(subject: &Subject) {
-    let run = Run::begin(subject, "a_late_thread_is_refused");
+/// An expired lease is taken over, and every verb refuses its former holder.
+pub fn a_thread_whose_lease_expired_is_refused(subject: &Subject) {
+    let run = Run::begin(subject, "a_thread_whose_lease_expired_is_refused");
     let (store, other, key) = (run.open(), run.open(), subject.key());
     let old = Ask::new(key, "old")
         .ttl(Duration::from_millis(1))
         .granted(&*store);
     let next = Ask::new(key, "next").waiting_at_most(LIMIT);
     let Outcome::Granted { lease, reason, .. } = waiting::acquire(&*other, &next, |_| ()) else {
-        run.fail("the next one did not get it");
+        run.fail("the next claim was not granted");
     };
     assert_eq!(reason, Reason::ClaimedExpired);
     assert!(lease.token > old.token);
@@ -153,7 +151,7 @@ pub fn a_late_thread_is_refused(subject: &Subject) {
     run.finish(2);
 }
 
-/// The second of two that would wait for one another is refused, in words that name both.
+/// Two threads would wait for each other: the second wait is refused with a message that names both.
 pub fn a_cycle_of_threads_is_refused(subject: &Subject) {
     let run = Run::begin(subject, "a_cycle_of_threads_is_refused");
     let (a, b) = (run.open(), run.open());
@@ -173,7 +171,7 @@ pub fn a_cycle_of_threads_is_refused(subject: &Subject) {
     run.finish(2);
 }
 
-/// A waiter that parks its ticket lets the others go first, and comes back to its old place.
+/// A waiter that parks its ticket lets the others pass, and can resume it later.
 pub fn a_thread_that_parks_keeps_its_ticket(subject: &Subject) {
     let run = Run::begin(subject, "a_thread_that_parks_keeps_its_ticket");
     let key: &Key = subject.key();

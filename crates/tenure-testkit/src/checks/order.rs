@@ -15,7 +15,7 @@ fn names(queue: &[tenure_core::Waiter]) -> Vec<HolderId> {
         .collect()
 }
 
-/// Starts a process that waits for the key and, once it has it, gives it back.
+/// Starts a process that waits for the key and releases it at once.
 fn enqueue(run: &Run<'_>, store: &dyn Store, ask: &Ask) -> Puppet {
     let mut waiter = run.puppet();
     let (ticket, resumed) = waiter.queued_to_pass(ask);
@@ -29,8 +29,8 @@ fn enqueue(run: &Run<'_>, store: &dyn Store, ask: &Ask) -> Puppet {
     waiter
 }
 
-/// Frees the key, and tells in which order the waiters got it: by their tokens, which no slow
-/// report can mix up.
+/// Releases the key, and returns the order in which the waiters got it: by their tokens, which do not depend
+/// on the speed of their reports.
 fn served(
     store: &dyn Store,
     key: &Key,
@@ -48,7 +48,7 @@ fn served(
     tokens.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Processes that came one after the other are served one after the other.
+/// Processes are served in the order in which they arrived.
 pub fn first_come_first_served_among_equals(subject: &Subject) {
     let mut run = Run::begin(subject, "first_come_first_served_among_equals");
     let store = run.open();
@@ -71,8 +71,8 @@ pub fn first_come_first_served_among_equals(subject: &Subject) {
     run.finish(rounds * 7);
 }
 
-/// A claim of priority 9 goes before one of 5 that came a moment earlier, and one of 0 after both.
-/// How far that goes is for the rules to tell: `tenure_core::queue` has the bound and its tests.
+/// A claim of priority 9 is served before one of 5 that arrived just before it, and one of 0 after both. The
+/// limit of overtaking is tested in `tenure_core::queue`.
 pub fn priority_overtakes_only_within_the_bound(subject: &Subject) {
     let run = Run::begin(subject, "priority_overtakes_only_within_the_bound");
     let store = run.open();
@@ -94,7 +94,10 @@ pub fn priority_overtakes_only_within_the_bound(subject: &Subject) {
     let wanted = ["urgent", "urgent too", "early", "late", "idle"];
     let queue = names(&store.inspect(key, soon()).unwrap().queue);
     let shown: Vec<&str> = queue.iter().map(HolderId::as_str).collect();
-    assert_eq!(shown, wanted, "what is shown is the order to come");
+    assert_eq!(
+        shown, wanted,
+        "the queue must show the order in which waiters will be served"
+    );
     assert_eq!(served(&*store, key, first, waiters), wanted);
     run.finish(6);
 }

@@ -1,4 +1,4 @@
-//! G3, G5: reapers free what is over, once, and nothing else.
+//! G3, G5: reapers end each expired or dead lease exactly once, and no other lease.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::run::Run;
 use crate::subject::Subject;
 use crate::worker::Task;
 
-/// How many reap at once.
+/// The number of reaping processes.
 const REAPERS: usize = 4;
 
-/// What a reaping process does: frees what is over until a file appears, then reports what it was.
+/// The job of a reaping process: it ends expired and dead leases until a file appears, then reports which.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reaping {
     until: PathBuf,
@@ -41,7 +41,7 @@ impl Reaping {
     }
 }
 
-/// Several processes that reap.
+/// Several reaping processes.
 struct Reapers {
     processes: Vec<Process>,
     until: PathBuf,
@@ -60,7 +60,7 @@ impl Reapers {
         Self { processes, until }
     }
 
-    /// What each of them freed.
+    /// The leases that they ended.
     fn stop(mut self) -> Vec<Vec<Token>> {
         std::fs::write(&self.until, "").unwrap();
         let freed = self
@@ -75,13 +75,13 @@ impl Reapers {
     }
 }
 
-/// A holder that knows since when its lease must be good at least.
+/// A holder that records how long its lease must last at least.
 struct Renewer<'a> {
     store: &'a dyn Store,
     clock: HostClock,
     ask: Ask,
     lease: Lease,
-    /// When the renewal began that counts.
+    /// When the last successful renewal began.
     asked: Moment,
     granted: u64,
     lost: BTreeSet<Token>,
@@ -102,8 +102,7 @@ impl<'a> Renewer<'a> {
         }
     }
 
-    /// Renews. That the lease is lost is fine only if its time had run out: then it is acquired
-    /// anew.
+    /// Renews. The lease may be lost only if it had expired; then the holder acquires the key again.
     fn renew(&mut self, run: &Run<'_>) {
         let asked = self.clock.now();
         match self
@@ -134,7 +133,7 @@ impl<'a> Renewer<'a> {
                 lease,
                 reason: Reason::AcquiredNew,
             }) => self.lease = lease,
-            other => run.fail(&format!("after a reaper there was {other:?}")),
+            other => run.fail(&format!("after the reaping there was {other:?}")),
         }
         self.granted += 1;
     }
@@ -144,9 +143,9 @@ fn can_run(run: &Run<'_>) -> bool {
     run.needs("leases that expire", run.capabilities().expiry)
 }
 
-/// While several processes reap without pause, a lease that is renewed in time stands.
-pub fn a_renewed_lease_is_left_alone_by_a_reaper(subject: &Subject) {
-    let run = Run::begin(subject, "a_renewed_lease_is_left_alone_by_a_reaper");
+/// While several processes reap without pause, a lease that is renewed in time stays.
+pub fn a_reaper_does_not_end_a_renewed_lease(subject: &Subject) {
+    let run = Run::begin(subject, "a_reaper_does_not_end_a_renewed_lease");
     if !can_run(&run) {
         return;
     }
@@ -155,19 +154,19 @@ pub fn a_renewed_lease_is_left_alone_by_a_reaper(subject: &Subject) {
     let ask = Ask::new(subject.key(), "holder").ttl(Duration::from_secs(1));
     let mut holder = Renewer::new(&*store, ask);
     for _ in 0..run.times(30) {
-        // The pace of the renewals: ten in a time to live.
+        // Ten renewals in one time to live.
         std::thread::sleep(Duration::from_millis(100));
         holder.renew(&run);
     }
     let freed: BTreeSet<Token> = reapers.stop().into_iter().flatten().collect();
-    // Empty, but on a machine that did not let the holder run for a second.
+    // Empty, unless the machine did not let the holder run for a second.
     assert_eq!(freed, holder.lost);
     let grants = holder.granted;
     run.finish(grants);
 }
 
-/// While several processes reap without pause, a holder renews now in time and now too late: each
-/// lease that ran out is freed by exactly one, and recorded once.
+/// While several processes reap without pause, a holder renews sometimes in time and sometimes too late.
+/// Exactly one reaper ends each expired lease, and the history records it once.
 pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
     let mut run = Run::begin(subject, "an_expired_lease_is_reaped_once");
     if !can_run(&run) {
@@ -181,7 +180,7 @@ pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
         std::thread::sleep(run.chance.time(ttl * 2));
         holder.renew(&run);
         if run.chance.one_in(10) {
-            // A release and a reaper meet: one of them ends the lease.
+            // A release races with a reaper: one of them ends the lease.
             let token = holder.lease.token;
             match store.release(&holder.lease.grant(), soon()).unwrap() {
                 Released::Freed(_) => {}
@@ -194,9 +193,9 @@ pub fn an_expired_lease_is_reaped_once(subject: &Subject) {
     let (grants, mut lost) = (holder.granted, std::mem::take(&mut holder.lost));
     let freed: Vec<Token> = reapers.stop().into_iter().flatten().collect();
     let once: BTreeSet<Token> = freed.iter().copied().collect();
-    assert_eq!(once.len(), freed.len(), "somebody freed a lease again");
-    assert!(!once.is_empty(), "no lease ran out: nothing was checked");
-    // The last lease may have run out before it was given back.
+    assert_eq!(once.len(), freed.len(), "a lease was reaped twice");
+    assert!(!once.is_empty(), "no lease expired: nothing was checked");
+    // The last lease may have expired before it was released.
     lost.extend(
         once.contains(&holder.lease.token)
             .then_some(holder.lease.token),

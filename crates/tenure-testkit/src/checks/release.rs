@@ -1,4 +1,4 @@
-//! G1, G6: who is the holder, and who is not.
+//! G1, G6: only the holder of a grant can release it.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::limit::soon;
 use crate::run::Run;
 use crate::subject::Subject;
 
-/// A stranger with the right token, the holder with an old token, a token from the future: none of
-/// them changes anything, in any process.
+/// Another holder with the right token, the holder with an old token, and a token that was never granted
+/// change nothing, in any process.
 pub fn only_the_holder_releases(subject: &Subject) {
     let run = Run::begin(subject, "only_the_holder_releases");
     let (store, elsewhere) = (run.open(), run.open());
@@ -59,13 +59,12 @@ pub fn only_the_holder_releases(subject: &Subject) {
     let released = elsewhere.release(&lease.grant(), soon()).unwrap();
     assert!(
         matches!(released, Released::Freed(_)),
-        "whoever can prove the grant may give it back, from anywhere: {released:?}"
+        "any process with the grant can release it: {released:?}"
     );
     run.finish(2);
 }
 
-/// Two that have different names are two, though one process asks for both of them: a program
-/// that runs several agents.
+/// Two names are two holders, even in one process: a program may run several agents.
 pub fn another_name_in_the_same_process_is_another_holder(subject: &Subject) {
     let run = Run::begin(
         subject,

@@ -1,4 +1,4 @@
-//! G3, G5: a dead holder is followed by exactly one, and the proof is on record.
+//! G3, G5: exactly one waiter takes over from a dead holder, and the history records the proof.
 
 use tenure_core::{EventKind, Reason};
 
@@ -7,15 +7,15 @@ use crate::puppet::{Answer, Puppet};
 use crate::run::{Run, until};
 use crate::subject::Subject;
 
-/// How many wait.
+/// The number of waiters.
 const WAITERS: usize = 8;
 
-/// A holder is killed while eight wait, its lease good for an hour yet: exactly one of them
-/// follows, at once. It is the next to be killed.
-pub fn a_killed_holder_is_followed_by_exactly_one_of_many_waiters(subject: &Subject) {
+/// A holder is killed while eight processes wait and its lease lasts for another hour. Exactly one waiter takes
+/// over, at once. It is the next to be killed.
+pub fn exactly_one_of_many_waiters_takes_over_from_a_killed_holder(subject: &Subject) {
     let run = Run::begin(
         subject,
-        "a_killed_holder_is_followed_by_exactly_one_of_many_waiters",
+        "exactly_one_of_many_waiters_takes_over_from_a_killed_holder",
     );
     let store = run.open();
     let key = subject.key();
@@ -76,5 +76,5 @@ fn first_answer(run: &Run<'_>, waiters: &[Puppet]) -> (usize, Answer) {
             .find_map(|(index, waiter)| Some((index, waiter.try_answer()?)));
         first.is_some()
     });
-    first.unwrap_or_else(|| run.fail("nobody followed"))
+    first.unwrap_or_else(|| run.fail("no waiter took over"))
 }

@@ -1,4 +1,4 @@
-//! G2: tokens only grow, however a lease ends and whoever is there to remember.
+//! G2: tokens only grow, however a lease ends and whether or not a process has the store open.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::run::Run;
 use crate::subject::Subject;
 use crate::waiting;
 
-/// Leases end by release, death, force and expiry, in any order, and between them nobody has the
-/// store open: every token is larger than the one before.
+/// Leases end by release, death, force and expiry, in random order, and no process has the store open in
+/// between: every token is larger than the one before.
 pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
     let mut run = Run::begin(subject, "tokens_grow_over_restarts_release_and_force");
     let capabilities = run.capabilities();
@@ -23,7 +23,7 @@ pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
     let mut killed: Option<Puppet> = None;
     let rounds = run.times(40);
     for round in 0..rounds {
-        // A new connection each time: what it knows of the past is in the store.
+        // A new connection each time, which knows only what the store has recorded.
         let store = run.open();
         let ask = Ask::new(key, &format!("runner-{}", round % 3));
         let token = if run.chance.one_in(3) {
@@ -48,7 +48,7 @@ pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
             }
             lease.token
         };
-        assert!(token > last, "{token} was given after {last}");
+        assert!(token > last, "{token} was granted after {last}");
         last = token;
     }
     drop(killed);

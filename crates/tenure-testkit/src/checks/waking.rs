@@ -1,6 +1,6 @@
 //! G9: waiters are woken, not left polling.
 //!
-//! The waiters here look again after an hour. Whatever ends their wait before is a call.
+//! These waiters poll once an hour. Anything that ends their wait earlier is a wake-up.
 
 use std::time::Duration;
 
@@ -29,10 +29,10 @@ fn give_back(store: &dyn Store, key: &Key) {
     let _ = store.release(&lease.grant(), soon()).unwrap();
 }
 
-/// A wait ends when the holder gives back, dies or is overruled, and when the one before leaves
-/// or dies.
-pub fn waiters_are_woken_by_release_death_and_leaving(subject: &Subject) {
-    let run = Run::begin(subject, "waiters_are_woken_by_release_death_and_leaving");
+/// A wait ends when the holder releases, dies or loses its lease by force, and when the waiter ahead
+/// withdraws or dies.
+pub fn a_waiter_is_woken_by_release_death_and_withdrawal(subject: &Subject) {
+    let run = Run::begin(subject, "a_waiter_is_woken_by_release_death_and_withdrawal");
     let store = run.open();
     let key = subject.key();
     let rounds = run.times(5);
@@ -60,7 +60,7 @@ pub fn waiters_are_woken_by_release_death_and_leaving(subject: &Subject) {
     run.finish(rounds * 8);
 }
 
-/// Whoever stood behind one that gives up learns whom to watch now: the holder, who then dies.
+/// The waiter behind one that withdraws is woken, and then watches the holder, which dies.
 fn the_one_before_leaves(run: &Run<'_>, store: &dyn Store, key: &Key) {
     let holder = holder(run, key);
     let mut hasty = run.puppet();
@@ -68,7 +68,7 @@ fn the_one_before_leaves(run: &Run<'_>, store: &dyn Store, key: &Key) {
     hasty.order(&Order::Acquire(brief));
     let queued = hasty.answer();
     let Answer::Queued { ticket, .. } = queued else {
-        run.fail(&format!("the hasty one got {queued:?}"));
+        run.fail(&format!("the withdrawing waiter got {queued:?}"));
     };
     let next = waiter(run, &Ask::new(key, "next"));
     assert_eq!(hasty.answer(), Answer::Busy);
@@ -80,7 +80,7 @@ fn the_one_before_leaves(run: &Run<'_>, store: &dyn Store, key: &Key) {
     next.kill();
 }
 
-/// The first in the queue has been called, but dies before it can come: the second is called.
+/// The first waiter is woken, but dies before it takes the key: the second one is woken.
 fn the_one_before_dies(run: &Run<'_>, store: &dyn Store, key: &Key) {
     let holder = holder(run, key);
     let mut first = waiter(run, &Ask::new(key, "first"));
@@ -93,12 +93,11 @@ fn the_one_before_dies(run: &Run<'_>, store: &dyn Store, key: &Key) {
     drop(holder);
 }
 
-/// An urgent claim came after a waiter and goes before it. It is called, but dies before it can
-/// come: the waiter is called.
-pub fn a_waiter_is_woken_by_the_death_of_one_that_overtook_it(subject: &Subject) {
+/// An urgent claim overtakes a waiter. It is woken, but dies before it takes the key: the waiter is woken.
+pub fn a_waiter_is_woken_by_the_death_of_a_waiter_that_overtook_it(subject: &Subject) {
     let run = Run::begin(
         subject,
-        "a_waiter_is_woken_by_the_death_of_one_that_overtook_it",
+        "a_waiter_is_woken_by_the_death_of_a_waiter_that_overtook_it",
     );
     let store = run.open();
     let key = subject.key();
@@ -113,10 +112,10 @@ pub fn a_waiter_is_woken_by_the_death_of_one_that_overtook_it(subject: &Subject)
     run.finish(2);
 }
 
-/// The one before was killed, and another stands before both: there is nothing to do but to wait.
-/// Looking again and again would be polling.
-pub fn a_waiter_behind_a_dead_one_sleeps(subject: &Subject) {
-    let run = Run::begin(subject, "a_waiter_behind_a_dead_one_sleeps");
+/// The waiter ahead was killed, and another one is ahead of both. The last waiter can only wait; asking again
+/// and again would be polling.
+pub fn a_waiter_behind_a_dead_waiter_does_not_poll(subject: &Subject) {
+    let run = Run::begin(subject, "a_waiter_behind_a_dead_waiter_does_not_poll");
     let store = run.open();
     let key = subject.key();
     let holder = holder(&run, key);
@@ -131,9 +130,9 @@ pub fn a_waiter_behind_a_dead_one_sleeps(subject: &Subject) {
     first.kill();
     let answer = last.answer();
     let Answer::Granted { rounds, .. } = answer else {
-        run.fail(&format!("the last one got {answer:?}"));
+        run.fail(&format!("the last waiter got {answer:?}"));
     };
-    // A few for what happened: a death or two, a release.
+    // A few rounds are expected: for one or two deaths and a release.
     assert!(rounds < 50, "it asked {rounds} times within a second");
     drop(holder);
     run.finish(3);

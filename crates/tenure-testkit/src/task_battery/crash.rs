@@ -12,8 +12,8 @@ use crate::chance::Chance;
 use crate::limit::{soon, within_limit};
 use crate::process;
 
-/// The longest life of a process that is killed, once it has begun.
-const LIFE: Duration = Duration::from_millis(40);
+/// The longest time from the start of a process to its kill.
+const LIFETIME: Duration = Duration::from_millis(40);
 
 /// A process that uses every verb in any order, until it is killed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ pub fn a_crash_at_a_random_moment_leaves_a_usable_store(subject: &TaskSubject) {
         let seed = run.chance.next();
         let mut process = run.start(TaskWork::Crash(RandomWork { seed }));
         assert_eq!(process.report(), "ready");
-        std::thread::sleep(run.chance.time(LIFE));
+        std::thread::sleep(run.chance.time(LIFETIME));
         process.kill();
         let store = run.open();
         ended += end_all(&run, &*store, crash);
