@@ -5,7 +5,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use tenure::ask::made_up_name;
+use tenure::ask::generated_name;
 use tenure::core::{Grant, HolderId, Key, Lease, Token};
 use tenure::host::identity;
 use tenure::wire::ErrorCode;
@@ -168,7 +168,7 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
-    Ok(made_up_name(shell()))
+    Ok(generated_name(shell()))
 }
 
 /// The calling process, most often a shell.
@@ -185,7 +185,7 @@ pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
         return Ok(named);
     }
     let shell = shell();
-    let name = made_up_name(shell);
+    let name = generated_name(shell);
     let tag = identity::process(shell)
         .ok()
         .flatten()

@@ -1,11 +1,12 @@
-//! Try, queue, wait, deadline: the second of the five hops of an acquisition.
+//! Retries a request until it is granted, refused or times out: the second of the five hops of an
+//! acquisition.
 //!
-//! # How a wait goes
+//! # How a wait works
 //!
-//! Each round asks the store once. Busy leaves a ticket and names what to watch; then the store
-//! blocks until something happens that could let the waiter go on: the holder exits or releases, the
-//! waiter before it leaves, another process wakes it. A lease that expires wakes nobody, so the round
-//! ends at the latest when it does, and after the poll interval in any case (the safety net).
+//! Each round asks the store once. A busy answer leaves a ticket and names what to watch. Then the store
+//! blocks until something happens that could let the waiter proceed: the holder exits or releases, the
+//! waiter ahead leaves, another process wakes it. A lease that expires wakes no waiter, so the round ends
+//! at the latest when the lease does, and in any case after the poll interval (the safety net).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,7 +24,7 @@ use crate::Error;
 /// How long one call of a store may take, where its caller has no deadline of its own.
 pub const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// How soon to look again after a lease should have expired: a hair after, not before.
+/// How long after the expiry of a lease to ask again: slightly later, never earlier.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
 /// The deadline of one call of a store, where the caller has none of its own.
@@ -42,17 +43,17 @@ const LEAVE: u8 = 1;
 const INTERRUPT: u8 = 2;
 
 impl Cancel {
-    /// Stops the wait and gives the ticket up.
+    /// Stops the wait and withdraws the ticket.
     pub fn leave(&self) {
         self.request(LEAVE);
     }
 
-    /// Stops the wait, but keeps the ticket if the holder may come back.
+    /// Stops the wait, but keeps the ticket if the holder can resume it.
     pub fn interrupt(&self) {
         self.request(INTERRUPT);
     }
 
-    /// Whether either was asked for.
+    /// Whether either was requested.
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst) > 0
     }
@@ -65,7 +66,7 @@ impl Cancel {
         }
     }
 
-    /// Has this store woken when a stop is requested.
+    /// Wakes this store when a stop is requested.
     fn register(&self, store: &Arc<dyn Store>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|there| there.strong_count() > 0);
@@ -73,12 +74,12 @@ impl Cancel {
     }
 }
 
-/// What becomes of the ticket when the wait ends without the key.
+/// What happens to the ticket when the wait ends without the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTimeout {
-    /// It is given up.
+    /// It is withdrawn.
     Leave,
-    /// It is kept for a grace time: the same holder will ask again.
+    /// It is kept for a grace period, so that the same holder can resume it.
     KeepPlace,
 }
 
@@ -87,18 +88,18 @@ pub enum OnTimeout {
 pub struct Waiting {
     /// At most this long.
     pub limit: Duration,
-    /// Look again at least this often.
+    /// Poll at least this often.
     pub poll: Duration,
     /// Call the observer at least this often.
     pub tick: Duration,
-    /// And then.
+    /// What happens to the ticket then.
     pub on_timeout: OnTimeout,
 }
 
 /// What an observer sees of a wait.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// What is in the way.
+    /// The conflict.
     pub busy: &'a Busy,
     /// How long the wait has lasted.
     pub elapsed: Duration,
@@ -114,10 +115,10 @@ pub(crate) trait Request {
     /// Asks once.
     fn ask(&self) -> Result<Acquired<Self::Granted>, Error>;
 
-    /// Gives up, or keeps for a while, every ticket that asking took.
+    /// Withdraws or parks every ticket that the request took.
     fn withdraw(&self, then: OnTimeout) -> Result<(), Error>;
 
-    /// What a lease is to be tied to.
+    /// What the lease will be tied to.
     fn binding(&self) -> &Binding;
 
     /// How much longer it is worth waiting after this answer.
@@ -171,8 +172,8 @@ pub(crate) struct WaitContext<'a> {
     pub(crate) observer: &'a mut dyn FnMut(Progress<'_>),
 }
 
-/// Asks, and waits if `waiting` says so. What was granted comes with the moment at which the attempt
-/// that got it began: trust in a lease counts from there.
+/// Makes the request, and waits if `waiting` is given. Returns the grant with the moment at which the
+/// successful attempt began: the holder trusts its lease from there.
 pub(crate) fn acquire<R: Request>(
     request: &R,
     context: &mut WaitContext<'_>,
@@ -192,7 +193,7 @@ pub(crate) fn acquire<R: Request>(
         let answer = match request.ask() {
             Ok(answer) => answer,
             Err(error) => {
-                // The ticket would hold up the others for a while: give it up, if that still works.
+                // The ticket would delay other waiters for a while: withdraw it, if the store still works.
                 if waited {
                     let _ = request.withdraw(OnTimeout::Leave);
                 }
@@ -213,7 +214,7 @@ pub(crate) fn acquire<R: Request>(
         };
         waited = true;
         if let Some(position) = &mut busy.position {
-            // Only the first answer knows that the ticket is an old one; the observer should too.
+            // Only the first answer reports that the ticket was resumed; pass that on to the observer.
             resumed |= position.resumed;
             position.resumed = resumed;
         }
@@ -246,8 +247,7 @@ pub(crate) fn acquire<R: Request>(
     }
 }
 
-/// The process that the lease is to be tied to, if it has exited: a lease that has ended when it
-/// begins is of no use.
+/// The process that the lease would be tied to, if it has exited: such a lease would end at once.
 fn tied_process_ended(binding: &Binding) -> Option<u32> {
     match binding {
         Binding::Process { process } if identity::has_ended(process) => Some(process.pid),
@@ -270,7 +270,7 @@ fn round(
     asked: &Moment,
     began: &Moment,
 ) -> Result<Round, StoreError> {
-    // However rarely it is to look, the others must hear of this waiter before its turn lapses.
+    // However long the poll interval, the waiter must renew its ticket before its turn lapses.
     let poll = waiting.poll.min(TURN_LAPSE / 3).min(patience);
     loop {
         if context.cancel.is_requested() {

@@ -1,4 +1,4 @@
-//! What is wanted, in the caller's words: [`Ask`].
+//! A request for a key or a task, built step by step: [`Ask`].
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::duration;
 use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
 
-/// The shortest time to live: renewals come every third of it, and a busy machine needs some air.
+/// The shortest time to live. A lease is renewed every third of it, and a busy machine may be late.
 pub const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// The longest time to live.
@@ -24,16 +24,15 @@ pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// What the lease is tied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// This process: the lease is renewed while it runs and ends with it.
+    /// This process: the guard renews the lease while the process runs, and the lease ends with it.
     ThisProcess,
-    /// Another process: the lease ends with it, or when its time runs out.
+    /// Another process: the lease ends with it, or when it expires.
     Process(u32),
-    /// Nothing: the lease ends when its time runs out.
+    /// Nothing: the lease ends when it expires.
     Nothing,
 }
 
-/// A question that is being put together, for a key ([`Tenure::ask`]) or for a task
-/// ([`Tenure::ask_for_task`]).
+/// A builder of a request for a key ([`Tenure::ask`]) or for a task ([`Tenure::ask_for_task`]).
 #[must_use]
 pub struct Ask<'a, W = Key> {
     pub(crate) tenure: &'a Tenure,
@@ -72,29 +71,29 @@ impl<'a, W> Ask<'a, W> {
         }
     }
 
-    /// Asks in this name. Whoever asks again in the same name is taken for the same holder;
-    /// without one, a name is made up that nobody can share.
+    /// Sets the holder's name. A later request under the same name counts as the same holder. Without
+    /// this, a unique name is generated.
     pub fn named(mut self, holder: &str) -> Result<Self, Error> {
         self.holder = Some(HolderId::parse(holder)?);
         self.named = true;
         Ok(self)
     }
 
-    /// Asks under a name that was made up. It is shown and recorded, but whoever asks under the
-    /// same one is somebody else.
+    /// Sets a generated name. It is displayed and recorded, but another request under the same name counts
+    /// as another holder.
     pub fn called(mut self, holder: HolderId) -> Self {
         self.holder = Some(holder);
         self.named = false;
         self
     }
 
-    /// Ties the lease to something else than this process.
+    /// Ties the lease to something other than this process.
     pub fn tied_to(mut self, tie: Tie) -> Self {
         self.tie = tie;
         self
     }
 
-    /// Says what is going to be done, for those who have to wait for it.
+    /// Sets the command that the holder runs, which waiters see.
     pub fn command(mut self, command: impl Into<String>) -> Self {
         self.command = Some(command.into());
         self
@@ -107,40 +106,40 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
-    /// How urgent it is.
+    /// Sets the priority.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Waits for up to so long. Also for a key that another asking of this very process holds:
-    /// which may be another thread.
+    /// Waits for at most this long, also for a key that another request of this process holds: that may
+    /// come from another thread.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
         self
     }
 
-    /// Keeps the place in the queue for a grace time when the wait ends without the key, for
-    /// whoever asks again in the same name.
+    /// Keeps the ticket for a grace period when the wait ends without the key, so that a later request
+    /// under the same name can resume it.
     pub fn keep_place(mut self) -> Self {
         self.on_timeout = OnTimeout::KeepPlace;
         self
     }
 
-    /// Tells the observer at least this often.
+    /// Calls the observer at least this often.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// Says under which grants this process runs, so that it does not wait for itself.
+    /// Sets the grants under which this process runs, so that it does not wait for itself.
     pub fn within(mut self, grants: Vec<Token>) -> Self {
         self.within = grants;
         self
     }
 
-    /// Does not start to renew before [`Guard::start_renewal`]: for a caller that is usually done within
-    /// milliseconds, and spares itself the threads.
+    /// Does not start to renew before [`Guard::start_renewal`]: for a caller that usually finishes within
+    /// milliseconds and needs no renewal threads.
     pub fn renew_later(mut self) -> Self {
         self.renewal = Renewal::Later;
         self
@@ -179,7 +178,7 @@ impl<'a, W> Ask<'a, W> {
         }
     }
 
-    /// Who asks: the holder of the lease, and the process that waits for it.
+    /// The holder of the lease, and the binding of the process that waits for it.
     pub(crate) fn who(&self) -> Result<(Holder, Binding), Error> {
         let binding = match self.tie {
             Tie::ThisProcess => self.tenure.store.this_process()?,
@@ -190,14 +189,14 @@ impl<'a, W> Ask<'a, W> {
                 Err(error) => return Err(Error::HiddenProcess { pid, error }),
             },
         };
-        // Only a wait needs somebody who can be woken.
+        // Only a wait needs a process that can be woken.
         let asker = match (&binding, self.wait) {
             (kept, _) if kept.is_kept() => binding.clone(),
             (_, None) => binding.clone(),
             (_, Some(_)) => self.tenure.store.this_process()?,
         };
-        // The same however often it asks.
-        let made_up = || self.made_up.get_or_init(next_made_up_name).clone();
+        // Generated once, so that every attempt uses the same name.
+        let made_up = || self.made_up.get_or_init(next_generated_name).clone();
         let holder = Holder {
             id: self.holder.clone().unwrap_or_else(made_up),
             host: identity::host().to_owned(),
@@ -207,7 +206,7 @@ impl<'a, W> Ask<'a, W> {
         Ok((holder, asker))
     }
 
-    /// The time to live that was asked for, or else this one.
+    /// The time to live that the caller set, or else this one.
     pub(crate) fn ttl_or(&self, usual: Duration) -> Result<Duration, Error> {
         if self.ttl.is_some() && !self.tenure.store.capabilities().expiry {
             return Err(Error::NoExpiry);
@@ -225,12 +224,12 @@ impl<'a, W> Ask<'a, W> {
 }
 
 impl Ask<'_, Key> {
-    /// Asks. The guard renews its lease by itself from here on.
+    /// Makes the request. The guard renews its lease by itself from here on.
     pub fn acquire(self) -> Result<Acquired<Guard>, Error> {
         self.acquire_watched(&Cancel::default(), &mut |_| {})
     }
 
-    /// Asks; `cancel` ends a wait, `observer` sees how it goes.
+    /// Makes the request. `cancel` ends a wait, and `observer` is called during it.
     pub fn acquire_watched(
         self,
         cancel: &Cancel,
@@ -273,19 +272,19 @@ impl Ask<'_, Key> {
     }
 }
 
-/// A made-up name for one asking of this process. The second and later ones are numbered, so that
-/// threads are told apart.
-fn next_made_up_name() -> HolderId {
+/// A generated name for one request of this process. The second and later names are numbered, to distinguish
+/// threads.
+fn next_generated_name() -> HolderId {
     static ASKED: AtomicU64 = AtomicU64::new(0);
-    let name = made_up_name(std::process::id());
+    let name = generated_name(std::process::id());
     match ASKED.fetch_add(1, Ordering::Relaxed) {
         0 => name,
         number => HolderId::parse(format!("{name}.{}", number + 1)).unwrap_or(name),
     }
 }
 
-/// A name for somebody who gave none: who and where, and a pid so that it is not shared.
-pub fn made_up_name(pid: u32) -> HolderId {
+/// A name for a caller that gave none: user, host, and a pid that makes it unique.
+pub fn generated_name(pid: u32) -> HolderId {
     let user = std::env::var("USER")
         .or_else(|_| std::env::var("LOGNAME"))
         .unwrap_or_else(|_| format!("uid{}", rustix::process::getuid().as_raw()));

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::memory::MemoryStore;
 use crate::tasks::AnyTask;
 
-/// Where a store is.
+/// The address of a store.
 ///
 /// ```
 /// use tenure::StoreUrl;
@@ -36,7 +36,7 @@ use crate::tasks::AnyTask;
 pub enum StoreUrl {
     /// A database file.
     Sqlite(PathBuf),
-    /// A live database of another program, whose two lock tables are shared.
+    /// A live database of another program, which shares its two lock tables.
     Steroids(PathBuf),
     /// The exclusive lock of a database's folder.
     Exclusive(PathBuf),
@@ -44,28 +44,28 @@ pub enum StoreUrl {
     Mkdir(PathBuf),
     /// Claims on the nodes of an event ledger: the folder that holds `ledger/`.
     Ledger(PathBuf),
-    /// A store of this process alone, gone with it.
+    /// A store in the memory of this process.
     Memory,
 }
 
-/// Why a text is no address of a store.
+/// Why a text is not the address of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadUrl {
-    /// Not a kind of store that is known.
+    /// Not a known kind of store.
     #[error(
         "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
          steroids:PATH, for example steroids:.steroids/steroids.db, exclusive:DIR, for example exclusive:.beads, \
          mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
     )]
     Unknown(String),
-    /// The kind is known, the place is missing.
+    /// The path is missing.
     #[error(
         "{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
          or steroids:PATH, for example steroids:.steroids/steroids.db"
     )]
     NoPlace(String),
-    /// The same where the place is a folder.
+    /// The folder is missing.
     #[error(
         "{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads, \
          mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
@@ -74,7 +74,7 @@ pub enum BadUrl {
 }
 
 impl StoreUrl {
-    /// Takes a text as the address of a store, if it is one.
+    /// Parses the address of a store.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),

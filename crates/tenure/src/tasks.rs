@@ -43,7 +43,7 @@ use crate::acquire::{self, Cancel, OnTimeout, Progress, Request, call_deadline};
 use crate::ask::{Ask, Tie};
 use crate::guard::{Guard, Loss};
 
-/// What is wanted by somebody who works on tasks.
+/// What a runner requests.
 pub struct AnyTask {
     tasks: Arc<dyn TaskStore>,
     /// How long to wait when nothing is left that others could make ready.
@@ -153,7 +153,7 @@ impl Ask<'_, AnyTask> {
             }
             Tie::Nothing | Tie::Process(_) => {
                 let ttl = self.ttl_or(locking.task_timeout)?;
-                // Whoever holds a task holds its section at least as long.
+                // The holder of a task holds its section at least as long.
                 (ttl, locking.section_timeout.max(ttl))
             }
         };

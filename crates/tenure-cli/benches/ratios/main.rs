@@ -6,7 +6,7 @@
 //! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
-//! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the seed's algorithm |
+//! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(

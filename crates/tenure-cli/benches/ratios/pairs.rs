@@ -60,7 +60,8 @@ fn bare(path: &Path) -> Connection {
 
 fn insert_delete(db: &Connection, pairs: usize) {
     for _ in 0..pairs {
-        let insert = "INSERT INTO locks VALUES ('build', 'somebody', '2026-11-15T18:49:40.407Z')";
+        let insert =
+            "INSERT INTO locks VALUES ('build', 'another holder', '2026-11-15T18:49:40.407Z')";
         db.prepare_cached(insert).unwrap().execute([]).unwrap();
         db.prepare_cached("DELETE FROM locks WHERE key = 'build'")
             .unwrap()

@@ -42,7 +42,7 @@ fn fill(path: &Path, locks: u32, events: u32) {
     {
         let mut lock = tx
             .prepare(
-                "INSERT INTO leases VALUES (?1, ?2, 'somebody', 'host', NULL, '{\"kind\":\"detached\"}',
+                "INSERT INTO leases VALUES (?1, ?2, 'holder', 'host', NULL, '{\"kind\":\"detached\"}',
                  '2026-11-15T18:49:40.407Z', '2126-11-15T18:49:40.407Z', '2026-11-15T18:49:40.407Z', 60000, '', 0)",
             )
             .unwrap();
@@ -53,7 +53,7 @@ fn fill(path: &Path, locks: u32, events: u32) {
         let mut event = tx
             .prepare(
                 "INSERT INTO history (at, key, kind, token, holder, reason)
-                 VALUES ('2126-11-15T18:49:40.407Z', ?1, 'granted', ?2, 'somebody', 'acquired_new')",
+                 VALUES ('2126-11-15T18:49:40.407Z', ?1, 'granted', ?2, 'holder', 'acquired_new')",
             )
             .unwrap();
         for number in 0..events {

@@ -166,7 +166,7 @@ fn list(tenure: &Tenure) {
     }
 }
 
-/// The most urgent tasks are all in a section that somebody else has.
+/// The most urgent tasks are all in a section that another runner holds.
 fn next_beside(tenure: &Tenure, path: &Path) {
     let db = Connection::open(path).unwrap();
     db.execute_batch(
@@ -183,7 +183,7 @@ fn next_beside(tenure: &Tenure, path: &Path) {
     let held = tenure
         .ask("section:s0001")
         .unwrap()
-        .named("somebody else")
+        .named("another runner")
         .unwrap()
         .acquire()
         .unwrap();

@@ -12,7 +12,7 @@ use crate::config::Config;
 
 impl Tenure {
     /// Opens the claims of the ledger in a folder, which must be there. `agent` is who writes, as the
-    /// ledger lock names it. A claim lasts as long as `meta.json` says, unless somebody says otherwise.
+    /// ledger lock names it. A claim lasts as long as `meta.json` says, unless the caller sets a time to live.
     pub fn open_ledger(
         dir: &Path,
         agent: Option<&str>,

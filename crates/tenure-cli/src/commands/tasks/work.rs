@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use signal_hook::consts::{SIGINT, SIGQUIT};
-use tenure::ask::made_up_name;
+use tenure::ask::generated_name;
 use tenure::core::task::{Change, Changed};
 use tenure::core::{Holder, Status, Task, Token};
 use tenure::host::Tied;
@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
             .command(self.program.shown())
             .renew_later();
         if self.global.holder.is_none() {
-            ask = ask.called(made_up_name(std::process::id()));
+            ask = ask.called(generated_name(std::process::id()));
         }
         if let Some(ttl) = self.work.ttl {
             ask = ask.ttl(ttl);
