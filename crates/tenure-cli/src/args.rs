@@ -86,11 +86,12 @@ pub(crate) enum Command {
   tenure run deploy --wait 10m --priority 8 -- ./deploy.sh production
   tenure run gpu --as agent-7 -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
 
-The command's input, output and exit code are passed through (128+n if signal n ended it).
-If the lease is lost, tenure stops the command and exits with 7. If the wait times out, it exits with 6.
-A waiter that is interrupted and asks again with the same --as keeps its place in the queue for
-locking.queueGrace.
-A signal that was ignored when tenure started (SIGHUP under nohup) is ignored by tenure and the command.")]
+The command's input, output and exit code are passed through (128+n if signal
+n ended it). If the lease is lost, tenure stops the command and exits with 7.
+If the wait times out, it exits with 6. A waiter that is interrupted and asks
+again with the same --as keeps its place in the queue for locking.queueGrace.
+A signal that was ignored when tenure started (SIGHUP under nohup) is ignored
+by tenure and the command.")]
     Run(Run),
     /// Hold a key without running a command; prints the token
     #[command(after_help = "Examples:

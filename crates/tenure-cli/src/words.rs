@@ -134,7 +134,9 @@ pub(crate) fn expiry(now: &Moment, lease: &Lease) -> String {
 pub(crate) fn lasts(now: &Moment, lease: &Lease) -> String {
     match &lease.expires {
         Some(end) => format!("until {}", time(end.shown(now))),
-        None if lease.holder.process().is_some() => "until its process ends".to_owned(),
+        None if lease.holder.process().is_some() => {
+            "with no end (until its process exits)".to_owned()
+        }
         None => "with no end".to_owned(),
     }
 }

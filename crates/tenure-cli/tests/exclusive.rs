@@ -217,7 +217,7 @@ fn a_lock_without_an_end_says_so() {
             assert!(!shown.contains("9999"), "{command}: {shown}");
             let json = run("--json").json();
             let data = &json["data"];
-            let expires = data.get("expiresAt").or(data["lock"].get("expiresAt"));
+            let expires = data.get("expiresAt").or(data["leases"][0].get("expiresAt"));
             assert_eq!(expires, Some(&Value::Null), "{command}: {json}");
         }
     }

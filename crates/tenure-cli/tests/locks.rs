@@ -446,12 +446,12 @@ fn a_lease_without_an_end_has_no_end_in_words_and_null_in_json() {
     );
     no_end(
         format!("renew board --as me {store}"),
-        "board is yours until its process ends",
+        "board is yours with no end (until its process exits)",
         "/data/expiresAt",
     );
     no_end(
         format!("fence board --token {token} {store}"),
-        "is valid until its process ends",
+        "is valid with no end (until its process exits)",
         "/data/expiresAt",
     );
     no_end(

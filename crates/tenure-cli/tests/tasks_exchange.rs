@@ -332,7 +332,7 @@ fn a_file_that_cannot_be_read_is_reported() {
     said.fails(4, &["no-such-file"]);
     project
         .tenure("tasks import .tenure")
-        .fails(1, &[".tenure", "can't be read"]);
+        .fails(1, &[".tenure", "cannot be read"]);
     let said = project.tenure("tasks import no-such-file --json").exits(4);
     assert_eq!(said.json()["error"]["code"], "IO");
     assert_eq!(said.err, "");

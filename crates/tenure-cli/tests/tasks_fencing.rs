@@ -153,7 +153,7 @@ fn a_runner_that_was_taken_over_is_refused_after_the_new_holder_finished() {
             .project
             .tenure("tasks update one --status failed --error broken --as b")
             .exits(0);
-        scene.a_is_refused(&["was lost", "b's", "failed"]);
+        scene.a_is_refused(&["was lost", "b got it", "failed"]);
     }
 }
 

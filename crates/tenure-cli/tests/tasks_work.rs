@@ -755,7 +755,10 @@ fn a_lease_is_renewed_while_its_command_runs() {
     let key = format!("task:{one}");
     let beat = || {
         let shown = project.tenure(&format!("locks show {key} --json")).json();
-        shown["data"]["heartbeatAt"].as_str().unwrap().to_owned()
+        shown["data"]["leases"][0]["heartbeatAt"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let first = beat();
     let mut seen = std::collections::HashSet::from([first]);
