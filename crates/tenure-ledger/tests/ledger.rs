@@ -17,6 +17,7 @@ use tenure_ledger::{
 };
 use tenure_ledger::{Disk, Options};
 use tenure_testkit::Ask;
+use tenure_testkit::limit::{LIMIT, Stopwatch};
 use tenure_testkit::soon;
 
 struct Place {
@@ -726,4 +727,32 @@ fn every_reader_removes_the_lock_of_a_killed_tenure_and_no_other() {
     assert_eq!(history.matches("removed the ledger lock").count(), 3);
     fs::write(&lock, &of_a_dead_process).unwrap();
     assert_eq!(place.findings(), [("dead_lock", None, Severity::Note)]);
+}
+
+#[test]
+fn a_call_returns_at_its_deadline_whatever_the_ledger_lock_is() {
+    type Make = fn(&Path);
+    let kinds: [(&str, Make); 4] = [
+        ("folder", |lock| fs::create_dir(lock).unwrap()),
+        ("dangling link", |lock| {
+            std::os::unix::fs::symlink("nowhere", lock).unwrap();
+        }),
+        ("pipe", |lock| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(rustix::fs::CWD, lock, kind, mode, 0).unwrap();
+        }),
+        ("empty file", |lock| fs::write(lock, "").unwrap()),
+    ];
+    for (name, make) in kinds {
+        let place = Place::documented();
+        make(&place.path("ledger/ledger.lock"));
+        let store = place.store();
+        let claim = Ask::new(&"node:1".parse().unwrap(), "a").claim(&store);
+        let watch = Stopwatch::start();
+        let by = soon().checked_sub(LIMIT).unwrap() + Duration::from_millis(100);
+        let error = store.acquire(&claim, by).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Contended, "{name}: {error}");
+        assert!(watch.elapsed() < Duration::from_secs(4), "{name}");
+        assert!(store.claims().unwrap().is_empty(), "{name}");
+    }
 }

@@ -201,13 +201,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
             expired.len()
         ));
     }
-    Ok(Answer::new(
-        data,
-        lines.join(
-            "
-",
-        ),
-    ))
+    Ok(Answer::new(data, lines.join("\n")))
 }
 
 pub(super) fn reap(global: &Global, dry_run: bool, place: &Place) -> Result<Answer, Failure> {
