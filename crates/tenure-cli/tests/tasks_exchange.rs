@@ -334,7 +334,7 @@ fn a_file_that_cannot_be_read_is_reported() {
         .tenure("tasks import .tenure")
         .fails(1, &[".tenure", "cannot be read"]);
     let said = project.tenure("tasks import no-such-file --json").exits(4);
-    assert_eq!(said.json()["error"]["code"], "IO");
+    assert_eq!(said.json()["error"]["code"], "NOT_FOUND");
     assert_eq!(said.err, "");
     project.tenure("tasks import").fails(2, &["FILE"]);
 }
