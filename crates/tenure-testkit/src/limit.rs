@@ -50,6 +50,10 @@ pub fn within_limit(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A deadline for one call of a store: no check waits longer for it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline of a call is an Instant"
+)]
 pub fn soon() -> Instant {
     Instant::now() + LIMIT
 }

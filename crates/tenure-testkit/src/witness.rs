@@ -98,7 +98,7 @@ impl Witness {
         match fs::read_to_string(self.inside()) {
             Ok(name) if name == self.me => {}
             Ok(name) => {
-                self.record_violation(token, &format!("{name} entered before this process left"))
+                self.record_violation(token, &format!("{name} entered before this process left"));
             }
             Err(_) => self.record_violation(
                 token,

@@ -144,13 +144,13 @@ impl Simulation {
             Action::JumpWall(by) => world.jump_wall(by),
             Action::Die(slot) => world.die(slot),
             Action::Hide(slot) => {
-                world.change_state(slot, ProcessState::Running, ProcessState::Hidden)
+                world.change_state(slot, ProcessState::Running, ProcessState::Hidden);
             }
             Action::Show(slot) => {
-                world.change_state(slot, ProcessState::Hidden, ProcessState::Running)
+                world.change_state(slot, ProcessState::Hidden, ProcessState::Running);
             }
             Action::Orphan(slot) => {
-                world.change_state(slot, ProcessState::Running, ProcessState::Orphaned)
+                world.change_state(slot, ProcessState::Running, ProcessState::Orphaned);
             }
             Action::Reboot => world.reboot(),
             _ => {}

@@ -141,7 +141,7 @@ pub fn contest(run: &mut Run<'_>, settings: ContestSettings) -> ContestResult {
     fs::create_dir(&place).unwrap();
     let mut contestants = Contestants {
         place: place.clone(),
-        contestants: vec![],
+        members: vec![],
         settings,
         kills: 0,
         stops: 0,
@@ -181,7 +181,7 @@ fn compare_with_history(run: &Run<'_>, reported: &[Token]) {
 /// All contestants.
 struct Contestants {
     place: PathBuf,
-    contestants: Vec<Contestant>,
+    members: Vec<Contestant>,
     settings: ContestSettings,
     kills: u64,
     stops: u64,
@@ -204,14 +204,14 @@ impl Contestant {
 impl Contestants {
     /// Runs until every contestant has had the key `goal` times.
     fn work(&mut self, run: &mut Run<'_>, goal: u64) {
-        self.contestants = (0..self.settings.processes)
+        self.members = (0..self.settings.processes)
             .map(|number| Contestant {
                 process: None,
                 log: self.place.join(format!("grants-{number}")),
                 number,
             })
             .collect();
-        for index in 0..self.contestants.len() {
+        for index in 0..self.members.len() {
             self.send(run, index, goal);
         }
         let (mut seen, mut since) = (0, Stopwatch::start());
@@ -231,7 +231,7 @@ impl Contestants {
     }
 
     fn send(&mut self, run: &mut Run<'_>, index: usize, goal: u64) {
-        let contestant = &mut self.contestants[index];
+        let contestant = &mut self.members[index];
         let left = goal.saturating_sub(contestant.done());
         let seed = run.chance.next();
         contestant.process = (left > 0).then(|| {
@@ -249,20 +249,20 @@ impl Contestants {
     }
 
     fn all_ended(&mut self) -> bool {
-        for contestant in &mut self.contestants {
+        for contestant in &mut self.members {
             if contestant.process.as_mut().is_some_and(Process::has_ended) {
                 contestant.process = None;
             }
         }
-        self.contestants
+        self.members
             .iter()
             .all(|contestant| contestant.process.is_none())
     }
 
     /// Kills a contestant, or stops it for a while.
     fn kill_or_stop(&mut self, run: &mut Run<'_>, goal: u64) {
-        let index = run.chance.index(self.contestants.len());
-        let Some(process) = &mut self.contestants[index].process else {
+        let index = run.chance.index(self.members.len());
+        let Some(process) = &mut self.members[index].process else {
             return;
         };
         if process.has_ended() {
@@ -282,7 +282,7 @@ impl Contestants {
 
     fn reported(&self) -> Vec<Token> {
         let logs = self
-            .contestants
+            .members
             .iter()
             .map(|contestant| fs::read_to_string(&contestant.log));
         logs.flat_map(|log| {
@@ -295,7 +295,7 @@ impl Contestants {
     }
 
     fn standstill(&self, run: &Run<'_>) -> String {
-        let done: Vec<u64> = self.contestants.iter().map(Contestant::done).collect();
+        let done: Vec<u64> = self.members.iter().map(Contestant::done).collect();
         let known = run.open().inspect(run.subject.key(), soon()).unwrap();
         format!("no progress for {LIMIT:?}; grants so far: {done:?}; the store reports: {known:?}")
     }
