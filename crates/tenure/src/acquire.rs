@@ -29,7 +29,16 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 
 /// The deadline of one call of a store, where the caller has none of its own.
 pub fn call_deadline() -> Instant {
-    Instant::now() + CALL_LIMIT
+    deadline_in(CALL_LIMIT)
+}
+
+/// The deadline of a call of a store that may take so long.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a limit for one call, not the end of a lease: sleep need not count"
+)]
+pub(crate) fn deadline_in(limit: Duration) -> Instant {
+    Instant::now() + limit
 }
 
 /// A request to stop waiting, made from another thread.

@@ -27,7 +27,7 @@ use tenure_core::{
 };
 use tenure_host::bell::alarm;
 
-use crate::acquire::{CALL_LIMIT, call_deadline};
+use crate::acquire::{CALL_LIMIT, call_deadline, deadline_in};
 use crate::ask::Tie;
 use crate::open::Tenure;
 
@@ -106,7 +106,9 @@ impl Trust {
         state.loss = Some(Arc::new(loss));
         let on_lost = std::mem::take(&mut state.on_lost);
         drop(state);
-        on_lost.into_iter().for_each(|tell| tell());
+        for tell in on_lost {
+            tell();
+        }
     }
 
     /// Whether the threads have nothing more to do.
@@ -432,6 +434,6 @@ impl Keeper {
         let left = until.map_or(CALL_LIMIT, |until| {
             until.saturating_sub(self.trust.now()).max(margin(self.ttl))
         });
-        Instant::now() + left.min(CALL_LIMIT)
+        deadline_in(left.min(CALL_LIMIT))
     }
 }

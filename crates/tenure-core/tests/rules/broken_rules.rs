@@ -184,7 +184,7 @@ fn a_new_token_for_an_extended_lease_is_caught() {
     assert_caught(rules, &[TokensGrow]);
 }
 
-fn with_evidence(evidence: Option<Evidence>, decision: Decision) -> Decision {
+fn with_evidence(evidence: Option<&Evidence>, decision: Decision) -> Decision {
     match decision {
         Decision::Grant {
             reason,
@@ -194,7 +194,7 @@ fn with_evidence(evidence: Option<Evidence>, decision: Decision) -> Decision {
             reason,
             ended: ended
                 .into_iter()
-                .filter_map(|(lease, _)| Some((lease, evidence.clone()?)))
+                .filter_map(|(lease, _)| Some((lease, evidence?.clone())))
                 .collect(),
             ticket,
         },
@@ -213,7 +213,7 @@ fn taking_over_without_evidence_is_caught() {
 fn taking_over_with_made_up_evidence_is_caught() {
     let rules = acquiring(|now, view, claim| {
         let evidence = Evidence::ProcessGone { pid: 1 };
-        with_evidence(Some(evidence), decide::acquire(now, view, claim))
+        with_evidence(Some(&evidence), decide::acquire(now, view, claim))
     });
     assert_caught(rules, &[ProvenEnds]);
 }
