@@ -237,7 +237,7 @@ mod tests {
         };
         let found = words(&[event(1, Granted, 1, "a"), wrong]);
         assert!(
-            found.contains("expired does not follow from: pid 1 is gone"),
+            found.contains("expired does not follow from: pid 1 has exited"),
             "{found}"
         );
     }
