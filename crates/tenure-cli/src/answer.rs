@@ -8,8 +8,8 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tenure::core::{BadName, ErrorKind, StoreError, TaskError};
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
+use tenure_core::{BadName, ErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;

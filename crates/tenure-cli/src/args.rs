@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand};
-use tenure::core::Priority;
 use tenure::duration;
+use tenure_core::Priority;
 
 /// Decide who may work on what, right now.
 #[derive(Debug, Parser)]

@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use tenure::ask::generated_name;
-use tenure::core::{Grant, HolderId, Key, Lease, Token};
-use tenure::host::identity;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure};
+use tenure_core::{Grant, HolderId, Key, Lease, Token};
+use tenure_host::identity;
 
 use crate::answer::Failure;
 use crate::args::Global;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
-use tenure::host::signal::is_ignored;
+use tenure_host::signal::is_ignored;
 
 /// The signals that tenure forwards to the command it runs.
 pub(crate) const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
-use tenure::host::{Tied, bell};
+use tenure_host::{Tied, bell};
 
 use crate::signals::{Signals, stop_here};
 use crate::terminal::Terminal;

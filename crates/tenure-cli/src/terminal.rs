@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::process::{Pid, Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
-use tenure::host::signal::without_stopping;
+use tenure_host::signal::without_stopping;
 
 /// The terminal that tenure was started on.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
-use tenure::core::{Busy, Cycle};
 use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
+use tenure_core::{Busy, Cycle};
 
 pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, situation};
 

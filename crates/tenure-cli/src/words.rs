@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tenure::core::{Busy, Lease, Moment, Task, Verdict};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
+use tenure_core::{Busy, Lease, Moment, Task, Verdict};
 
 use crate::answer::Failure;
 

@@ -4,8 +4,8 @@ mod project;
 
 use project::{Project, Running, process, until};
 use rustix::process::Signal;
-use tenure::core::Clock;
-use tenure::host::HostClock;
+use tenure_core::Clock;
+use tenure_host::HostClock;
 
 /// Takes a kernel lock that ends with the last process of the command, and reports if it is held
 /// already: flock(1) is the witness, and shares no code with tenure.

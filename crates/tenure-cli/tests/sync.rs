@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::core::Clock;
-use tenure::host::HostClock;
+use tenure_core::Clock;
+use tenure_host::HostClock;
 use tenure_testkit::default_signals;
 use tenure_testkit::scale::scale;
 

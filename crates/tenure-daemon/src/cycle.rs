@@ -11,10 +11,10 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use tenure::core::{HolderId, Key, Reaped, Store, StoreError};
-use tenure::file::exclusive::{Check, ExclusiveStore, KEY, check};
-use tenure::host::pidfd::open_pidfd;
 use tenure::{Config, Project, Tenure};
+use tenure_core::{HolderId, Key, Reaped, Store, StoreError};
+use tenure_file::exclusive::{Check, ExclusiveStore, KEY, check};
+use tenure_host::pidfd::open_pidfd;
 use tenure_sync::{SyncEvent, SyncOutcome, sync};
 
 use crate::lock_locations::LockLocations;
@@ -183,11 +183,11 @@ pub(crate) fn cycle(
 /// Step 1 for one folder. The descriptor becomes readable when the holder ends; a holder that can't be
 /// watched is checked again in the next cycle.
 fn check_lock(folder: &std::path::Path, config: &Config) -> (Check, Option<OwnedFd>) {
-    let options = tenure::file::Options {
+    let options = tenure_file::Options {
         history_age: config.history.max_age,
         history_events: config.history.max_events,
         queue_grace: config.locking.queue_grace,
-        ..tenure::file::Options::default()
+        ..tenure_file::Options::default()
     };
     match ExclusiveStore::open(folder, options) {
         Ok(store) => {

@@ -1,12 +1,12 @@
 //! The lock that makes sure of one daemon per project: a kernel lock on `.tenure/daemon.lock`.
 //!
 //! The daemon holds it from start to end. Everything about such a lock, and why its file means nothing
-//! by itself, is in [`tenure::host::flock`].
+//! by itself, is in [`tenure_host::flock`].
 
 use std::io;
 use std::path::Path;
 
-use tenure::host::flock::{self, FileLock, TryLock};
+use tenure_host::flock::{self, FileLock, TryLock};
 
 /// The file's name, in the `.tenure` folder.
 pub const FILE: &str = "daemon.lock";

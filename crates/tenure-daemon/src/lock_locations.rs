@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fd::BorrowedFd;
 use tenure::Project;
-use tenure::file::exclusive::FILE;
-use tenure::host::files::lock_watch::{Listen, LockWatch};
+use tenure_file::exclusive::FILE;
+use tenure_host::files::lock_watch::{Listen, LockWatch};
 
 /// The folders of a project in which an exclusive lock may appear.
 #[derive(Debug)]

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use tenure::core::{Reap, StoreError};
 use tenure::project::StoreRole;
 use tenure::{Config, Project, StoreUrl, Tenure, plural};
+use tenure_core::{Reap, StoreError};
 
 use crate::cycle::CycleEvent;
 

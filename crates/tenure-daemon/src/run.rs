@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::core::{Clock, Moment};
-use tenure::host::flock::{FileLock, TryLock};
-use tenure::host::{HostClock, identity};
 use tenure::{Config, ConfigError, Project, duration};
+use tenure_core::{Clock, Moment};
+use tenure_host::flock::{FileLock, TryLock};
+use tenure_host::{HostClock, identity};
 
 use crate::cycle::{CycleReport, CycleResult, cycle};
 use crate::lock;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
-use tenure::host::signal::is_ignored;
+use tenure_host::signal::is_ignored;
 
 /// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tenure::host::bell::alarm;
+use tenure_host::bell::alarm;
 
 use crate::lock_locations::LockLocations;
 use crate::signals::Signals;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure::core::Process;
-use tenure::host::files::atomic::{self, Sync};
+use tenure_core::Process;
+use tenure_host::files::atomic::{self, Sync};
 
 /// The file's name, in the `.tenure` folder.
 pub const FILE: &str = "daemon.json";

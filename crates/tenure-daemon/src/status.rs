@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure::host::identity;
+use tenure_host::identity;
 
 use crate::lock::is_held;
 use crate::state::DaemonState;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::lock;
 
-    fn state(process: tenure::core::Process) -> DaemonState {
+    fn state(process: tenure_core::Process) -> DaemonState {
         DaemonState {
             process,
             version: "1".into(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
-use tenure::core::Process;
-use tenure::host::pidfd::open_pidfd;
+use tenure_core::Process;
+use tenure_host::pidfd::open_pidfd;
 
 /// A daemon that was asked to stop and may still be running.
 #[derive(Debug)]

@@ -7,9 +7,9 @@
 
 use std::process::Command;
 
-use tenure::ledger::{Dialect, Ledger, NewEvent};
 use tenure::{Config, Project};
 use tenure_daemon::{CycleOutcome, run_once};
+use tenure_ledger::{Dialect, Ledger, NewEvent};
 
 /// A pid that no process has.
 fn unused_pid() -> u32 {
@@ -29,7 +29,7 @@ fn a_dead_lock_of_the_board_and_an_expired_claim_are_ended() {
     let ledger = Ledger::init(
         dir.path(),
         Dialect::Documented,
-        tenure::file::Options::default(),
+        tenure_file::Options::default(),
     )
     .unwrap();
     let claim = r#"{"type":"lock_acquired","timestamp":"2026-01-01T00:00:00Z","node_id":"1.2","owner":"gone","expires_at":"2026-01-01T00:05:00Z"}"#;

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tenure::core::Clock;
+use tenure_core::Clock;
 
 /// How long a command that talks to a remote may take.
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(120);

@@ -2,7 +2,7 @@
 //!
 //! The file `.tenure/tasks.jsonl` holds what is shared: tasks, sections, dependencies, and when each
 //! field was changed. The database, the file, the local branch and the remote branch are four copies of
-//! it. A sync merges them (see [`tenure::core::task::replica`]) and makes each copy that it can reach
+//! it. A sync merges them (see [`tenure_core::task::replica`]) and makes each copy that it can reach
 //! equal to the result. Locks are never shared.
 //!
 //! # Invariants
@@ -42,11 +42,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure::core::task::Replica;
-use tenure::core::task::{MergeSummary, TaskStore};
-use tenure::host::files::atomic;
-use tenure::host::flock::{FileLock, TryLock};
 use tenure::{Project, Tenure, call_deadline};
+use tenure_core::task::Replica;
+use tenure_core::task::{MergeSummary, TaskStore};
+use tenure_host::files::atomic;
+use tenure_host::flock::{FileLock, TryLock};
 
 use self::git::{Git, GitError, Oid};
 use self::outcome::Failure;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tenure::core::task::{self, Progress, Replica, SectionCopy, Stamped, Status, TaskCopy, check};
+use tenure_core::task::{self, Progress, Replica, SectionCopy, Stamped, Status, TaskCopy, check};
 
 /// The version of the format that this code reads and writes.
 const FORMAT: u32 = 1;

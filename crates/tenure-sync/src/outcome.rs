@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use tenure::core::TaskError;
-use tenure::core::task::MergeSummary;
 use tenure::plural;
+use tenure_core::TaskError;
+use tenure_core::task::MergeSummary;
 
 use super::TASKS;
 use super::git::GitError;

@@ -9,8 +9,8 @@
 
 mod hub;
 
-use tenure::core::Priority;
-use tenure::core::task::{Cause, Edit};
+use tenure_core::Priority;
+use tenure_core::task::{Cause, Edit};
 use tenure_sync::SyncOutcome;
 
 use tenure::call_deadline;
@@ -372,8 +372,8 @@ fn a_refused_push_is_reported_in_the_words_of_the_remote() {
 
 #[test]
 fn a_task_that_is_being_worked_on_keeps_its_status_until_the_work_ends() {
-    use tenure::core::task::{Change, Proof};
-    use tenure::core::{HolderId, Status};
+    use tenure_core::task::{Change, Proof};
+    use tenure_core::{HolderId, Status};
     let hub = Hub::new();
     let (a, b) = (hub.clone("a"), hub.clone("b"));
     let id = a.add("One");

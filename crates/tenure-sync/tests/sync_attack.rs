@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tenure::core::task::Edit;
+use tenure_core::task::Edit;
 use tenure_sync::SyncOutcome;
 
 use hub::{Clone, Hub, git};

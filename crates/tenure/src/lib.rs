@@ -75,15 +75,6 @@ pub use tenure_core::{
     Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task, TaskError,
     TaskStore, Ticket, Token, Verdict, Waiter,
 };
-// Until every crate of the workspace names the inner crates itself.
-pub use tenure_core as core;
-#[cfg(feature = "file")]
-pub use tenure_file as file;
-pub use tenure_host as host;
-#[cfg(feature = "ledger")]
-pub use tenure_ledger as ledger;
-#[cfg(feature = "sqlite")]
-pub use tenure_sqlite::SqliteStore;
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -181,6 +181,13 @@ impl Tenure {
     /// assert!(refused.to_string().contains("was opened read-only: nothing was changed"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "file", feature = "ledger")),
+        expect(
+            unused_variables,
+            reason = "every store that can be read needs a feature"
+        )
+    )]
     pub fn open_read_only(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
         match url {
             #[cfg(feature = "sqlite")]

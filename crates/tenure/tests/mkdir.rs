@@ -67,7 +67,7 @@ fn a_lock_that_is_removed_moved_or_replaced_is_lost_at_once() {
         fs::rename(other, lock).unwrap();
     });
     // The guard may look between the removal and the rename.
-    let by = |by: &tenure::core::Lease| by.holder.process().unwrap().pid == 1;
+    let by = |by: &tenure::Lease| by.holder.process().unwrap().pid == 1;
     assert!(
         matches!(loss.as_deref(), Some(Loss::Taken(now)) if now.first().is_none_or(by)),
         "{loss:?}"

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use tenure::core::{Reap, Watched};
-use tenure::ledger::{Appended, Dialect, Ledger, NewEvent};
 use tenure::{
     Acquired, Config, Error, ErrorKind, HistoryQuery, HolderId, Key, StoreUrl, Tenure,
     call_deadline,
 };
+use tenure_core::{Reap, Watched};
+use tenure_ledger::{Appended, Dialect, Ledger, NewEvent};
 use tenure_testkit::{Process, process};
 
 /// A store in a folder of its own.
@@ -38,7 +38,7 @@ impl Place {
             _ => ("", "node:1.2"),
         };
         if kind == "ledger" {
-            let options = tenure::ledger::Options::default();
+            let options = tenure_ledger::Options::default();
             let ledger = Ledger::init(dir.path(), Dialect::Documented, options).unwrap();
             let event = NewEvent::parse(r#"{"type":"node_created","node_id":"1.2"}"#).unwrap();
             let appended = ledger.append(&event).unwrap();

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure::core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
-use tenure::core::{Busy, HolderId, Key, Priority, Status, TaskError};
+use tenure::tasks::{Change, Edit, NewTask, Proof, Shortage, TaskQuery};
 use tenure::{Acquired, Cancel, Config, Error, StoreUrl, TaskGuard, Tenure, Tie};
+use tenure::{Busy, HolderId, Key, Priority, Status, TaskError};
 use tenure_testkit::soon;
 
 /// Longer than any test should take: a guard against hanging, not a measure.

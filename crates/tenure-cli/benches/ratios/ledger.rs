@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use tenure::file::Options;
-use tenure::ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
 use tenure::{Acquired, Config, Tenure};
+use tenure_file::Options;
+use tenure_ledger::{Appended, Dialect, Ledger, LedgerStore, NewEvent};
 
 use crate::Line;
 use crate::stopwatch::{millis, now, percentile, ratio, time};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::core::Clock;
-use tenure::host::HostClock;
+use tenure_core::Clock;
+use tenure_host::HostClock;
 
 /// Now, on the clock that all processes of this machine share.
 pub(crate) fn now() -> Duration {

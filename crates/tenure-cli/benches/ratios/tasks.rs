@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use tenure::core::task::{Change, TaskQuery};
-use tenure::core::{HolderId, Status};
 use tenure::{Acquired, Tenure, Tie};
+use tenure_core::task::{Change, TaskQuery};
+use tenure_core::{HolderId, Status};
 
 use crate::Line;
 use crate::pairs::open;
@@ -174,7 +174,7 @@ fn next_beside(tenure: &Tenure, path: &Path) {
     )
     .unwrap();
     // The runner of the rounds before keeps the sections it was in.
-    let key = tenure::core::Key::parse("section:s0001").unwrap();
+    let key = tenure_core::Key::parse("section:s0001").unwrap();
     let by = HolderId::parse("bench").unwrap();
     let _freed = tenure
         .store()

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
-use tenure::core::{Priority, Status};
 use tenure::duration;
+use tenure_core::{Priority, Status};
 
 use super::priority;
 
@@ -254,5 +254,5 @@ fn wait_limit(text: &str) -> Result<WaitLimit, duration::BadDuration> {
 
 fn status(text: &str) -> Result<Status, String> {
     text.parse()
-        .map_err(|error: tenure::core::task::BadStatus| error.to_string())
+        .map_err(|error: tenure_core::task::BadStatus| error.to_string())
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure::core::Reason;
 use tenure::wire::AcquiredJson;
 use tenure::{Tie, call_deadline};
+use tenure_core::Reason;
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};

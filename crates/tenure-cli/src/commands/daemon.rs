@@ -9,10 +9,10 @@ mod stop;
 use std::path::{Path, PathBuf};
 
 use tenure::Project;
-use tenure::core::{Clock, Moment};
-use tenure::host::HostClock;
 use tenure::wire::ErrorCode;
+use tenure_core::{Clock, Moment};
 use tenure_daemon::{DaemonState, StartError};
+use tenure_host::HostClock;
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -57,7 +57,7 @@ fn absolute(log: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
 /// Identifies a running daemon in a few words.
 fn identify(state: &DaemonState) -> String {
     let process = &state.process;
-    let elsewhere = if process.namespace == tenure::host::identity::namespace() {
+    let elsewhere = if process.namespace == tenure_host::identity::namespace() {
         String::new()
     } else {
         format!(" in the container {}", process.host)

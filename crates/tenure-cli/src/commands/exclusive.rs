@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tenure::core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
-use tenure::file::exclusive::{Check, should_skip_database};
 use tenure::project::FOLDER;
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
 use tenure::{Ask, Project, Tenure, Tie};
+use tenure_core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
+use tenure_file::exclusive::{Check, should_skip_database};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;

@@ -1,8 +1,8 @@
 //! `tenure fence`: check that a token is still valid.
 
 use tenure::call_deadline;
-use tenure::core::{Fenced, Key, Token};
 use tenure::wire::{ErrorCode, FencedJson, LostJson};
+use tenure_core::{Fenced, Key, Token};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Fence, Global};

@@ -7,13 +7,13 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tenure::host::HostClock;
-use tenure::ledger::{
-    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
-};
 use tenure::plural;
 use tenure::wire::ErrorCode;
 use tenure::{Project, duration};
+use tenure_host::HostClock;
+use tenure_ledger::{
+    Appended, BadEvent, BlockingLock, BreakOutcome, Dialect, Ledger, MAX_EVENT, NewEvent, Verified,
+};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -72,14 +72,14 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     })
 }
 
-fn options() -> Result<tenure::file::Options, Failure> {
+fn options() -> Result<tenure_file::Options, Failure> {
     let start = context::start()?;
     let project = Project::find(&start, context::home().as_deref());
     let config = context::config(project.as_ref())?;
-    Ok(tenure::file::Options {
+    Ok(tenure_file::Options {
         clock: std::sync::Arc::new(HostClock::new()),
         queue_grace: config.locking.queue_grace,
-        ..tenure::file::Options::default()
+        ..tenure_file::Options::default()
     })
 }
 

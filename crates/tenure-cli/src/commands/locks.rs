@@ -2,11 +2,11 @@
 
 use jiff::SignedDuration;
 use serde_json::json;
-use tenure::core::{
-    Event, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap, Snapshot, Verdict,
-};
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline};
+use tenure_core::{
+    Event, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap, Snapshot, Verdict,
+};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};

@@ -1,9 +1,9 @@
 //! `tenure release`: release a key.
 
 use serde_json::json;
-use tenure::core::{Grant, Key, Lease, Released};
 use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
 use tenure::{Tenure, call_deadline};
+use tenure_core::{Grant, Key, Lease, Released};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Release};

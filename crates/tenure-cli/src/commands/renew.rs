@@ -1,9 +1,9 @@
 //! `tenure renew`: extend a lease.
 
 use tenure::ask::{MAX_TTL, MIN_TTL};
-use tenure::core::{Key, Renewed};
 use tenure::wire::RenewedJson;
 use tenure::{call_deadline, duration};
+use tenure_core::{Key, Renewed};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};

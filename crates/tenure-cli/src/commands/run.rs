@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
-use tenure::core::{Key, Lease, Moment, Released};
-use tenure::host::Tied;
 use tenure::wire::{ErrorCode, LostJson};
 use tenure::{Ask, Guard, Loss, Tenure};
+use tenure_core::{Key, Lease, Moment, Released};
+use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain};
 use crate::args::{Global, Run};

@@ -1,8 +1,8 @@
 //! `tenure sections`: groups of tasks that one runner works on at a time.
 
-use tenure::core::{Snapshot, Verdict};
 use tenure::wire::{ListedSectionJson, SectionJson, SectionsJson};
 use tenure::{Tenure, call_deadline};
+use tenure_core::{Snapshot, Verdict};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

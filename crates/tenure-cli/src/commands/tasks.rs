@@ -9,10 +9,10 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tenure::core::task::{DeletedTask, NewTask, TaskQuery};
-use tenure::core::{Moment, Task};
 use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
 use tenure::{Tenure, call_deadline, plural};
+use tenure_core::task::{DeletedTask, NewTask, TaskQuery};
+use tenure_core::{Moment, Task};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

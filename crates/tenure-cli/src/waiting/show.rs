@@ -7,8 +7,8 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tenure::core::{Clock, Moment};
 use tenure::{Progress, duration};
+use tenure_core::{Clock, Moment};
 
 use crate::answer::remark;
 use crate::args::Global;

@@ -8,8 +8,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tenure::ledger::{Appended, Dialect, Ledger, NewEvent, Options};
 use tenure::{Acquired, Config, StoreUrl, Tenure};
+use tenure_ledger::{Appended, Dialect, Ledger, NewEvent, Options};
 
 fn hold_a_key() -> Result<(), Box<dyn Error>> {
     let url = StoreUrl::parse("sqlite:locks.db")?;

@@ -16,10 +16,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use tenure::call_deadline;
-use tenure::core::task::TaskStore;
-use tenure::core::task::{Edit, NewTask, TaskQuery};
-use tenure::core::{Priority, Task};
 use tenure::{Config, Project, Tenure};
+use tenure_core::task::TaskStore;
+use tenure_core::task::{Edit, NewTask, TaskQuery};
+use tenure_core::{Priority, Task};
 use tenure_sync::SyncOutcome;
 
 /// A bare repository and the clones of it.

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-use tenure::core::{Busy, Doubt, Released, Verdict};
 use tenure::wire::{BoardBusyJson, ErrorCode};
 use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
 use tenure_board::{Board, SaveError, SaveStep, save};
+use tenure_core::{Busy, Doubt, Released, Verdict};
 
 use crate::answer::{Answer, Failure, complain};
 use crate::args::Global;

@@ -5,8 +5,8 @@ use std::io::Write;
 use anstyle::Style;
 use jiff::Timestamp;
 use serde_json::json;
-use tenure::host::inherit;
 use tenure_daemon::DaemonOptions;
+use tenure_host::inherit;
 
 use super::{absolute, project, start_failure};
 use crate::answer::{Answer, Failure};

@@ -11,11 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure::core::Clock;
-use tenure::host::HostClock;
 use tenure::{Project, duration};
+use tenure_core::Clock;
 use tenure_daemon::DaemonStatus;
 use tenure_daemon::lock::is_held;
+use tenure_host::HostClock;
 
 use super::run::READY;
 use super::{absolute, already_running, now, project, status};

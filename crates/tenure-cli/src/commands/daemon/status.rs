@@ -1,8 +1,8 @@
 //! `tenure daemon status`
 
 use serde_json::{Value, json};
-use tenure::core::Moment;
 use tenure::duration;
+use tenure_core::Moment;
 use tenure_daemon::state::CycleRecord;
 use tenure_daemon::{DaemonState, DaemonStatus};
 

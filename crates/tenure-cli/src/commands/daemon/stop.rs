@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::core::Clock;
 use tenure::duration;
-use tenure::host::HostClock;
+use tenure_core::Clock;
 use tenure_daemon::stop::request_stop;
 use tenure_daemon::{DaemonState, DaemonStatus};
+use tenure_host::HostClock;
 
 use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};

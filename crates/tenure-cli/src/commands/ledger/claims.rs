@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::core::{Key, Reap, Reason, Released, Renewed, Verdict};
-use tenure::ledger::{LedgerStore, NodeId};
 use tenure::{Project, Tenure, Tie};
+use tenure_core::{Key, Reap, Reason, Released, Renewed, Verdict};
+use tenure_ledger::{LedgerStore, NodeId};
 
 use super::folder;
 use crate::answer::{Answer, Failure, remark};
@@ -149,7 +149,7 @@ pub(super) fn release(
 
 pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> {
     let store = LedgerStore::of(super::open(global, place)?);
-    let now = tenure::core::Clock::now(&tenure::host::HostClock::new());
+    let now = tenure_core::Clock::now(&tenure_host::HostClock::new());
     let listed = store.claims()?;
     let (active, expired): (Vec<_>, Vec<_>) = listed
         .into_iter()

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tenure::core::Clock;
-use tenure::host::HostClock;
-use tenure::ledger::{Ledger, NodeId, RecordedEvent};
 use tenure::wire::ErrorCode;
+use tenure_core::Clock;
+use tenure_host::HostClock;
+use tenure_ledger::{Ledger, NodeId, RecordedEvent};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::core::task::{Shortage, TaskQuery};
-use tenure::core::{Busy, Key, KeyKind, Moment, Status};
 use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
+use tenure_core::task::{Shortage, TaskQuery};
+use tenure_core::{Busy, Key, KeyKind, Moment, Status};
 
 use super::show::{describe, line};
 use super::update::undo;
@@ -44,7 +44,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         Acquired::Granted(task_guard) if signal.is_some() => {
-            task_guard.finish(&tenure::core::task::Change::GiveBack)?;
+            task_guard.finish(&tenure_core::task::Change::GiveBack)?;
             let signal = signal.unwrap_or(SIGINT);
             Err(waiting::interrupted(
                 "a task",

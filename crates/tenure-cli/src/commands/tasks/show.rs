@@ -1,9 +1,9 @@
 //! `tenure tasks show`: show one task.
 
 use tenure::call_deadline;
-use tenure::core::task::{Cause, Past};
-use tenure::core::{Moment, Task};
 use tenure::wire::{LockJson, ShownTaskJson};
+use tenure_core::task::{Cause, Past};
+use tenure_core::{Moment, Task};
 
 use super::state;
 use crate::answer::{Answer, Failure};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::core::task::{Change, Edit, Proof};
-use tenure::core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
+use tenure_core::task::{Change, Edit, Proof};
+use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 
 use super::ids;
 use crate::answer::{Answer, Failure, remark};

@@ -12,10 +12,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::generated_name;
-use tenure::core::task::{Change, Changed};
-use tenure::core::{Holder, Status, Task, Token};
-use tenure::host::Tied;
 use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
+use tenure_core::task::{Change, Changed};
+use tenure_core::{Holder, Status, Task, Token};
+use tenure_host::Tied;
 
 use super::next::{NextTaskWait, none};
 use crate::answer::{Answer, Failure, complain, remark};
@@ -275,7 +275,7 @@ impl<'a> Runner<'a> {
                     self.record_loss(&task, loss.as_deref(), ended);
                     after = AfterTask::Exclude;
                 }
-                Err(tenure::Error::Task(tenure::core::TaskError::Superseded { task, lease })) => {
+                Err(tenure::Error::Task(tenure_core::TaskError::Superseded { task, lease })) => {
                     // The new holder says more than that the lease was not renewed.
                     let taken = lease.map(|lease| Loss::Taken(vec![*lease]));
                     self.record_loss(&task, taken.as_ref().or(loss.as_deref()), ended);
