@@ -85,7 +85,11 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
         StoreUrl::Mkdir(dir) => StoreUrl::Mkdir(start.join(dir)),
         StoreUrl::Ledger(dir) => StoreUrl::Ledger(start.join(dir)),
-        StoreUrl::Memory => StoreUrl::Memory,
+        StoreUrl::Memory => {
+            let message = "memory: is a store of one process: another command would not see its \
+                           locks. Name a store on disk, or use memory: from Rust";
+            return Err(Failure::new(ErrorCode::BadStore, message));
+        }
     };
     let config = config(Project::find(&start, home().as_deref()).as_ref())?;
     Ok(Tenure::open(&url, config)?)

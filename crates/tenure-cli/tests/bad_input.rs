@@ -334,3 +334,11 @@ fn a_command_that_runs_under_a_lease_may_pass_any_arguments() {
             .exits(0);
     }
 }
+
+#[test]
+fn a_store_in_memory_is_refused_because_no_other_command_would_see_it() {
+    let project = Project::new();
+    project
+        .tenure("run build --store memory: -- true")
+        .fails(2, &["memory:", "one process", "store on disk"]);
+}

@@ -1,7 +1,7 @@
 //! Claims as a store: [`LedgerStore`], `ledger:DIR`, for keys `node:1.2.3`.
 //!
 //! The ledger is the truth: its events say who holds a node, since when and until when, to tenure and
-//! to every other program. Each verb of the [`engine`](tenure_core::engine) is one compare-and-swap:
+//! to every other program. Each verb of the [`tenure_core::engine`] is one compare-and-swap:
 //! read up to event N, decide, append only if N is still the newest event, else run the verb again.
 //!
 //! | module | what it holds |

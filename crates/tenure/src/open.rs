@@ -185,6 +185,7 @@ impl Tenure {
         not(any(feature = "sqlite", feature = "file", feature = "ledger")),
         expect(
             unused_variables,
+            clippy::needless_pass_by_value,
             reason = "every store that can be read needs a feature"
         )
     )]

@@ -13,7 +13,7 @@
 //! 1. Nothing is written before the commit, so a verb can be dropped and run again.
 //! 2. The end of a claim and the grant that takes it over are one batch: no program sees the node free
 //!    in between (G5).
-//! 3. A grant is tied to its process from its event on (G10): see [`super::node_state`].
+//! 3. A grant is tied to its process from its event on (G10): see `node_state`.
 //! 4. The first attempt syncs its events before it takes the ledger lock. A later attempt holds the
 //!    ledger lock from the look to the append, so programs that respect the lock can't make it fail.
 
