@@ -26,10 +26,6 @@ pub struct Revision(pub u64);
 
 /// What a store can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is an independent yes or no"
-)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// It holds any key, not only those of its protocol.
@@ -37,10 +33,6 @@ pub struct Capabilities {
     /// Its leases expire. Without this a lease ends only by release, force, or the proven death of
     /// its holder, and a time to live is refused.
     pub expiry: bool,
-    /// Its leases can be detached.
-    pub detached: bool,
-    /// Other processes see its leases.
-    pub across_processes: bool,
 }
 
 impl Capabilities {
@@ -48,8 +40,6 @@ impl Capabilities {
     pub const ALL: Self = Self {
         any_key: true,
         expiry: true,
-        detached: true,
-        across_processes: true,
     };
 
     /// The same, for the keys of a protocol only.
@@ -63,14 +53,6 @@ impl Capabilities {
     #[must_use]
     pub fn without_expiry(mut self) -> Self {
         self.expiry = false;
-        self.detached = false;
-        self
-    }
-
-    /// The same, for one process only.
-    #[must_use]
-    pub fn one_process(mut self) -> Self {
-        self.across_processes = false;
         self
     }
 }

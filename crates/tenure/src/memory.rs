@@ -10,11 +10,11 @@ use std::convert::Infallible;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{self, Ended, EngineStore, Look, Put, Step, Then};
+use tenure_core::engine::{Ended, EngineStore, Look, Put, Step, Then};
 use tenure_core::{
     Binding, Capabilities, Clock, Event, EventKind, Evidence, HistoryQuery, Holder, HolderId, Key,
-    Lease, Liveness, Moment, Revision, SessionId, Snapshot, StoreError, Ticket, Token, Waited,
-    Waiter, Watched,
+    Lease, Liveness, Moment, Revision, SessionId, Snapshot, Store, StoreError, Ticket, Token,
+    Waited, Waiter, Watched,
 };
 use tenure_host::{HostClock, LivenessFolder, liveness};
 
@@ -100,9 +100,9 @@ impl MemoryStore {
         }
     }
 
-    fn revision(&self) -> Revision {
-        let changes = lock(&self.shared).revision;
-        Revision(changes << 24 | *lock(&self.bell.rings) & 0xff_ffff)
+    /// Under the mutex: a wake-up that comes later must change it.
+    fn revision(&self, state: &State) -> Revision {
+        Revision(state.revision << 24 | *lock(&self.bell.rings) & 0xff_ffff)
     }
 }
 
@@ -248,7 +248,7 @@ impl EngineStore for MemoryStore {
     type Stepping<'a> = MemoryStep<'a>;
 
     fn features(&self) -> Capabilities {
-        Capabilities::ALL.one_process()
+        Capabilities::ALL
     }
 
     fn binding(&self) -> Result<Binding, StoreError> {
@@ -278,25 +278,19 @@ impl EngineStore for MemoryStore {
             woken: BTreeSet::new(),
         };
         let Ok(answer) = verb(&mut step);
-        let sessions = step
-            .woken
+        let revision = self.revision(&step.state);
+        let bells = |session| step.state.sessions.get(session);
+        step.woken
             .iter()
-            .map(|session| step.state.sessions.get(session));
-        sessions.flatten().for_each(|bell| bell.ring());
-        drop(step);
-        Ok((answer, self.revision()))
+            .filter_map(bells)
+            .for_each(|bell| bell.ring());
+        Ok((answer, revision))
     }
 
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         let keys: Vec<Key> = lock(&self.shared).keys.keys().cloned().collect();
-        let mut snapshots = Vec::new();
-        for key in &keys {
-            let (snapshot, revision) = self.look(key, by, |step| engine::inspect(step, key))?;
-            snapshots.push(Snapshot {
-                revision,
-                ..snapshot
-            });
-        }
+        let inspect = |key| Store::inspect(self, key, by);
+        let mut snapshots = keys.iter().map(inspect).collect::<Result<Vec<_>, _>>()?;
         snapshots.retain(|snapshot| !snapshot.is_idle());
         Ok(snapshots)
     }
@@ -307,7 +301,7 @@ impl EngineStore for MemoryStore {
 
     fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
         let before = *lock(&self.bell.rings);
-        if self.revision() != watched.seen {
+        if self.revision(&lock(&self.shared)) != watched.seen {
             return Ok(Waited::Changed);
         }
         let (rings, _) = self

@@ -57,6 +57,19 @@ impl Project {
             .is_some_and(|(_, verdict)| verdict.ended().is_none())
     }
 
+    /// How long after its grant a lease was last renewed.
+    fn renewed_for(&self, key: &str) -> Duration {
+        let key = Key::parse(key).unwrap();
+        let found = self
+            .tenure
+            .store()
+            .inspect(&key, tenure::call_deadline())
+            .unwrap();
+        let (lease, _) = found.lease().unwrap();
+        let renewed = lease.heartbeat_at.duration_since(lease.acquired_at);
+        Duration::try_from(renewed).unwrap()
+    }
+
     fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
@@ -277,9 +290,10 @@ fn both_leases_are_renewed_and_a_loss_of_either_is_reported() {
     let project = Project::new();
     let section = project.section("S");
     let one = project.task("One", Some(&section));
+    let ttl = Duration::from_millis(1500);
     for lost in ["task", "section"] {
         let ask = project.tenure.ask_for_task().unwrap().named("a").unwrap();
-        let task_guard = granted(ask.ttl(Duration::from_millis(1500)).start(&one).unwrap());
+        let task_guard = granted(ask.ttl(ttl).start(&one).unwrap());
         let told = Arc::new(AtomicUsize::new(0));
         task_guard.on_lost({
             let told = Arc::clone(&told);
@@ -287,7 +301,12 @@ fn both_leases_are_renewed_and_a_loss_of_either_is_reported() {
                 told.fetch_add(1, Ordering::SeqCst);
             }
         });
-        std::thread::sleep(Duration::from_millis(1800));
+        // Renewed when their first time to live would have passed.
+        for key in [format!("task:{one}"), format!("section:{section}")] {
+            until("both leases are renewed", || {
+                project.renewed_for(&key) > ttl
+            });
+        }
         let other = project.other();
         let hasty = other.ask_for_task().unwrap().named("b").unwrap();
         let refused = busy(hasty.start(&one).unwrap());
