@@ -313,7 +313,7 @@ fn envelope(
 }
 
 /// The JSON of a wire type. These types always have one: their keys are text.
-fn to_value(data: &impl Serialize) -> Value {
+pub(crate) fn to_value(data: &impl Serialize) -> Value {
     serde_json::to_value(data).unwrap_or_default()
 }
 

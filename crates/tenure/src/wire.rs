@@ -13,6 +13,7 @@
 //! that people read are not here: see the `tenure` command.
 
 mod code;
+mod daemon;
 mod foreign;
 mod lease;
 mod ledger;
@@ -22,6 +23,11 @@ mod tests;
 mod time;
 
 pub use self::code::ErrorCode;
+pub use self::daemon::{
+    CycleJson, DaemonEndJson, DaemonEndedJson, DaemonJson, DaemonLogJson, DaemonNotRunningJson,
+    DaemonRunningJson, DaemonStatusJson, DaemonStillRunningJson, DaemonStoppedJson,
+    DaemonUnidentifiedJson, LogLineJson, SkippedJson,
+};
 pub use self::foreign::{BoardBusyJson, ExclusiveAcquiredJson, ExclusiveReleasedJson};
 pub use self::lease::{
     AcquiredJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson, FencedJson,

@@ -1,5 +1,7 @@
 //! Every type as JSON: what programs rely on.
 
+mod daemon;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,6 +25,20 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
     let written = serde_json::to_value(value).unwrap();
     assert_eq!(written, expected);
     assert_eq!(&serde_json::from_value::<T>(expected).unwrap(), value);
+}
+
+/// The same as [`check`], and the fields are in the expected order.
+#[track_caller]
+fn exact<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    value: &T,
+    expected: Value,
+) {
+    assert_eq!(serde_json::to_string(value).unwrap(), expected.to_string());
+    check(value, expected);
+}
+
+fn time(text: &str) -> TimeJson {
+    TimeJson(text.parse().unwrap())
 }
 
 fn now() -> Moment {

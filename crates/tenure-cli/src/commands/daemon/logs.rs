@@ -4,16 +4,15 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anstyle::Style;
-use serde_json::{Value, json};
 use tenure_daemon::DaemonState;
 use tenure_daemon::tail::LogTail;
 
 use super::{absolute, project};
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, to_value};
 use crate::args::Global;
 use crate::args::daemon::Logs;
 use crate::exit::Exit;
-use tenure::wire::ErrorCode;
+use tenure::wire::{DaemonLogJson, ErrorCode, LogLineJson};
 
 pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     let path = path(asked)?;
@@ -22,8 +21,10 @@ pub(super) fn logs(global: &Global, asked: &Logs) -> Result<Answer, Failure> {
     if asked.follow {
         return follow(global, &path, lines, tail);
     }
-    let data: Vec<Value> = lines.iter().map(|line| object(line)).collect();
-    let data = json!({ "log": path.display().to_string(), "lines": data });
+    let data = DaemonLogJson {
+        log: path.display().to_string(),
+        lines: lines.iter().map(|line| object(line)).collect(),
+    };
     let shown: Vec<String> = lines.iter().map(|line| shown(line)).collect();
     Ok(Answer::new(data, shown.join("\n")))
 }
@@ -71,7 +72,7 @@ fn print(global: &Global, lines: &[String]) -> io::Result<()> {
         .iter()
         .map(|line| {
             if global.json {
-                format!("{}\n", object(line))
+                format!("{}\n", to_value(&object(line)))
             } else {
                 format!("{}\n", shown(line))
             }
@@ -88,10 +89,14 @@ fn parts(line: &str) -> Option<(&str, &str)> {
     at.parse::<jiff::Timestamp>().ok().map(|_| (at, text))
 }
 
-fn object(line: &str) -> Value {
-    match parts(line) {
-        Some((at, text)) => json!({ "at": at, "text": text }),
-        None => json!({ "at": null, "text": line }),
+fn object(line: &str) -> LogLineJson {
+    let (at, text) = match parts(line) {
+        Some((at, text)) => (Some(at.to_owned()), text),
+        None => (None, line),
+    };
+    LogLineJson {
+        at,
+        text: text.to_owned(),
     }
 }
 

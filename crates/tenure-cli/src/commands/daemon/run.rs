@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
-use serde_json::json;
+use tenure::wire::DaemonEndedJson;
 use tenure_daemon::DaemonOptions;
 use tenure_host::inherit;
 
@@ -43,7 +43,10 @@ pub(super) fn run(global: &Global, work: &Work, detached: bool) -> Result<Answer
     };
     let reason = tenure_daemon::run(options, started, &mut echo).map_err(start_failure)?;
     let pid = std::process::id();
-    let data = json!({ "pid": pid, "ended": reason.to_string() });
+    let data = DaemonEndedJson {
+        pid,
+        ended: reason.to_string(),
+    };
     // The reason has been printed as the last line of the log.
     Ok(Answer::new(data, ""))
 }

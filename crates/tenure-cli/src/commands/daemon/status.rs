@@ -1,7 +1,10 @@
 //! `tenure daemon status`
 
-use serde_json::{Value, json};
 use tenure::duration;
+use tenure::wire::{
+    CycleJson, DaemonEndJson, DaemonJson, DaemonNotRunningJson, DaemonRunningJson,
+    DaemonStatusJson, DaemonUnidentifiedJson, SkippedJson, TimeJson,
+};
 use tenure_core::Moment;
 use tenure_daemon::state::CycleRecord;
 use tenure_daemon::{DaemonState, DaemonStatus};
@@ -13,21 +16,31 @@ use crate::words;
 pub(super) fn status() -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let now = now();
-    Ok(match DaemonStatus::read(&folder)? {
-        DaemonStatus::Running(state) => Answer::new(json(&now, &state), running(&now, &state)),
-        DaemonStatus::Unidentified => Answer::new(
-            json!({ "running": true, "pid": null }),
-            "Running, but its process is not on record: it is probably starting or stopping",
+    let (data, text) = match DaemonStatus::read(&folder)? {
+        DaemonStatus::Running(state) => (
+            DaemonStatusJson::Running(Box::new(json(&now, &state))),
+            running(&now, &state),
         ),
-        DaemonStatus::NotRunning(None) => Answer::new(
-            json!({ "running": false, "last": null }),
-            "Not running; start it with: tenure daemon start",
+        DaemonStatus::Unidentified => (
+            DaemonStatusJson::Unidentified(DaemonUnidentifiedJson {
+                running: true,
+                pid: (),
+            }),
+            "Running, but its process is not on record: it is probably starting or stopping"
+                .to_owned(),
         ),
-        DaemonStatus::NotRunning(Some(last)) => Answer::new(
-            json!({ "running": false, "last": details(&last) }),
-            not_running(&now, &last),
+        DaemonStatus::NotRunning(last) => (
+            DaemonStatusJson::NotRunning(DaemonNotRunningJson {
+                running: false,
+                last: last.as_ref().map(|last| details(last)),
+            }),
+            last.map_or_else(
+                || "Not running; start it with: tenure daemon start".to_owned(),
+                |last| not_running(&now, &last),
+            ),
         ),
-    })
+    };
+    Ok(Answer::new(data, text))
 }
 
 fn running(now: &Moment, state: &DaemonState) -> String {
@@ -103,43 +116,42 @@ fn last(now: &Moment, cycle: &CycleRecord) -> String {
 }
 
 /// The state of a running daemon in JSON.
-pub(super) fn json(now: &Moment, state: &DaemonState) -> Value {
-    let mut value = details(state);
-    if let Value::Object(fields) = &mut value {
-        let left = state
-            .next_at
-            .map(|at| at.duration_since(now.wall).as_secs());
-        fields.insert("nextInSeconds".into(), json!(left.map(|left| left.max(0))));
-        fields.shift_insert(0, "running".into(), json!(true));
+pub(super) fn json(now: &Moment, state: &DaemonState) -> DaemonRunningJson {
+    let left = state
+        .next_at
+        .map(|at| at.duration_since(now.wall).as_secs());
+    DaemonRunningJson {
+        running: true,
+        daemon: details(state),
+        next_in_seconds: left.map(|left| left.max(0)),
     }
-    value
 }
 
-fn details(state: &DaemonState) -> Value {
-    json!({
-        "pid": state.process.pid,
-        "host": state.process.host,
-        "version": state.version,
-        "startedAt": words::time(state.started_at),
-        "intervalSeconds": state.interval().as_secs(),
-        "log": state.log,
-        "logError": state.log_error,
-        "cycleSince": state.cycle_since.map(words::time),
-        "lastCycle": state.last_cycle.as_ref().map(|cycle| json!({
-            "startedAt": words::time(cycle.started_at),
-            "endedAt": words::time(cycle.ended_at),
-            "outcome": cycle.outcome.name(),
-            "line": cycle.line,
-        })),
-        "nextAt": state.next_at.map(words::time),
-        "skipped": state.skipped.as_ref().map(|skipped| json!({
-            "since": words::time(skipped.since),
-            "holder": skipped.holder,
-            "line": skipped.line,
-        })),
-        "ended": state.ended.as_ref().map(|end| json!({
-            "at": words::time(end.at),
-            "why": end.why,
-        })),
-    })
+fn details(state: &DaemonState) -> DaemonJson {
+    DaemonJson {
+        pid: state.process.pid,
+        host: state.process.host.clone(),
+        version: state.version.clone(),
+        started_at: state.started_at.into(),
+        interval_seconds: state.interval().as_secs(),
+        log: state.log.clone(),
+        log_error: state.log_error.clone(),
+        cycle_since: state.cycle_since.map(TimeJson),
+        last_cycle: state.last_cycle.as_ref().map(|cycle| CycleJson {
+            started_at: cycle.started_at.into(),
+            ended_at: cycle.ended_at.into(),
+            outcome: cycle.outcome.name().to_owned(),
+            line: cycle.line.clone(),
+        }),
+        next_at: state.next_at.map(TimeJson),
+        skipped: state.skipped.as_ref().map(|skipped| SkippedJson {
+            since: skipped.since.into(),
+            holder: skipped.holder.clone(),
+            line: skipped.line.clone(),
+        }),
+        ended: state.ended.as_ref().map(|end| DaemonEndJson {
+            at: end.at.into(),
+            why: end.why.clone(),
+        }),
+    }
 }

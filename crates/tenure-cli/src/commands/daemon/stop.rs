@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use serde_json::json;
 use tenure::duration;
 use tenure_core::Clock;
 use tenure_daemon::stop::request_stop;
@@ -14,7 +13,7 @@ use super::{identify, project};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::words;
-use tenure::wire::ErrorCode;
+use tenure::wire::{DaemonStillRunningJson, DaemonStoppedJson, ErrorCode};
 
 /// When to print first that the daemon still runs.
 const FIRST_REMARK: Duration = Duration::from_millis(500);
@@ -73,7 +72,8 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     } else {
         format!("The daemon (pid {pid}) has stopped.")
     };
-    Ok(Answer::new(json!({ "pid": pid, "stopped": true }), text))
+    let data = DaemonStoppedJson { pid, stopped: true };
+    Ok(Answer::new(data, text))
 }
 
 fn not_running() -> Failure {
@@ -90,7 +90,7 @@ fn still_running(state: &DaemonState, wait: Duration) -> Failure {
         duration::format(wait),
         identify(state)
     );
-    Failure::new(ErrorCode::DaemonStillRunning, message).details(json!({ "pid": pid }))
+    Failure::new(ErrorCode::DaemonStillRunning, message).details(DaemonStillRunningJson { pid })
 }
 
 fn not_stopped(state: &DaemonState, error: &std::io::Error) -> Failure {
