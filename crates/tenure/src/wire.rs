@@ -12,6 +12,7 @@
 //! Every type can be read back, so that a client is written against the same definitions. The words
 //! that people read are not here: see the `tenure` command.
 
+mod board;
 mod code;
 mod daemon;
 mod foreign;
@@ -22,6 +23,10 @@ mod task;
 mod tests;
 mod time;
 
+pub use self::board::{
+    BoardIndexJson, BoardJson, BoardMigrationJson, BoardProblemJson, BoardSetJson, BoardTaskJson,
+    BoardValidationJson, MigratedFileJson,
+};
 pub use self::code::ErrorCode;
 pub use self::daemon::{
     CycleJson, DaemonEndJson, DaemonEndedJson, DaemonJson, DaemonLogJson, DaemonNotRunningJson,

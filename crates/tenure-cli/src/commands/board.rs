@@ -16,9 +16,8 @@ mod lock;
 mod migrate;
 mod set;
 
-use serde_json::{Value, json};
 use tenure::plural::count;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BoardProblemJson, BoardValidationJson, ErrorCode};
 use tenure_board::validate::{Validation, validate};
 use tenure_board::{Board, BoardError, Problem, Section};
 
@@ -91,8 +90,18 @@ fn unusable(error: &BoardError) -> Failure {
 
 fn report_problems(board: &Board) -> Result<Answer, Failure> {
     let Validation { tasks, problems } = validate(board).map_err(|error| unusable(&error))?;
+    let listed = problems.iter().map(|problem| BoardProblemJson {
+        file: problem.path.display().to_string(),
+        line: problem.line,
+        problem: problem.kind.code().to_owned(),
+        message: problem.message.clone(),
+    });
+    let data = BoardValidationJson {
+        board: board.folder().display().to_string(),
+        tasks,
+        problems: listed.collect(),
+    };
     if problems.is_empty() {
-        let data = json!({ "board": board.folder(), "tasks": tasks, "problems": [] });
         return Ok(Answer::new(
             data,
             format!("No problems in {}.", count(tasks, "task")),
@@ -105,15 +114,6 @@ fn report_problems(board: &Board) -> Result<Answer, Failure> {
         format!("{}:{}: {}", path.display(), problem.line, problem.message)
     };
     let lines: Vec<String> = problems.iter().map(line).collect();
-    let listed: Vec<Value> = problems
-        .iter()
-        .map(|problem| {
-            json!({
-                "file": problem.path, "line": problem.line,
-                "problem": problem.kind.code(), "message": problem.message,
-            })
-        })
-        .collect();
     let found = format!(
         "{} in {}",
         count(problems.len(), "problem"),
@@ -122,5 +122,5 @@ fn report_problems(board: &Board) -> Result<Answer, Failure> {
     let text = format!("{}\ntenure board: error: {found}", lines.join("\n"));
     Err(Failure::new(ErrorCode::BoardInvalid, found)
         .verbatim(text)
-        .details(json!({ "board": board.folder(), "tasks": tasks, "problems": listed })))
+        .details(data))
 }

@@ -1,5 +1,6 @@
 //! Every type as JSON: what programs rely on.
 
+mod board;
 mod daemon;
 
 use std::time::Duration;

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BoardIndexJson, ErrorCode};
 use tenure_board::save::sweep;
 use tenure_board::{Board, Config, FieldValue, Task, index, load};
 
@@ -85,9 +84,12 @@ impl RebuiltIndex {
                 count(self.tasks, "task")
             ),
         };
-        let data = json!({
-            "index": path, "tasks": self.tasks, "changed": self.changed, "warnings": self.warnings,
-        });
+        let data = BoardIndexJson {
+            index: path.display().to_string(),
+            tasks: self.tasks,
+            changed: self.changed,
+            warnings: self.warnings,
+        };
         Answer::new(data, text)
     }
 }

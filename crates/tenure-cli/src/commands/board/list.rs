@@ -1,7 +1,7 @@
 //! `tenure board list`: the tasks, as a table or by status.
 
-use serde_json::{Value, json};
-use tenure::wire::ErrorCode;
+use serde_json::Value;
+use tenure::wire::{BoardJson, BoardTaskJson, ErrorCode};
 use tenure_board::{Board, Config, Level, Task, load};
 
 use super::{kanban, unusable};
@@ -24,8 +24,10 @@ pub(super) fn list(
         tasks.retain(|task| has(task, field, &wanted));
     }
     if global.json {
-        let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
-        let data = json!({ "board": board.folder(), "tasks": tasks });
+        let data = BoardJson {
+            board: board.folder().display().to_string(),
+            tasks: tasks.iter().map(task_json).collect(),
+        };
         return Ok(Answer::new(data, ""));
     }
     let text = match view {
@@ -92,18 +94,18 @@ fn records(tasks: &[Task]) -> String {
     records.join("\n")
 }
 
-fn task_json(task: &Task) -> Value {
-    json!({
-        "id": task.id,
-        "title": task.title,
-        "description": task.description,
-        "status": task.status.as_str(),
-        "priority": task.priority.as_str(),
-        "weight": task.weight,
-        "kind": task.kind.as_str(),
-        "tags": task.tags,
-        "dependsOn": task.depends_on,
-        "path": task.path,
-        "link": task.link(),
-    })
+fn task_json(task: &Task) -> BoardTaskJson {
+    BoardTaskJson {
+        id: task.id.clone(),
+        title: task.title.clone(),
+        description: task.description.clone(),
+        status: task.status.as_str().to_owned(),
+        priority: task.priority.as_str().to_owned(),
+        weight: task.weight,
+        kind: task.kind.as_str().to_owned(),
+        tags: task.tags.clone(),
+        depends_on: task.depends_on.clone(),
+        path: task.path.display().to_string(),
+        link: task.link(),
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
-use tenure::wire::ErrorCode;
+use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
 use tenure_board::migrate::{MigratedFile, file_of, migrate as add_missing};
 use tenure_board::save::sweep;
 use tenure_board::{Board, Config, Document, index};
@@ -72,10 +71,14 @@ fn answer(global: &Global, all: &[MigratedFile], done: &str) -> Answer {
     let sections = |file: &MigratedFile| -> Vec<&str> {
         file.added.iter().map(|section| section.name()).collect()
     };
-    let data: Vec<Value> = all
-        .iter()
-        .map(|file| json!({ "file": file.path, "added": sections(file) }))
-        .collect();
+    let files = all.iter().map(|file| MigratedFileJson {
+        file: file.path.display().to_string(),
+        added: sections(file).into_iter().map(str::to_owned).collect(),
+    });
+    let data = BoardMigrationJson {
+        changed: all.len(),
+        files: files.collect(),
+    };
     let line = |file: &MigratedFile| {
         format!(
             "{} {done} {}",
@@ -88,5 +91,5 @@ fn answer(global: &Global, all: &[MigratedFile], done: &str) -> Answer {
         (false, true) => "No task file lacks a section.".to_owned(),
         (false, false) => all.iter().map(line).collect::<Vec<_>>().join("\n"),
     };
-    Answer::new(json!({ "changed": all.len(), "files": data }), text)
+    Answer::new(data, text)
 }

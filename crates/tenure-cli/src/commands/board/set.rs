@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tenure::wire::ErrorCode;
+use tenure::wire::{BoardSetJson, ErrorCode};
 use tenure_board::load::{Lookup, find_task};
 use tenure_board::{Board, Config, Document, Level, Section, edit};
 
@@ -62,9 +62,14 @@ fn change(
         locked.save(path, &edited)?;
     }
     let name = section.name().to_lowercase();
-    let data = json!({
-        "task": id, "file": path, "section": name, "from": before, "to": value, "changed": changed,
-    });
+    let data = BoardSetJson {
+        task: id.to_owned(),
+        file: path.display().to_string(),
+        section: name.clone(),
+        from: before.as_deref().map(str::to_owned),
+        to: value.to_owned(),
+        changed,
+    };
     let text = match (&before, changed) {
         _ if global.quiet => String::new(),
         (_, false) => format!("{id}: {name} is already {value}"),
