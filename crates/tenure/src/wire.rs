@@ -14,6 +14,7 @@
 
 mod board;
 mod code;
+mod config;
 mod daemon;
 mod foreign;
 mod lease;
@@ -28,6 +29,7 @@ pub use self::board::{
     BoardValidationJson, MigratedFileJson,
 };
 pub use self::code::ErrorCode;
+pub use self::config::{ConfigPathJson, ConfigPathsJson, SettingJson, SettingsJson};
 pub use self::daemon::{
     CycleJson, DaemonEndJson, DaemonEndedJson, DaemonJson, DaemonLogJson, DaemonNotRunningJson,
     DaemonRunningJson, DaemonStatusJson, DaemonStillRunningJson, DaemonStoppedJson,

@@ -1,7 +1,7 @@
 //! `tenure config`: the settings in effect and which layer made each.
 
-use serde_json::json;
 use tenure::Project;
+use tenure::wire::{ConfigPathJson, ConfigPathsJson, SettingJson, SettingsJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Config;
@@ -28,21 +28,10 @@ fn show(project: Option<&Project>) -> Result<Answer, Failure> {
             setting.description,
         ]);
     }
-    let data = config
-        .settings()
-        .iter()
-        .map(|setting| {
-            json!({
-                "key": setting.key,
-                "value": setting.value,
-                "default": setting.default,
-                "source": setting.source.to_string(),
-                "environment": setting.env,
-                "description": setting.description,
-            })
-        })
-        .collect::<Vec<_>>();
-    Ok(Answer::new(json!({ "settings": data }), rows.text()))
+    let data = SettingsJson {
+        settings: config.settings().iter().map(SettingJson::from).collect(),
+    };
+    Ok(Answer::new(data, rows.text()))
 }
 
 fn path(project: Option<&Project>) -> Answer {
@@ -56,9 +45,12 @@ fn path(project: Option<&Project>) -> Answer {
         }
     });
     let text = lines.collect::<Vec<_>>().join("\n");
-    let data = paths
-        .iter()
-        .map(|path| json!({ "path": path.display().to_string(), "exists": path.exists() }))
-        .collect::<Vec<_>>();
-    Answer::new(json!({ "paths": data }), text)
+    let listed = paths.iter().map(|path| ConfigPathJson {
+        path: path.display().to_string(),
+        exists: path.exists(),
+    });
+    let data = ConfigPathsJson {
+        paths: listed.collect(),
+    };
+    Answer::new(data, text)
 }

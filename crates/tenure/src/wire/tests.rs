@@ -1,6 +1,7 @@
 //! Every type as JSON: what programs rely on.
 
 mod board;
+mod config;
 mod daemon;
 
 use std::time::Duration;
