@@ -19,6 +19,7 @@ mod daemon;
 mod foreign;
 mod lease;
 mod ledger;
+mod sync;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use self::ledger::{
     NodeClaimJson, NodeClaimedJson, NodeClaimsJson, NodeReapedJson, NodeRefreshedJson,
     NodeReleasedJson, NodesReapedJson,
 };
+pub use self::sync::SyncJson;
 pub use self::task::{
     ChangedTaskJson, DeletedTasksJson, ListedSectionJson, PastJson, SectionJson, SectionsJson,
     ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson, TaskInputJson, TaskJson,

@@ -1,7 +1,6 @@
 //! `tenure sync`: one cycle of the daemon, in the foreground.
 
-use serde_json::json;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, SyncJson};
 use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
 use tenure_sync::SyncEvent;
 
@@ -33,12 +32,12 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
         other => other.to_string(),
     };
     let outcome = result.outcome();
-    let data = json!({
-        "outcome": outcome.name(),
-        "message": message,
-        "lines": lines,
-        "holder": result.skipped_for().map(ToString::to_string),
-    });
+    let data = SyncJson {
+        outcome: outcome.name().to_owned(),
+        message: message.clone(),
+        lines: lines.clone(),
+        holder: result.skipped_for().map(ToString::to_string),
+    };
     match outcome {
         CycleOutcome::Done => {
             lines.push(format!("{message}."));
