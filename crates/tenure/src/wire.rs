@@ -43,8 +43,9 @@ pub use self::lease::{
     ReapedJson, ReleasedJson, RenewedJson, VerdictWord, WaitJson, WaiterJson,
 };
 pub use self::ledger::{
-    NodeClaimJson, NodeClaimedJson, NodeClaimsJson, NodeReapedJson, NodeRefreshedJson,
-    NodeReleasedJson, NodesReapedJson,
+    AppendedJson, LedgerEventJson, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson,
+    LedgerLockJson, LedgerVerifiedJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
+    NodeReapedJson, NodeRefreshedJson, NodeReleasedJson, NodesReapedJson, SequenceMismatchJson,
 };
 pub use self::sync::SyncJson;
 pub use self::task::{

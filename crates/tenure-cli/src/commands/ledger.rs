@@ -6,9 +6,11 @@ mod log;
 use std::io::Read;
 use std::path::PathBuf;
 
-use serde_json::json;
 use tenure::plural;
-use tenure::wire::ErrorCode;
+use tenure::wire::{
+    AppendedJson, ErrorCode, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson, LedgerLockJson,
+    LedgerVerifiedJson, SequenceMismatchJson,
+};
 use tenure::{Project, duration};
 use tenure_host::HostClock;
 use tenure_ledger::{
@@ -119,9 +121,11 @@ fn init(global: &Global, folder: Option<PathBuf>, dialect: DialectArg) -> Result
             ledger.last()?
         )
     };
-    let data = json!({
-        "folder": root.display().to_string(), "created": new, "dialect": dialect.word(),
-    });
+    let data = LedgerJson {
+        folder: root.display().to_string(),
+        created: new,
+        dialect: dialect.word().to_owned(),
+    };
     Ok(Answer::new(
         data,
         if global.quiet { String::new() } else { text },
@@ -155,7 +159,7 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
     match ledger.append_all(asked.expect, &events)? {
         Appended::Done { first, last } => {
             let numbers: Vec<String> = (first..=last).map(|seq| seq.to_string()).collect();
-            let data = json!({ "first": first, "last": last, "count": last - first + 1 });
+            let data = AppendedJson { first, last, count: last - first + 1 };
             Ok(Answer::new(data, numbers.join("\n")))
         }
         Appended::Mismatch { expected, found } => Err(Failure::new(
@@ -166,7 +170,7 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
                 expected.min(found).saturating_add(1)
             ),
         )
-        .details(json!({ "expected": expected, "found": found }))),
+        .details(SequenceMismatchJson { expected, found })),
         Appended::Locked(lock) => Err(locked(&lock)),
     }
 }
@@ -228,15 +232,15 @@ fn locked(lock: &BlockingLock) -> Failure {
     .details(lock_json(lock))
 }
 
-fn lock_json(lock: &BlockingLock) -> serde_json::Value {
-    json!({
-        "lock": lock.path.display().to_string(),
-        "lockedBy": lock.agent,
-        "pid": lock.process.as_ref().map(|process| process.pid),
-        "since": words::time(lock.since),
-        "ageSeconds": lock.age.as_secs(),
-        "dead": lock.dead,
-    })
+fn lock_json(lock: &BlockingLock) -> LedgerLockJson {
+    LedgerLockJson {
+        lock: lock.path.display().to_string(),
+        locked_by: lock.agent.clone(),
+        pid: lock.process.as_ref().map(|process| process.pid),
+        since: lock.since.into(),
+        age_seconds: lock.age.as_secs(),
+        dead: lock.dead,
+    }
 }
 
 fn break_lock(
@@ -246,14 +250,17 @@ fn break_lock(
 ) -> Result<Answer, Failure> {
     match broken {
         BreakOutcome::NotHeld => Ok(Answer::new(
-            json!({ "broken": false }),
+            LedgerLockBrokenJson {
+                lock: None,
+                broken: false,
+            },
             "The ledger lock is not held.",
         )),
         BreakOutcome::Removed(lock) => {
-            let mut data = lock_json(&lock);
-            if let serde_json::Value::Object(fields) = &mut data {
-                fields.insert("broken".into(), json!(true));
-            }
+            let data = LedgerLockBrokenJson {
+                lock: Some(lock_json(&lock)),
+                broken: true,
+            };
             let how = if lock.dead {
                 "its process has exited"
             } else {
@@ -289,20 +296,19 @@ fn break_lock(
 
 fn verify(ledger: &Ledger) -> Result<Answer, Failure> {
     let verified: Verified = ledger.verify()?;
-    let findings: Vec<_> = verified
-        .findings
-        .iter()
-        .map(|found| {
-            json!({
-                "severity": found.severity.word(), "code": found.code,
-                "event": found.event, "message": found.what,
-            })
-        })
-        .collect();
-    let data = json!({
-        "events": verified.events, "claims": verified.claims, "sound": verified.is_sound(),
-        "overlapped": !verified.no_overlap(), "findings": findings,
+    let findings = verified.findings.iter().map(|found| LedgerFindingJson {
+        severity: found.severity.word().to_owned(),
+        code: found.code.to_owned(),
+        event: found.event,
+        message: found.what.clone(),
     });
+    let data = LedgerVerifiedJson {
+        events: verified.events,
+        claims: verified.claims,
+        sound: verified.is_sound(),
+        overlapped: !verified.no_overlap(),
+        findings: findings.collect(),
+    };
     let mut lines: Vec<String> = verified.findings.iter().map(ToString::to_string).collect();
     let overlapped = if verified.no_overlap() {
         "no two holders overlapped"

@@ -1,4 +1,4 @@
-//! Claims on the nodes of a ledger. A claim is a lease; the ledger's protocol calls its holder the
+//! The ledger, and the claims on its nodes. A claim is a lease; the ledger's protocol calls its holder the
 //! owner and its key the node.
 
 use serde::{Deserialize, Serialize};
@@ -173,4 +173,110 @@ impl NodesReapedJson {
             ended: ended.collect(),
         }
     }
+}
+
+/// A ledger that was created, or existed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerJson {
+    /// The folder that contains `ledger/`.
+    pub folder: String,
+    /// Whether it was created.
+    pub created: bool,
+    /// The dialect of its events.
+    pub dialect: String,
+}
+
+/// Events that were appended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppendedJson {
+    /// The number of the first.
+    pub first: u64,
+    /// The number of the last.
+    pub last: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// Another newest event than the caller expected: nothing was appended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SequenceMismatchJson {
+    /// The number that was expected.
+    pub expected: u64,
+    /// The number of the newest event.
+    pub found: u64,
+}
+
+/// The lock of a ledger, held by another program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerLockJson {
+    /// The lock file.
+    pub lock: String,
+    /// The holder, if it is recorded.
+    pub locked_by: Option<String>,
+    /// The holder's process, if it is recorded.
+    pub pid: Option<u32>,
+    /// When it was taken.
+    pub since: TimeJson,
+    /// How many seconds ago that was.
+    pub age_seconds: u64,
+    /// Whether its holder is proven dead.
+    pub dead: bool,
+}
+
+/// The result of `tenure ledger break-lock`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerLockBrokenJson {
+    /// The lock that was removed. Its fields are left out if the lock was not held.
+    #[serde(flatten)]
+    pub lock: Option<LedgerLockJson>,
+    /// Whether a lock was removed.
+    pub broken: bool,
+}
+
+/// The result of `tenure ledger verify`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerVerifiedJson {
+    /// How many events there are.
+    pub events: u64,
+    /// How many claims began.
+    pub claims: u64,
+    /// Whether there is no error.
+    pub sound: bool,
+    /// Whether two holders of a node overlapped.
+    pub overlapped: bool,
+    /// The findings, in the order of events.
+    pub findings: Vec<LedgerFindingJson>,
+}
+
+/// What is wrong with a ledger, or notable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerFindingJson {
+    /// How serious it is, in one word.
+    pub severity: String,
+    /// What it is, for programs.
+    pub code: String,
+    /// The number of the event that it is about; `null` if it is about none.
+    pub event: Option<u64>,
+    /// What it is, for people.
+    pub message: String,
+}
+
+/// An event of a ledger. `tenure ledger log` prints one per line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEventJson<E> {
+    /// Its number.
+    pub seq: u64,
+    /// The event, as it was written; `null` if it can't be read.
+    pub event: Option<E>,
+    /// Why it can't be read. The field is left out if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flaw: Option<String>,
 }

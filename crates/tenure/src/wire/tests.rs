@@ -3,6 +3,7 @@
 mod board;
 mod config;
 mod daemon;
+mod ledger;
 mod sync;
 
 use std::time::Duration;

@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
-use tenure::wire::ErrorCode;
+use serde_json::Value;
+use tenure::wire::{ErrorCode, LedgerEventJson};
 use tenure_core::Clock;
 use tenure_host::HostClock;
 use tenure_ledger::{Ledger, NodeId, RecordedEvent};
 
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, to_value};
 use crate::args::Global;
 use crate::args::ledger::Log;
 use crate::exit::Exit;
@@ -128,11 +128,16 @@ fn line(global: &Global, filter: &Filter<'_>, event: &RecordedEvent) -> Option<S
         return None;
     }
     if global.json {
-        let line = match value {
-            Ok(value) => json!({ "seq": event.seq, "event": value }),
-            Err(why) => json!({ "seq": event.seq, "event": null, "flaw": why }),
+        let (value, flaw) = match value {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
         };
-        return Some(line.to_string());
+        let line = LedgerEventJson {
+            seq: event.seq,
+            event: value,
+            flaw,
+        };
+        return Some(to_value(&line).to_string());
     }
     let (kind, at) = event.head();
     let at = at.map_or_else(|| "-".into(), words::time);
