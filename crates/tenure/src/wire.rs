@@ -19,6 +19,7 @@ mod daemon;
 mod foreign;
 mod lease;
 mod ledger;
+mod project;
 mod sync;
 mod task;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use self::ledger::{
     LedgerLockJson, LedgerVerifiedJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
     NodeReapedJson, NodeRefreshedJson, NodeReleasedJson, NodesReapedJson, SequenceMismatchJson,
 };
+pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
 pub use self::sync::SyncJson;
 pub use self::task::{
     ChangedTaskJson, DeletedTasksJson, ListedSectionJson, PastJson, SectionJson, SectionsJson,

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
-use serde_json::json;
+use tenure::wire::CompletionsJson;
 
 use crate::answer::Answer;
 use crate::args::Args;
@@ -11,8 +11,9 @@ pub(crate) fn completions(shell: Shell) -> Answer {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "tenure", &mut script);
     let script = String::from_utf8_lossy(&script).trim_end().to_owned();
-    Answer::new(
-        json!({ "shell": shell.to_string(), "script": script }),
-        script,
-    )
+    let data = CompletionsJson {
+        shell: shell.to_string(),
+        script: script.clone(),
+    };
+    Answer::new(data, script)
 }

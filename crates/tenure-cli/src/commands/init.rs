@@ -1,7 +1,6 @@
 //! `tenure init`
 
-use serde_json::json;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, ProjectJson};
 use tenure::{Project, Tenure};
 
 use crate::answer::{Answer, Failure};
@@ -38,8 +37,9 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
         )
     };
     let text = if global.quiet { String::new() } else { text };
-    Ok(Answer::new(
-        json!({ "folder": folder.display().to_string(), "created": new }),
-        text,
-    ))
+    let data = ProjectJson {
+        folder: folder.display().to_string(),
+        created: new,
+    };
+    Ok(Answer::new(data, text))
 }

@@ -1,8 +1,7 @@
 //! `tenure man`
 
 use clap::CommandFactory;
-use serde_json::json;
-use tenure::wire::ErrorCode;
+use tenure::wire::{ErrorCode, ManualJson};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Args;
@@ -35,5 +34,6 @@ pub(crate) fn man(command: Option<&str>) -> Result<Answer, Failure> {
         .render(&mut text)
         .map_err(|error| Failure::new(ErrorCode::Io, error.to_string()))?;
     let text = String::from_utf8_lossy(&text).trim_end().to_owned();
-    Ok(Answer::new(json!({ "page": text }), text))
+    let data = ManualJson { page: text.clone() };
+    Ok(Answer::new(data, text))
 }

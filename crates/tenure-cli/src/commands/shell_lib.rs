@@ -1,6 +1,6 @@
 //! `tenure shell-lib`: functions for shell scripts.
 
-use serde_json::json;
+use tenure::wire::ShellLibraryJson;
 
 use crate::answer::Answer;
 
@@ -8,5 +8,8 @@ use crate::answer::Answer;
 const SCRIPT: &str = include_str!("shell_lib/board_lock.sh");
 
 pub(crate) fn shell_lib() -> Answer {
-    Answer::new(json!({ "script": SCRIPT }), SCRIPT.trim_end())
+    let data = ShellLibraryJson {
+        script: SCRIPT.to_owned(),
+    };
+    Answer::new(data, SCRIPT.trim_end())
 }

@@ -4,6 +4,7 @@ mod board;
 mod config;
 mod daemon;
 mod ledger;
+mod project;
 mod sync;
 
 use std::time::Duration;

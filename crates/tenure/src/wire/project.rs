@@ -1,0 +1,40 @@
+//! What the commands print that set up a project or a shell: `init`, `completions`, `man` and
+//! `shell-lib`.
+
+use serde::{Deserialize, Serialize};
+
+/// A project that was created, or existed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectJson {
+    /// The project's `.tenure` folder.
+    pub folder: String,
+    /// Whether it was created.
+    pub created: bool,
+}
+
+/// Completions for a shell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompletionsJson {
+    /// The shell.
+    pub shell: String,
+    /// The script that defines them.
+    pub script: String,
+}
+
+/// A manual page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ManualJson {
+    /// The page, in roff.
+    pub page: String,
+}
+
+/// Functions for shell scripts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShellLibraryJson {
+    /// The script that defines them, in POSIX `sh`.
+    pub script: String,
+}

@@ -1,0 +1,35 @@
+//! The project and the shell.
+
+use serde_json::json;
+
+use super::exact;
+use crate::wire::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
+
+#[test]
+fn a_project_that_was_created() {
+    exact(
+        &ProjectJson {
+            folder: "/p/.tenure".into(),
+            created: true,
+        },
+        json!({ "folder": "/p/.tenure", "created": true }),
+    );
+}
+
+#[test]
+fn scripts_and_pages() {
+    exact(
+        &CompletionsJson {
+            shell: "bash".into(),
+            script: "complete".into(),
+        },
+        json!({ "shell": "bash", "script": "complete" }),
+    );
+    exact(&ManualJson { page: ".TH".into() }, json!({ "page": ".TH" }));
+    exact(
+        &ShellLibraryJson {
+            script: "f() {".into(),
+        },
+        json!({ "script": "f() {" }),
+    );
+}
