@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -403,27 +402,9 @@ fn what_has_to_be_written_first_is_refused_with_the_way_out() {
     assert!(read_only(&old).list(soon()).unwrap().is_empty());
 }
 
-/// A command that runs another one as a user who is not root; `None` if that can't be done here.
-fn as_another_user() -> Option<Command> {
-    let setpriv = || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command
-    };
-    let can = setpriv()
-        .arg("test")
-        .arg("-x")
-        .arg(std::env::current_exe().unwrap())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    can.then(setpriv)
-}
-
 #[test]
 fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
-    if as_another_user().is_none() {
+    if process::as_another_user().is_none() {
         println!("skipped: setpriv can't make another user run this binary");
         return;
     }
@@ -441,7 +422,8 @@ fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(folder)).unwrap();
         let before = listing(dir.path());
         let job = format!("look {}", path.display());
-        let process = Process::start_through(&mut as_another_user().unwrap(), "worker", &job);
+        let process =
+            Process::start_through(&mut process::as_another_user().unwrap(), "worker", &job);
         assert_eq!(process.report(), expected, "log {log}, folder {folder:o}");
         assert_eq!(listing(dir.path()), before, "log {log}, folder {folder:o}");
     }
@@ -449,7 +431,7 @@ fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
     let (_dir, path) = used();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let job = format!("look {}", path.display());
-    let process = Process::start_through(&mut as_another_user().unwrap(), "worker", &job);
+    let process = Process::start_through(&mut process::as_another_user().unwrap(), "worker", &job);
     let words = process.report();
     assert!(words.starts_with("Io:"), "{words}");
     assert!(words.contains("can't be read"), "{words}");

@@ -273,7 +273,8 @@ macro_rules! contest_fails {
                         &subject(),
                     );
                 };
-                assert!(catch_unwind(contest).is_err());
+                // Whether workers meet is a matter of chance: a contest may miss the fault.
+                assert!((0..5).any(|_| catch_unwind(contest).is_err()));
             }
         }
     };

@@ -219,6 +219,24 @@ fn look(pid: u32) -> Option<(State, u64)> {
     Some((state, field(22).parse().unwrap()))
 }
 
+/// A command that runs another one as a user who is not root; `None` if that can't be done here.
+pub fn as_another_user() -> Option<Command> {
+    let setpriv = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command
+    };
+    let can = setpriv()
+        .arg("test")
+        .arg("-x")
+        .arg(std::env::current_exe().unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    can.then(setpriv)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

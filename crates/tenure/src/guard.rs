@@ -99,7 +99,19 @@ impl Trust {
 
     /// Records the loss, if it is the first, and tells those that want to know.
     fn lose(&self, loss: Loss) {
+        Self::lose_in(self.lock(), loss);
+    }
+
+    /// Ends the trust that lasted until `until`, unless the keeper renewed the lease meanwhile.
+    fn expire(&self, until: Duration) {
         let mut state = self.lock();
+        if state.trusted_until == Some(until) {
+            let last_error = state.last_error.take();
+            Self::lose_in(state, Loss::NotRenewed(last_error));
+        }
+    }
+
+    fn lose_in(mut state: MutexGuard<'_, TrustState>, loss: Loss) {
         if state.loss.is_some() || state.stop {
             return;
         }
@@ -318,8 +330,8 @@ fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
         if now >= end {
             let late = now.saturating_sub(until);
             if extended_until > until || late < margin / 2 {
-                let last_error = trust.lock().last_error.take();
-                return trust.lose(Loss::NotRenewed(last_error));
+                trust.expire(until);
+                continue;
             }
             // This process was stopped, or the machine slept: the keeper asks the store first.
             extended_until = now.saturating_add(margin.max(AFTER_A_STOP));

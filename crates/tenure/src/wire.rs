@@ -5,8 +5,9 @@
 //! 1. Field names are camelCase. Words that stand for a value are `snake_case`, error codes are
 //!    `SCREAMING_SNAKE_CASE`.
 //! 2. Times are RFC 3339 in UTC with milliseconds and a `Z`.
-//! 3. A field without a value is `null`; it is never left out. A lease without an end has
-//!    `"expiresAt": null`.
+//! 3. A field without a value is `null`, not left out. A lease without an end has `"expiresAt": null`. Two
+//!    fields of the ledger are older than this rule and are left out: see [`LedgerEventJson::flaw`] and
+//!    [`LedgerLockBrokenJson::lock`].
 //! 4. A key may have several leases, so they are always a list.
 //!
 //! Every type can be read back, so that a client is written against the same definitions. The words

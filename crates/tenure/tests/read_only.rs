@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use tenure::{
@@ -279,27 +278,9 @@ fn what_does_not_exist_is_not_found_and_not_made() {
     }
 }
 
-/// A command that runs another one as a user who is not root; `None` if that can't be done here.
-fn as_another_user() -> Option<Command> {
-    let setpriv = || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command
-    };
-    let can = setpriv()
-        .arg("test")
-        .arg("-x")
-        .arg(std::env::current_exe().unwrap())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    can.then(setpriv)
-}
-
 #[test]
 fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
-    if as_another_user().is_none() {
+    if process::as_another_user().is_none() {
         println!("skipped: setpriv can't make another user run this binary");
         return;
     }
@@ -311,7 +292,8 @@ fn a_user_who_may_only_read_can_look_in_a_folder_that_nobody_may_write() {
             fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(mode)).unwrap();
             let before = place.listing();
             let job = format!("look {} {}", place.key, place.url);
-            let looker = Process::start_through(&mut as_another_user().unwrap(), "worker", &job);
+            let looker =
+                Process::start_through(&mut process::as_another_user().unwrap(), "worker", &job);
             assert_eq!(looker.report(), expected, "{kind} {mode:o}");
             assert_eq!(place.listing(), before, "{kind} {mode:o}");
         }

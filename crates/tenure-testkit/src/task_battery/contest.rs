@@ -22,8 +22,12 @@ use crate::witness::{self, Witness};
 const WORKERS: usize = 8;
 const SECTIONS: usize = 3;
 
-/// The longest work on a task.
+/// The longest work on a task, most of the time.
 const WORK: Duration = Duration::from_micros(500);
+
+/// The longest work on one task in four: long enough for another worker to begin beside it, if the
+/// store lets it, however busy the machine is.
+const LONG_WORK: Duration = Duration::from_millis(10);
 
 /// The longest stop, far below the time to live.
 const STOP: Duration = Duration::from_millis(60);
@@ -83,6 +87,9 @@ impl Contender {
 }
 
 fn work(chance: &mut Chance) {
+    if chance.one_in(4) {
+        return std::thread::sleep(chance.time(LONG_WORK));
+    }
     let (watch, long) = (Stopwatch::start(), chance.time(WORK));
     while watch.elapsed() < long {
         std::hint::spin_loop();
