@@ -362,7 +362,7 @@ fn a_lock_that_is_not_proven_dead_is_reported_with_the_way_out() {
     project
         .tenure("ledger break-lock --force --older-than 1s")
         .exits(0);
-    let history = project.read(".ledger-tenure/history");
+    let history = project.read("ledger/.ledger-tenure/history");
     assert!(history.contains("broke the ledger lock"), "{history}");
     assert_eq!(append(&project, r#"{"type":"a"}"#).exits(0).out, "1\n");
 }
@@ -415,7 +415,7 @@ fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
         .call("--store ledger:. run node:1 --as second -- true")
         .start();
     until("a ticket to be taken", || {
-        project.path(".ledger-tenure/keys/1.a").exists()
+        project.path("ledger/.ledger-tenure/keys/1.a").exists()
     });
     held.signal(rustix::process::Signal::KILL);
     waits.ended().exits(0);

@@ -20,13 +20,14 @@
 //!
 //! # Killed at any point
 //!
-//! Temporary files are named after the writer's queue and queue number ([`crate::writer_lock`]), which is
-//! given up after the files are removed. So the next writer knows which files a killed writer left behind
-//! without listing the folder.
+//! Temporary files are named after the writer ([`crate::writer_lock`]), whose name stays in the sidecar
+//! folder until the files are removed. So the next writer knows which files a killed writer left behind
+//! without listing the folder. No two writers ever have the same name, so none takes another's file for
+//! its own.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -70,6 +71,13 @@ pub(super) struct Writer<'a> {
 pub(super) struct PreparedEvents {
     files: Vec<PathBuf>,
     digests: Vec<u64>,
+}
+
+impl PreparedEvents {
+    /// The digests of the events.
+    pub(super) fn digests(&self) -> Vec<u64> {
+        self.digests.clone()
+    }
 }
 
 impl Drop for PreparedEvents {
@@ -121,14 +129,13 @@ impl Ledger {
         writer.begin()?;
         let prepared = match preparation {
             Preparation::Done(prepared) => prepared,
-            // Only now: a killed writer may have left a batch with files of the same names.
-            Preparation::NotStarted(now) => self.prepare(WriterId::Direct, &bytes(&now))?,
+            Preparation::NotStarted(now) => self.prepare(writer.guard.id(), &bytes(&now))?,
         };
         Ok((writer, prepared))
     }
 
     /// Removes the temporary files that a dead writer left behind.
-    fn clear(&self, writer: WriterId) {
+    fn clear(&self, writer: &WriterId) {
         for number in 1.. {
             let path = self.temporary(writer, number);
             if path.symlink_metadata().is_err() || atomic::unlink(&path).is_err() {
@@ -137,7 +144,7 @@ impl Ledger {
         }
     }
 
-    fn prepare(&self, writer: WriterId, events: &[Vec<u8>]) -> Result<PreparedEvents, StoreError> {
+    fn prepare(&self, writer: &WriterId, events: &[Vec<u8>]) -> Result<PreparedEvents, StoreError> {
         let mut prepared = PreparedEvents {
             files: Vec::new(),
             digests: Vec::new(),
@@ -153,21 +160,11 @@ impl Ledger {
     }
 
     fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let create = || {
-            File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(path)
-        };
-        let mut file = match create() {
-            // Left behind by a dead writer. Not written into: it may be linked as an event.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(path)?;
-                create()?
-            }
-            created => created?,
-        };
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(path)?;
         file.write_all(bytes)?;
         if self.options.disk == Disk::PowerCut {
             file.sync_all()?;
@@ -192,12 +189,9 @@ impl Ledger {
         })
     }
 
-    fn temporary(&self, writer: WriterId, number: usize) -> PathBuf {
-        // Queue numbers are unique in one sidecar folder. The same ledger may have two of them.
-        let queue = self.sidecar.path().metadata();
-        let (device, inode) = queue.map_or((0, 0), |queue| (queue.dev(), queue.ino()));
-        let name = format!(".event-tenure-{device:x}-{inode:x}-{writer}-{number}.tmp");
-        self.path.join(name)
+    fn temporary(&self, writer: &WriterId, number: usize) -> PathBuf {
+        self.path
+            .join(format!(".event-tenure-{writer}-{number}.tmp"))
     }
 
     fn batch(&self) -> PathBuf {
@@ -216,11 +210,10 @@ impl Writer<'_> {
         ledger.lock.restore_aside()?;
         self.finish_batch()?;
         self.finish_reaping()?;
-        for dead in self.guard.dead() {
-            ledger.clear(WriterId::Queued(*dead));
-            self.guard.forget(*dead);
+        for earlier in self.guard.earlier() {
+            ledger.clear(earlier);
         }
-        ledger.clear(WriterId::Direct);
+        self.guard.forget_dead();
         Ok(())
     }
 

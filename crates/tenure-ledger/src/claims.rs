@@ -200,15 +200,25 @@ impl LedgerStore {
         let replay_now = replay.get_or_insert_with(|| self.ledger.resume());
         let mut step = LedgerStep::begin(self, &writer, replay_now, node)?;
         let answer = step.run(limit, verb);
-        let (appended, wakes) = (step.appended, std::mem::take(&mut step.wakes));
+        let appended = std::mem::take(&mut step.appended);
+        let wakes = std::mem::take(&mut step.wakes);
         let revision = step.revision()?;
-        if appended && replay_now.seq % checkpoint::EVERY < 2 {
+        if !appended.is_empty() && replay_now.seq % checkpoint::EVERY < 2 {
             // A verb appends one or two events. Best effort: without it the next replay takes longer.
             let _ = self.ledger.save(replay_now);
         }
         drop(replay);
         drop(writer);
-        let synced = if appended { self.ledger.sync() } else { Ok(()) };
+        let synced = if appended.is_empty() {
+            Ok(())
+        } else {
+            self.ledger.sync()
+        };
+        if synced.is_ok() {
+            for (seq, digest) in appended {
+                self.ledger.acknowledge(seq, &[digest]);
+            }
+        }
         self.presence.ring(wakes);
         let answer = answer?;
         synced?;

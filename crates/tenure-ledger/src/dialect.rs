@@ -37,6 +37,8 @@ pub enum EntryName {
     Temporary,
     /// The ledger lock.
     Lock,
+    /// The folder of what tenure needs beyond the protocol.
+    Sidecar,
     /// Anything else.
     Other,
 }
@@ -76,6 +78,9 @@ impl Dialect {
     pub fn entry(self, name: &str) -> EntryName {
         if name == crate::lock::FILE {
             return EntryName::Lock;
+        }
+        if name == crate::SIDECAR {
+            return EntryName::Sidecar;
         }
         let temporary = name.strip_prefix(".event-");
         if temporary.is_some_and(|rest| rest.strip_suffix(".tmp").is_some()) {

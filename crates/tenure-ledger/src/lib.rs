@@ -29,6 +29,7 @@
 //! | `dialect` | [`Dialect`]: names and events as documented, and as the `af` tool has them |
 //! | `event` | [`NewEvent`], [`RecordedEvent`] |
 //! | `append` | writing events and batches; cleaning up after a crash |
+//! | `acknowledged` | the digests of acknowledged events, for `verify` |
 //! | `read`, `follow` | reading events, and waiting for new ones |
 //! | `number` | the newest number, without listing the folder |
 //! | `writer_lock` | serialises tenure's own writers, first come, first served |
@@ -47,8 +48,8 @@
 //! 2. An append is reported only when the event is on disk.
 //! 3. Numbers have no gap: an event gets the number after the newest one, under the ledger lock.
 //! 4. Into an `af` ledger tenure writes only event types, names and fields that the `af` tool knows.
-//! 5. Everything that tenure needs beyond the protocol is in `.ledger-tenure/` beside the ledger's
-//!    folder, and can be deleted while no tenure process uses the ledger.
+//! 5. Everything that tenure needs beyond the protocol is in `ledger/.ledger-tenure/`, which other
+//!    programs skip, and can be deleted while no tenure process uses the ledger.
 //! 6. Two tenure processes never write at the same time, through whichever path they reach the ledger.
 //!
 //! # Lock order
@@ -59,10 +60,9 @@
 //!
 //! A program that writes without the ledger lock, or breaks it while its holder is alive, can overwrite
 //! an event; tenure never does. The next number is derived from the events that exist: removing the
-//! newest event makes its number free. Through a bind mount a ledger has a second sidecar folder: events
-//! are safe, but a process that uses one does not see the tickets and processes in the other, and waits
-//! for claims until they expire.
+//! newest event makes its number free.
 
+mod acknowledged;
 mod append;
 mod blocking_lock;
 mod checkpoint;
@@ -80,7 +80,6 @@ mod replay;
 mod verify;
 mod writer_lock;
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -112,18 +111,9 @@ use tenure_host::time_limit::TimeLimit;
 /// The name of the events' folder.
 const FOLDER: &str = "ledger";
 
-/// The sidecar folder of the events in `folder`: `.ledger-tenure` beside `ledger`. It is beside the real
-/// folder if `folder` is a link, so that all links to one ledger lead to one sidecar.
-fn sidecar_of(folder: &Path) -> Result<PathBuf, StoreError> {
-    let real = folder
-        .canonicalize()
-        .map_err(|error| explain("read", folder, error))?;
-    let name = real.file_name().unwrap_or(FOLDER.as_ref());
-    let mut sidecar = OsString::from(".");
-    sidecar.push(name);
-    sidecar.push("-tenure");
-    Ok(real.with_file_name(sidecar))
-}
+/// The name of the sidecar folder. It is inside the folder of the events, so that it is found however
+/// that folder is reached: through a link, a bind mount, or a mount of its own.
+pub(crate) const SIDECAR: &str = ".ledger-tenure";
 
 /// The outcome of an append.
 #[derive(Debug, Clone)]
@@ -165,14 +155,10 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger in this folder, which holds `ledger/` and perhaps `meta.json`.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
-        Self::open_beside(root, sidecar_of, options)
+        Self::open_with(root, &root.join(FOLDER).join(SIDECAR), options)
     }
 
-    fn open_beside(
-        root: &Path,
-        sidecar: impl FnOnce(&Path) -> Result<PathBuf, StoreError>,
-        options: Options,
-    ) -> Result<Self, StoreError> {
+    fn open_with(root: &Path, sidecar: &Path, options: Options) -> Result<Self, StoreError> {
         let path = root.join(FOLDER);
         let not_there = |what: &str| {
             StoreError::new(
@@ -195,7 +181,7 @@ impl Ledger {
             return Err(not_there("ledger is not a folder"));
         }
         let dialect = Dialect::detect(root, &path)?;
-        let sidecar = Sidecar::new(sidecar(&path)?);
+        let sidecar = Sidecar::new(sidecar);
         Ok(Self {
             root: root.to_owned(),
             dialect,
@@ -300,10 +286,12 @@ impl Ledger {
         let (writer, prepared) =
             self.writer_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
         let appended = writer.link(expected, &prepared, TimeLimit::never(), None)?;
+        let digests = prepared.digests();
         drop(prepared);
         drop(writer);
-        if matches!(appended, Appended::Done { .. }) {
+        if let Appended::Done { first, .. } = appended {
             self.sync()?;
+            self.acknowledge(first, &digests);
         }
         Ok(appended)
     }
@@ -384,7 +372,7 @@ impl std::fmt::Debug for Ledger {
 mod tests {
     use super::*;
 
-    /// As through a bind mount, which has a sidecar folder of its own.
+    /// As after the sidecar folder was deleted, and beside an older tenure, which has its own elsewhere.
     #[test]
     fn appends_with_two_sidecar_folders_lose_no_event() {
         const EACH: u64 = 100;
@@ -399,7 +387,7 @@ mod tests {
             for writer in 0..4 {
                 let open = move || {
                     let sidecar = root.join(format!("sidecar-{}", writer % 2));
-                    Ledger::open_beside(root, |_| Ok(sidecar), options()).unwrap()
+                    Ledger::open_with(root, &sidecar, options()).unwrap()
                 };
                 scope.spawn(move || {
                     let ledger = open();

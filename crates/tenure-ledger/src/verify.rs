@@ -86,7 +86,13 @@ impl Verified {
         !self.findings.iter().any(|found| found.code == "overlap")
     }
 
-    fn report(&mut self, severity: Severity, code: &'static str, event: Option<u64>, what: String) {
+    pub(super) fn report(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        event: Option<u64>,
+        what: String,
+    ) {
         self.findings.push(Finding {
             severity,
             code,
@@ -104,6 +110,7 @@ impl Ledger {
             let what = format!("removed the ledger lock of {lock}: its process has exited");
             verified.report(Severity::Note, "dead_lock", None, what);
         }
+        let acknowledged = self.read_acknowledged();
         let last = self.numbers.list()?;
         self.verify_names(last, &mut verified)?;
         let mut replay = Replay::default();
@@ -118,12 +125,14 @@ impl Ledger {
                 gap(&mut verified, first, seq.saturating_sub(1));
             }
             verified.events += 1;
+            acknowledged.check(&event, &mut verified);
             self.verify_event(&event, &mut newest, &mut verified);
             // A flaw has been reported by `verify_event`.
             for change in replay.apply(self.dialect, &event).unwrap_or_default() {
                 self.verify_claim(seq, &event, &change, &mut verified);
             }
         }
+        acknowledged.check_end(last, &mut verified);
         self.verify_checkpoint(&replay, &mut verified);
         verified.findings.sort_by_key(|found| found.event);
         Ok(verified)
@@ -136,7 +145,7 @@ impl Ledger {
             let name = entry.map_err(fault)?.file_name();
             let shown = name.to_string_lossy().into_owned();
             match self.dialect.entry(&shown) {
-                EntryName::Event(_) | EntryName::Lock => {}
+                EntryName::Event(_) | EntryName::Lock | EntryName::Sidecar => {}
                 EntryName::Misnamed(Some(seq)) => meant.entry(seq).or_default().push(shown),
                 EntryName::Misnamed(None) => verified.report(
                     Severity::Warning,

@@ -1,13 +1,13 @@
 //! Serialises tenure's own writers of one ledger: [`WriterLock`], [`WriterGuard`].
 //!
 //! ```text
-//!   gate     flock: its owner is the writer. Nothing else excludes another writer.
-//!   queue/   one named pipe for each waiting writer, numbered; the writer keeps it open and locked
+//!   gate     flock: its owner is the writer; names the last writer that did not queue
+//!   queue/   one named pipe for each waiting writer, NUMBER-WRITER; the writer keeps it open and locked
 //!   desk     flock for a moment: queue numbers are handed out one at a time
 //! ```
 //!
-//! These are in the sidecar folder. The writer also locks the folder of the events itself: the same
-//! folder may be reached through two roots (a bind mount) that have two sidecar folders.
+//! These are in the sidecar folder. The writer also locks the folder of the events itself: the sidecar
+//! folder may be deleted while a process uses it, and an older tenure has its own elsewhere.
 //!
 //! A writer that finds the lock free and the queue empty proceeds at once: two system calls and a
 //! directory read. Every other writer joins the queue and sleeps until the writer directly before it
@@ -35,8 +35,9 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -66,22 +67,30 @@ pub(super) struct WriterLock {
     patience: Duration,
 }
 
-/// Names a writer, and with it the temporary files that it may leave behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriterId {
-    /// A writer that found the lock free.
-    Direct,
-    /// A writer that waited, with its queue number.
-    Queued(u64),
+/// Names a writer, and with it the temporary files that it may leave behind. No other writer of any
+/// process ever has the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WriterId(String);
+
+impl WriterId {
+    fn new(now: &Moment) -> Self {
+        static WRITERS: AtomicU64 = AtomicU64::new(0);
+        let nanos = now.wall.as_nanosecond();
+        let (pid, nth) = (std::process::id(), WRITERS.fetch_add(1, Ordering::Relaxed));
+        Self(format!("{pid}-{nanos:x}-{nth}"))
+    }
+
+    /// Reads a name; `None` if this can't be one.
+    fn parse(text: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let is_one = !text.is_empty() && text.len() <= 100 && text.bytes().all(plain);
+        is_one.then(|| Self(text.to_owned()))
+    }
 }
 
 impl std::fmt::Display for WriterId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            // Part of file names that an earlier version may have left behind.
-            Self::Direct => f.write_str("gate"),
-            Self::Queued(number) => write!(f, "{number}"),
-        }
+        f.write_str(&self.0)
     }
 }
 
@@ -102,25 +111,50 @@ pub(super) struct WriterGuard {
     /// The folder of the events; `None` if its file system can't lock folders.
     folder: Option<File>,
     place: Option<QueuePlace>,
+    id: WriterId,
+    /// The last writer that did not queue.
+    last_direct: Option<WriterId>,
 }
 
 impl WriterGuard {
-    pub(super) fn id(&self) -> WriterId {
-        self.place
-            .as_ref()
-            .map_or(WriterId::Direct, |place| WriterId::Queued(place.number))
+    fn of(file: File, id: WriterId, place: Option<QueuePlace>) -> Self {
+        let mut text = [0; 128];
+        let read = file.read_at(&mut text, 0).unwrap_or(0);
+        let text = text.get(..read).unwrap_or_default();
+        let line = text.split(|byte| *byte == b'\n').next();
+        let line = line.and_then(|line| std::str::from_utf8(line).ok());
+        Self {
+            last_direct: line.and_then(WriterId::parse),
+            file,
+            folder: None,
+            place,
+            id,
+        }
     }
 
-    /// The queue numbers of earlier writers that were killed while they waited or wrote.
-    pub(super) fn dead(&self) -> &[u64] {
-        // Without a place, the queue was empty.
-        self.place.as_ref().map_or(&[], |place| &place.dead)
+    /// Leaves the name of a writer that did not queue. Best effort: without it, the files of this
+    /// writer stay if it is killed.
+    fn sign(&self) {
+        let _ = self
+            .file
+            .write_all_at(format!("{}\n", self.id).as_bytes(), 0);
     }
 
-    /// Removes a dead writer from the queue, once its files are cleaned up.
-    pub(super) fn forget(&self, dead: u64) {
-        if let Some(place) = &self.place {
-            let _ = fs::remove_file(place.queue.join(dead.to_string()));
+    pub(super) fn id(&self) -> &WriterId {
+        &self.id
+    }
+
+    /// Earlier writers that may have been killed while they waited or wrote.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = &WriterId> {
+        let queued = self.place.iter().flat_map(|place| &place.dead);
+        queued.map(|dead| &dead.id).chain(&self.last_direct)
+    }
+
+    /// Removes the dead writers from the queue, once their files are cleaned up.
+    pub(super) fn forget_dead(&self) {
+        let dead = self.place.iter().flat_map(|place| &place.dead);
+        for entry in dead {
+            let _ = fs::remove_file(&entry.path);
         }
     }
 }
@@ -164,32 +198,26 @@ impl WriterLock {
         &self,
         clock: &dyn Clock,
         limit: TimeLimit,
-        prepare: impl FnOnce(WriterId, &Moment) -> Result<T, StoreError>,
+        prepare: impl FnOnce(&WriterId, &Moment) -> Result<T, StoreError>,
     ) -> Result<(WriterGuard, Preparation<T>), StoreError> {
+        let id = WriterId::new(&clock.now());
         if let Some(file) = self.lock_before(TimeLimit::after(Duration::ZERO))? {
-            let mut guard = WriterGuard {
-                file,
-                folder: None,
-                place: None,
-            };
+            let mut guard = WriterGuard::of(file, id.clone(), None);
             // Invariant 5.
             let now = clock.now();
             if self.queue_is_empty()? {
                 guard.folder = self.lock_folder(limit)?;
+                guard.sign();
                 return Ok((guard, Preparation::NotStarted(now)));
             }
         }
-        let (mut place, now) = self.join_queue(clock, limit)?;
-        // Dropped before the place if anything fails: its files are named after the place.
-        let prepared = prepare(WriterId::Queued(place.number), &now)?;
+        let (mut place, now) = self.join_queue(clock, &id, limit)?;
+        // Dropped before the place if anything fails: the place names its files.
+        let prepared = prepare(&id, &now)?;
         self.wait_in_queue(&mut place, limit)?;
         let file = self.lock_before(self.patience(limit))?;
         let file = file.ok_or_else(|| self.stuck())?;
-        let mut guard = WriterGuard {
-            file,
-            folder: None,
-            place: Some(place),
-        };
+        let mut guard = WriterGuard::of(file, id, Some(place));
         guard.folder = self.lock_folder(limit)?;
         Ok((guard, Preparation::Done(prepared)))
     }
@@ -268,7 +296,10 @@ impl WriterLock {
         let mut first = None;
         let mut patience = self.patience(limit);
         while let Some(before) = place.before()? {
-            let now_first = numbers(&self.queue)?.into_iter().min();
+            let now_first = entries(&self.queue)?
+                .into_iter()
+                .map(|entry| entry.number)
+                .min();
             if first != now_first {
                 first = now_first;
                 patience = self.patience(limit);
@@ -285,19 +316,21 @@ impl WriterLock {
     fn join_queue(
         &self,
         clock: &dyn Clock,
+        id: &WriterId,
         limit: TimeLimit,
     ) -> Result<(QueuePlace, Moment), StoreError> {
         let _desk = StepLock::take(&self.desk, self.patience(limit).remaining())?;
         let make = || {
-            let all = match numbers_in(&self.queue) {
+            let all = match entries_in(&self.queue) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(&self.queue)?;
                     Vec::new()
                 }
                 all => all?,
             };
-            let number = all.into_iter().max().unwrap_or(0).saturating_add(1);
-            let path = self.queue.join(number.to_string());
+            let last = all.into_iter().map(|entry| entry.number).max();
+            let number = last.unwrap_or(0).saturating_add(1);
+            let path = self.queue.join(format!("{number}-{id}"));
             let anyone = Mode::from_bits_retain(0o666);
             mknodat(CWD, &path, FileType::Fifo, anyone, 0)?;
             // Both ends: the pipe has a writer for as long as this process keeps it open.
@@ -333,30 +366,39 @@ struct QueuePlace {
     path: PathBuf,
     file: File,
     /// The writers before this one that were killed.
-    dead: Vec<u64>,
+    dead: Vec<QueueEntry>,
+}
+
+/// A writer in the queue.
+#[derive(Debug)]
+struct QueueEntry {
+    number: u64,
+    id: WriterId,
+    path: PathBuf,
 }
 
 impl QueuePlace {
     /// The pipe of the live writer directly before this one.
     fn before(&mut self) -> Result<Option<File>, StoreError> {
-        let mut before = numbers(&self.queue)?;
-        before.retain(|number| *number < self.number);
-        before.sort_unstable();
+        let mut before = entries(&self.queue)?;
+        before.retain(|entry| entry.number < self.number);
+        before.sort_by_key(|entry| entry.number);
         self.dead.clear();
-        while let Some(number) = before.pop() {
-            let path = self.queue.join(number.to_string());
+        while let Some(entry) = before.pop() {
             let open = File::options()
                 .read(true)
                 .custom_flags(O_NONBLOCK)
-                .open(&path);
+                .open(&entry.path);
             let Ok(file) = open else {
                 continue;
             };
             match file.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => return Ok(Some(file)),
                 // Invariant 4: it was locked before this writer got its number, so its writer is dead.
-                Ok(()) => self.dead.push(number),
-                Err(TryLockError::Error(error)) => return Err(explain("locked", &path, error)),
+                Ok(()) => self.dead.push(entry),
+                Err(TryLockError::Error(error)) => {
+                    return Err(explain("locked", &entry.path, error));
+                }
             }
         }
         Ok(None)
@@ -370,21 +412,30 @@ impl Drop for QueuePlace {
     }
 }
 
-fn numbers(queue: &Path) -> Result<Vec<u64>, StoreError> {
-    match numbers_in(queue) {
+fn entries(queue: &Path) -> Result<Vec<QueueEntry>, StoreError> {
+    match entries_in(queue) {
         // The folder was removed, and the queue with it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         found => found.map_err(|error| explain("read", queue, error)),
     }
 }
 
-fn numbers_in(queue: &Path) -> io::Result<Vec<u64>> {
-    let mut numbers = Vec::new();
+fn entries_in(queue: &Path) -> io::Result<Vec<QueueEntry>> {
+    let mut entries = Vec::new();
     for entry in fs::read_dir(queue)? {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+        let entry = entry?;
+        let name = entry.file_name();
+        let parsed = name.to_str().and_then(|name| {
+            let (number, id) = name.split_once('-')?;
+            Some((number.parse().ok()?, WriterId::parse(id)?))
+        });
+        entries.extend(parsed.map(|(number, id)| QueueEntry {
+            number,
+            id,
+            path: entry.path(),
+        }));
     }
-    Ok(numbers)
+    Ok(entries)
 }
 
 fn unlock(file: &File) {
@@ -432,7 +483,7 @@ mod tests {
     #[test]
     fn waiting_writers_go_in_the_order_of_their_arrival() {
         let dir = tempfile::tempdir().unwrap();
-        let queued = || numbers(&dir.path().join("queue")).unwrap().len();
+        let queued = || entries(&dir.path().join("queue")).unwrap().len();
         let lock = WriterLock::new(dir.path(), dir.path());
         let guard = take(&lock).unwrap();
         let (send, received) = mpsc::channel();
@@ -460,20 +511,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = dir.path().join("queue");
         fs::create_dir(&queue).unwrap();
-        for number in ["1", "2", "7"] {
-            fs::write(queue.join(number), "").unwrap();
+        for name in ["1-a", "2-b", "7-c"] {
+            fs::write(queue.join(name), "").unwrap();
         }
         let lock = WriterLock::new(dir.path(), dir.path());
         let guard = take(&lock).unwrap();
-        let mut dead = guard.dead().to_vec();
+        let mut dead: Vec<String> = guard.earlier().map(ToString::to_string).collect();
         dead.sort_unstable();
-        assert_eq!(dead, [1, 2, 7]);
-        for number in dead {
-            guard.forget(number);
-        }
+        assert_eq!(dead, ["a", "b", "c"]);
+        guard.forget_dead();
         drop(guard);
-        assert!(numbers(&queue).unwrap().is_empty());
-        assert_eq!(take(&lock).unwrap().id(), WriterId::Direct);
+        assert!(entries(&queue).unwrap().is_empty());
+        let first = take(&lock).unwrap().id().clone();
+        let second = take(&lock).unwrap();
+        assert_eq!(second.earlier().collect::<Vec<_>>(), [&first]);
+        assert_ne!(*second.id(), first);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Place {
     }
 
     fn sidecar(&self, name: &str) -> PathBuf {
-        self.path(".ledger-tenure").join(name)
+        self.path("ledger/.ledger-tenure").join(name)
     }
 
     /// What is in the events' folder besides events.
@@ -73,7 +73,7 @@ impl Place {
         fs::read_dir(self.path("ledger"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.strip_suffix(".json").is_none())
+            .filter(|name| name.strip_suffix(".json").is_none() && name != ".ledger-tenure")
             .collect()
     }
 
@@ -141,7 +141,7 @@ fn a_wrong_hint_does_not_change_the_next_number() {
         assert_eq!(add(&place.open()), next, "{hint_text:?}");
         next += 1;
     }
-    fs::remove_dir_all(place.path(".ledger-tenure")).unwrap();
+    fs::remove_dir_all(place.path("ledger/.ledger-tenure")).unwrap();
     assert_eq!(add(&place.open()), next);
 }
 
@@ -266,7 +266,7 @@ fn nothing_is_claimed_in_a_damaged_ledger() {
 fn the_lock_of_a_killed_tenure_is_taken_over_even_if_a_power_cut_emptied_it() {
     let place = Place::documented();
     add(&place.open());
-    let mine = fs::read_dir(place.path(".ledger-tenure"))
+    let mine = fs::read_dir(place.path("ledger/.ledger-tenure"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .find(|path| {
@@ -295,7 +295,7 @@ fn the_lock_of_a_killed_tenure_is_taken_over_even_if_a_power_cut_emptied_it() {
     );
     assert_ne!(gone, text);
     fs::write(&lock, gone).unwrap();
-    fs::remove_dir_all(place.path(".ledger-tenure")).unwrap();
+    fs::remove_dir_all(place.path("ledger/.ledger-tenure")).unwrap();
     assert_eq!(add(&place.open()), 4);
     assert!(!lock.exists());
 }
@@ -305,7 +305,7 @@ fn the_lock_file_follows_the_protocol_and_names_its_holder() {
     let place = Place::documented();
     let ledger = place.open().written_by("agent-7");
     add(&ledger);
-    let mine = fs::read_dir(place.path(".ledger-tenure"))
+    let mine = fs::read_dir(place.path("ledger/.ledger-tenure"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .find(|path| {
@@ -412,7 +412,7 @@ fn cut_off(place: &Place, linked: u64) {
         "files": names,
         "digests": events.iter().map(|text| digest(text.as_bytes())).collect::<Vec<_>>(),
     });
-    fs::create_dir_all(place.path(".ledger-tenure")).unwrap();
+    fs::create_dir_all(place.path("ledger/.ledger-tenure")).unwrap();
     fs::write(place.sidecar("batch"), batch.to_string()).unwrap();
     for (seq, name) in (first..first + linked).zip(&names) {
         fs::hard_link(place.path("ledger").join(name), place.event(seq)).unwrap();
@@ -755,4 +755,46 @@ fn a_call_returns_at_its_deadline_whatever_the_ledger_lock_is() {
         assert!(watch.elapsed() < Duration::from_secs(4), "{name}");
         assert!(store.claims().unwrap().is_empty(), "{name}");
     }
+}
+
+#[test]
+fn verify_reports_acknowledged_events_that_are_gone_or_replaced() {
+    let place = Place::documented();
+    let ledger = place.open();
+    for _ in 0..6 {
+        add(&ledger);
+    }
+    let held = Ask::new(&"node:1".parse().unwrap(), "a").granted(&place.store());
+    assert_eq!(held.token, tenure_core::Token(7));
+    assert_eq!(place.findings(), []);
+
+    let event = |seq: u64| place.path(&format!("ledger/event-{seq:06}.json"));
+    // As another program does that writes without the ledger lock.
+    let newest = fs::read(event(7)).unwrap();
+    fs::write(place.path("ledger/other"), r#"{"type":"note"}"#).unwrap();
+    fs::rename(place.path("ledger/other"), event(3)).unwrap();
+    fs::remove_file(event(7)).unwrap();
+    fs::remove_file(event(6)).unwrap();
+    let found = place.findings();
+    let errors: Vec<_> = found
+        .iter()
+        .filter(|(_, _, severity)| *severity == Severity::Error)
+        .collect();
+    assert_eq!(
+        errors,
+        [
+            &("replaced", Some(3), Severity::Error),
+            &("lost", Some(6), Severity::Error)
+        ]
+    );
+    // Their numbers were free, and are used again: what was acknowledged last counts.
+    add(&place.open());
+    fs::write(event(7), newest).unwrap();
+    fs::remove_file(place.sidecar("acknowledged")).unwrap();
+    assert!(
+        place
+            .findings()
+            .iter()
+            .all(|(code, ..)| *code != "lost" && *code != "replaced")
+    );
 }

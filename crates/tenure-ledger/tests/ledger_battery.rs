@@ -31,14 +31,14 @@ fn clean(place: &Path) -> Result<(), String> {
     if let Some(found) = verified.findings.first() {
         return Err(found.to_string());
     }
-    let known = ["event-", "0"];
+    let known = ["event-", "0", ".ledger-tenure"];
     for entry in std::fs::read_dir(place.join("ledger")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if !known.iter().any(|known| name.starts_with(known)) {
             return Err(format!("{name} was left behind"));
         }
     }
-    let sidecar = place.join(".ledger-tenure");
+    let sidecar = place.join("ledger/.ledger-tenure");
     for left in ["batch", "aside", "reaped"] {
         if sidecar.join(left).exists() {
             return Err(format!("{left} was left behind"));

@@ -407,7 +407,7 @@ fn an_interrupted_reap_of_a_claim_file_is_undone_or_completed() {
         let dir = dir.path();
         let store = open(dir);
         file_claim(dir, "x.lock", "1", "old", now() - Duration::from_secs(1));
-        let sidecar = dir.join(".ledger-tenure");
+        let sidecar = dir.join("ledger/.ledger-tenure");
         fs::create_dir_all(&sidecar).unwrap();
         let event = r#"{"type":"lock_reaped","timestamp":"2026-01-01T00:00:00Z","node_id":"1","owner":"old"}"#;
         let digest = tenure_host::files::digest(event.as_bytes());
@@ -586,7 +586,7 @@ fn without_its_sidecar_folder_a_claim_lasts_until_it_expires() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let lease = Ask::new(&key("1"), "a").granted(&open(dir));
-    fs::remove_dir_all(dir.join(".ledger-tenure")).unwrap();
+    fs::remove_dir_all(dir.join("ledger/.ledger-tenure")).unwrap();
     let asked = Ask::new(&key("1"), "b").once(&open(dir));
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
     let released = open(dir).release(&lease.grant(), soon()).unwrap();

@@ -324,7 +324,7 @@ fn replay(place: &mut dyn FnMut() -> PathBuf) -> Vec<Line> {
         let store = LedgerStore::open(&dir, Options::default()).unwrap();
         store.claims().unwrap().len()
     };
-    let sidecar = dir.join(".ledger-tenure");
+    let sidecar = dir.join("ledger/.ledger-tenure");
     let mut cold = Vec::new();
     let mut held = 0;
     for _ in 0..3 {

@@ -47,8 +47,8 @@ pub struct LedgerStep<'a> {
     writer: &'a Writer<'a>,
     node: NodeId,
     changes: Changes,
-    /// Whether events were appended, which have to be synced.
-    pub(super) appended: bool,
+    /// The numbers and digests of events that were appended, and have to be synced.
+    pub(super) appended: Vec<(u64, u64)>,
     /// The processes to wake after the step.
     pub(super) wakes: Vec<LivenessId>,
 }
@@ -201,7 +201,7 @@ impl<'a> LedgerStep<'a> {
             writer,
             node,
             changes: Changes::default(),
-            appended: false,
+            appended: Vec::new(),
             wakes: Vec::new(),
         })
     }
@@ -376,8 +376,9 @@ impl<'a> LedgerStep<'a> {
         }
         let expected = self.view.replay.seq;
         match self.writer.append(expected, &events, limit, lock)? {
-            Appended::Done { .. } => {
-                self.appended = true;
+            Appended::Done { first, .. } => {
+                let digests = events.iter().map(|event| digest(event));
+                self.appended.extend((first..).zip(digests));
                 self.view.store.ledger.catch_up(self.view.replay)?;
                 Ok(true)
             }
@@ -406,7 +407,9 @@ impl<'a> LedgerStep<'a> {
             .reap_file(file, expected, event.as_deref(), limit, lock)?
         {
             FileReaped::Done => {
-                self.appended |= event.is_some();
+                let event = event.iter().map(|event| digest(event));
+                self.appended
+                    .extend((expected.saturating_add(1)..).zip(event));
                 ledger.catch_up(self.view.replay)?;
                 Ok(true)
             }

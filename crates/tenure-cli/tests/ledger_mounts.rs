@@ -1,0 +1,83 @@
+//! A ledger whose folder is reached in several ways, or is on a file system of its own.
+//!
+//! These tests mount, in a namespace of their own. Where that is not allowed they say so and pass.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+mod project;
+
+use project::{Project, Said};
+
+/// Runs a script in its own mount namespace, if this machine allows that.
+fn with_mounts(script: &str) -> Option<Said> {
+    let project = Project::uninitialised();
+    let unshare = |script: &str| {
+        let mut command = project.program("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+        project.prepare(command).end()
+    };
+    let try_out = unshare("mount -t tmpfs none /mnt");
+    if try_out.code != 0 {
+        eprintln!("skipped: no mounts here ({})", try_out.err.trim());
+        return None;
+    }
+    Some(unshare(script))
+}
+
+/// Appends through two roots at once, and takes over a claim through the other one.
+const TWO_ROOTS: &str = "
+    for dir in . other . other; do
+        ( for n in $(seq 20); do
+              $TENURE ledger append --dir $dir '{\"type\":\"note\"}' > /dev/null || exit 1
+          done ) &
+    done
+    wait
+    $TENURE ledger verify || exit 97
+    $TENURE --store ledger:. run node:1 --as killed --ttl 1h -- sh -c 'kill -9 $PPID'
+    $TENURE --store ledger:other run node:1 --as next --wait 25s -- echo taken over; echo run $?
+    ls -d .ledger-tenure other/.ledger-tenure 2> /dev/null
+    $TENURE ledger verify --dir other";
+
+#[test]
+fn through_a_bind_mount_writers_queue_and_claims_know_their_processes() {
+    let mounted = "mkdir -p other/ledger && $TENURE ledger init -q || exit 99
+        mount --bind ledger other/ledger || exit 98";
+    let Some(said) = with_mounts(&format!("{mounted}{TWO_ROOTS}")) else {
+        return;
+    };
+    assert_eq!(
+        said.exits(0).out,
+        "Sound: 80 events, 0 claims; no two holders overlapped.\n\
+         taken over\nrun 0\n\
+         Sound: 84 events, 2 claims; no two holders overlapped.\n"
+    );
+}
+
+#[test]
+fn through_a_link_writers_queue_and_claims_know_their_processes() {
+    let project = Project::uninitialised();
+    let linked = "$TENURE ledger init -q && mkdir other && ln -s ../ledger other/ledger || exit 99";
+    let mut command = project.program("sh");
+    command.args(["-c", &format!("{linked}{TWO_ROOTS}")]);
+    let said = project.prepare(command).end();
+    assert!(said.out.contains("taken over\nrun 0\n"), "{said:?}");
+    assert!(said.out.contains("Sound: 84 events, 2 claims"), "{said:?}");
+}
+
+#[test]
+fn a_ledger_on_another_file_system_than_its_root_works() {
+    let script = "mkdir ledger && mount -t tmpfs none ledger && $TENURE ledger init -q || exit 99
+        $TENURE ledger append '{\"type\":\"note\"}' '{\"type\":\"note\"}' || exit 98
+        $TENURE --store ledger:. run node:1 -- echo held || exit 97
+        $TENURE ledger verify";
+    let Some(said) = with_mounts(script) else {
+        return;
+    };
+    assert_eq!(
+        said.exits(0).out,
+        "1\n2\nheld\nSound: 4 events, 1 claim; no two holders overlapped.\n"
+    );
+}
