@@ -358,7 +358,7 @@ fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
     let pid = project.read("pid").trim().parse().unwrap();
     let group = process::group_of(pid).unwrap();
     until("all of the command is stopped", || {
-        process::members(group).into_iter().all(process::is_stopped)
+        !process::members(group).into_iter().any(process::may_go_on)
     });
     let count = project.read("count");
     shell.types("fg\n");

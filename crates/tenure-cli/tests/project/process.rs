@@ -27,6 +27,12 @@ pub fn is_stopped(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| state == "T")
 }
 
+/// Whether a process may go on by itself. One that is stopped can't, nor can a zombie whose parent is
+/// stopped, nor a shell that waits (`D`) until the child that shares its memory executes another program.
+pub fn may_go_on(pid: u32) -> bool {
+    state(pid).is_some_and(|(state, _)| !matches!(state.as_str(), "T" | "Z" | "X" | "D"))
+}
+
 /// Waits until all threads of a process, more than one, are asleep and stay so: all that it sets up
 /// by itself is set up.
 #[track_caller]
