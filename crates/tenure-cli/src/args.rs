@@ -55,7 +55,7 @@ pub(crate) struct Global {
     /// Use this store instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR,
     /// mkdir:DIR or ledger:DIR
     #[arg(long, value_name = "URL", global = true)]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<OsString>,
     /// The name of the holder. Commands with the same name act for the same holder [env: TENURE_HOLDER]
     #[arg(long = "as", value_name = "ID", global = true)]
     pub(crate) holder: Option<String>,

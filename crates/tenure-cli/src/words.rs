@@ -1,5 +1,6 @@
 //! Sentences about leases and tasks, the same in every command.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -46,8 +47,23 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// A word that need not be UTF-8, quoted for a shell so that it arrives with every byte.
+pub(crate) fn quoted_bytes(word: &OsStr) -> String {
+    if let Some(text) = word.to_str() {
+        return quoted(text);
+    }
+    let escaped = |byte: &u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' | b' ' => {
+            char::from(*byte).to_string()
+        }
+        other => format!("\\{other:03o}"),
+    };
+    let escaped: String = word.as_encoded_bytes().iter().map(escaped).collect();
+    format!("\"$(printf '{escaped}')\"")
+}
+
 /// A `tenure locks` command about a key, in the store that is named, or in the project's own.
-pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&str>) -> String {
+pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&OsStr>) -> String {
     format!(
         "tenure locks {subcommand} {}{}",
         quoted(key),
@@ -56,8 +72,8 @@ pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&str>) ->
 }
 
 /// The option that names a store, after a command.
-pub(crate) fn in_store(store: Option<&str>) -> String {
-    store.map_or_else(String::new, |url| format!(" --store {}", quoted(url)))
+pub(crate) fn in_store(store: Option<&OsStr>) -> String {
+    store.map_or_else(String::new, |url| format!(" --store {}", quoted_bytes(url)))
 }
 
 /// 1st, 2nd, 3rd, 4th.

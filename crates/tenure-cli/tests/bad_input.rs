@@ -254,7 +254,6 @@ fn arguments_that_are_not_utf_8_are_refused() {
         "acquire build --as",
         "acquire build --ttl",
         "locks show",
-        "locks list --store",
         "man",
     ] {
         let call = project.call(words).arg(odd);
@@ -266,6 +265,24 @@ fn arguments_that_are_not_utf_8_are_refused() {
         let said = call.end().exits(2);
         assert!(said.err.contains("UTF-8"), "{words}: {said:?}");
     }
+    // The path of a store may have any bytes.
+    project
+        .call("locks list --store")
+        .arg(odd)
+        .end()
+        .fails(2, &["sqlite:PATH"]);
+    let store = OsStr::from_bytes(b"sqlite:k\xff.db");
+    project
+        .call("acquire build --no-wait --store")
+        .arg(store)
+        .end()
+        .exits(0);
+    assert!(
+        project
+            .path("")
+            .join(OsStr::from_bytes(b"k\xff.db"))
+            .is_file()
+    );
     project
         .call("acquire build")
         .env("TENURE_HOLDER", odd)

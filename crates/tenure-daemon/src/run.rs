@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -203,7 +204,11 @@ impl<'a> Daemon<'a> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: clock.now().wall,
             interval_ms: millis(interval),
-            log: log.path().to_string_lossy().into_owned(),
+            log: log.path().display().to_string(),
+            log_bytes: match log.path().to_str() {
+                Some(_) => None,
+                None => Some(log.path().as_os_str().as_bytes().to_vec()),
+            },
             log_error: log.error().map(str::to_owned),
             cycle_since: None,
             last_cycle: None,

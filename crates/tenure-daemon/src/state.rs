@@ -4,7 +4,9 @@
 //!    whole: a reader sees one complete version.
 //! 2. A reader believes it only while the lock is held; see [`status`](crate::status).
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,8 +30,11 @@ pub struct DaemonState {
     pub started_at: Timestamp,
     /// The time between two cycles, in milliseconds.
     pub interval_ms: u64,
-    /// The path of its log.
+    /// The path of its log, for people.
     pub log: String,
+    /// The bytes of that path, if they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_bytes: Option<Vec<u8>>,
     /// Why the log can't be written, if it can't.
     pub log_error: Option<String>,
     /// When the current cycle began, if one is running.
@@ -130,13 +135,11 @@ impl DaemonState {
         Duration::from_millis(self.interval_ms)
     }
 
-    /// The path of its log. `default` is the path that a daemon uses if it was given none.
-    pub fn log(&self, default: &Path) -> PathBuf {
-        // The file holds text: a path that is not UTF-8 can't be restored from it.
-        if self.log == default.to_string_lossy() {
-            default.to_owned()
-        } else {
-            PathBuf::from(&self.log)
+    /// The path of its log.
+    pub fn log(&self) -> PathBuf {
+        match &self.log_bytes {
+            Some(bytes) => PathBuf::from(OsStr::from_bytes(bytes)),
+            None => PathBuf::from(&self.log),
         }
     }
 }

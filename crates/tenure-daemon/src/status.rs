@@ -65,6 +65,7 @@ mod tests {
             version: "1".into(),
             started_at: jiff::Timestamp::UNIX_EPOCH,
             interval_ms: 1,
+            log_bytes: None,
             log: String::new(),
             log_error: None,
             cycle_since: None,

@@ -31,6 +31,7 @@
 
 mod folder;
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -125,8 +126,10 @@ impl Mkdir {
 
     /// The path of the sidecar.
     pub fn sidecar(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!(".{name}-tenure"))
+        let mut name = OsString::from(".");
+        name.push(self.path.file_name().unwrap_or_default());
+        name.push("-tenure");
+        self.path.with_file_name(name)
     }
 }
 

@@ -7,9 +7,11 @@ mod ledger;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::{Clock, ErrorKind, Key, Store, StoreError, TaskStore};
@@ -74,32 +76,49 @@ pub enum BadUrl {
 }
 
 impl StoreUrl {
-    /// Parses the address of a store.
-    pub fn parse(text: &str) -> Result<Self, BadUrl> {
-        match text.split_once(':') {
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(("sqlite" | "steroids", "")) => Err(BadUrl::NoPlace(text.to_owned())),
-            Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
-            Some(("steroids", path)) => Ok(Self::Steroids(PathBuf::from(path))),
-            Some(("exclusive" | "mkdir" | "ledger", "")) => Err(BadUrl::NoFolder(text.to_owned())),
-            Some(("exclusive", dir)) => Ok(Self::Exclusive(PathBuf::from(dir))),
-            Some(("mkdir", dir)) => Ok(Self::Mkdir(PathBuf::from(dir))),
-            Some(("ledger", dir)) => Ok(Self::Ledger(PathBuf::from(dir))),
-            _ => Err(BadUrl::Unknown(text.to_owned())),
+    /// Parses the address of a store. Its path need not be UTF-8.
+    pub fn parse(text: &(impl AsRef<OsStr> + ?Sized)) -> Result<Self, BadUrl> {
+        let text = text.as_ref();
+        let shown = || text.to_string_lossy().into_owned();
+        let bytes = text.as_bytes();
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let Some((scheme, rest)) = colon.map(|at| bytes.split_at(at)) else {
+            return Err(BadUrl::Unknown(shown()));
+        };
+        let path = PathBuf::from(OsStr::from_bytes(rest.strip_prefix(b":").unwrap_or(rest)));
+        let is_empty = path.as_os_str().is_empty();
+        match scheme {
+            b"memory" if is_empty => Ok(Self::Memory),
+            b"sqlite" | b"steroids" if is_empty => Err(BadUrl::NoPlace(shown())),
+            b"sqlite" => Ok(Self::Sqlite(path)),
+            b"steroids" => Ok(Self::Steroids(path)),
+            b"exclusive" | b"mkdir" | b"ledger" if is_empty => Err(BadUrl::NoFolder(shown())),
+            b"exclusive" => Ok(Self::Exclusive(path)),
+            b"mkdir" => Ok(Self::Mkdir(path)),
+            b"ledger" => Ok(Self::Ledger(path)),
+            _ => Err(BadUrl::Unknown(shown())),
         }
+    }
+
+    /// The address, with every byte of its path; [`fmt::Display`] replaces bytes that are not UTF-8.
+    pub fn to_os_string(&self) -> OsString {
+        let (scheme, path) = match self {
+            Self::Sqlite(path) => ("sqlite:", path.as_path()),
+            Self::Steroids(path) => ("steroids:", path.as_path()),
+            Self::Exclusive(dir) => ("exclusive:", dir.as_path()),
+            Self::Mkdir(dir) => ("mkdir:", dir.as_path()),
+            Self::Ledger(dir) => ("ledger:", dir.as_path()),
+            Self::Memory => ("memory:", Path::new("")),
+        };
+        let mut text = OsString::from(scheme);
+        text.push(path);
+        text
     }
 }
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Steroids(path) => write!(f, "steroids:{}", path.display()),
-            Self::Exclusive(dir) => write!(f, "exclusive:{}", dir.display()),
-            Self::Mkdir(dir) => write!(f, "mkdir:{}", dir.display()),
-            Self::Ledger(dir) => write!(f, "ledger:{}", dir.display()),
-            Self::Memory => f.write_str("memory:"),
-        }
+        self.to_os_string().display().fmt(f)
     }
 }
 

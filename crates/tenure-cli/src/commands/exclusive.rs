@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tenure::project::FOLDER;
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
-use tenure::{Ask, Project, Tenure, Tie};
+use tenure::{Ask, Project, StoreUrl, Tenure, Tie};
 use tenure_core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
 use tenure_file::exclusive::{Check, should_skip_database};
 
@@ -112,7 +112,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         .into_iter()
         .next()
     else {
-        let store = format!("exclusive:{}", folder(place)?.display());
+        let store = StoreUrl::Exclusive(folder(place)?).to_os_string();
         return Err(not_held(&key, Some(&store)));
     };
     let holder = holder.or(global.holder.clone());

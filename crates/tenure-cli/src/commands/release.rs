@@ -1,5 +1,7 @@
 //! `tenure release`: release a key.
 
+use std::ffi::OsStr;
+
 use serde_json::json;
 use tenure::wire::{ErrorCode, LostJson, NotHolderJson, ReleasedJson};
 use tenure::{Tenure, call_deadline};
@@ -82,7 +84,7 @@ pub(crate) fn mine(
 }
 
 /// The key is free.
-pub(crate) fn not_held(key: &Key, store: Option<&str>) -> Failure {
+pub(crate) fn not_held(key: &Key, store: Option<&OsStr>) -> Failure {
     Failure::new(
         ErrorCode::LockNotFound,
         format!(

@@ -37,7 +37,7 @@ fn path(asked: &Logs) -> Result<PathBuf, Failure> {
     let folder = project()?.folder();
     let default = folder.join(tenure_daemon::log::FILE);
     let state = DaemonState::read(&folder).ok().flatten();
-    Ok(state.map_or(default.clone(), |state| state.log(&default)))
+    Ok(state.map_or(default, |state| state.log()))
 }
 
 fn follow(

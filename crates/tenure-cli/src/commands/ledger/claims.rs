@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::{Project, Tenure, Tie};
+use tenure::{Project, StoreUrl, Tenure, Tie};
 use tenure_core::{Key, Reap, Reason, Released, Renewed, Verdict};
 use tenure_ledger::{LedgerStore, NodeId};
 
@@ -93,7 +93,7 @@ pub(super) fn claim(
 /// The arguments of a command on this ledger, so that messages name its store.
 fn in_this_store(global: &Global, place: &Place) -> Result<Global, Failure> {
     Ok(Global {
-        store: Some(format!("ledger:{}", folder(place)?.display())),
+        store: Some(StoreUrl::Ledger(folder(place)?).to_os_string()),
         ..global.clone()
     })
 }
