@@ -4,7 +4,8 @@ CARGO ?= cargo
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # command:package of everything that must be there besides cargo, as Debian names the packages.
-NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname
+NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash busybox:busybox \
+  zsh:zsh mksh:mksh hostname:hostname
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak check bench install deny tools

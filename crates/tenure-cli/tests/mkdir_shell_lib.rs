@@ -1,4 +1,4 @@
-//! `tenure shell-lib`: the functions, in dash and bash, with tenure and without.
+//! `tenure shell-lib`: the functions, in every shell that they are written for, with tenure and without.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,11 +9,15 @@
 mod project;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use project::{Project, until};
 use rustix::process::Signal;
+
+/// The shells, as they are called.
+const SHELLS: [&str; 5] = ["dash", "bash", "busybox sh", "zsh", "mksh"];
 
 /// A pid that no process has.
 const NOBODY: i32 = i32::MAX;
@@ -28,7 +32,9 @@ fn with_lib() -> Project {
 
 /// A shell with the functions, with tenure or without.
 fn script(project: &Project, shell: &str, tenure: bool, script: &str) -> project::Call {
-    let mut command: Command = project.program(shell);
+    let mut words = shell.split(' ');
+    let mut command: Command = project.program(words.next().unwrap());
+    command.args(words);
     let path = std::env::var("PATH").unwrap();
     let without: Vec<_> = path
         .split(':')
@@ -44,7 +50,7 @@ fn script(project: &Project, shell: &str, tenure: bool, script: &str) -> project
 
 /// Every shell, with tenure and without.
 fn each(check: impl Fn(&Project, &str, bool)) {
-    for shell in ["dash", "bash"] {
+    for shell in SHELLS {
         for tenure in [true, false] {
             check(&with_lib(), shell, tenure);
         }
@@ -99,11 +105,19 @@ fn a_background_job_has_the_lock_and_the_script_waits_or_fails() {
         assert_eq!(said.out, "1\n1\nstill\n0\n0\n", "{shell} {tenure} {said:?}");
         let busy = said
             .err
-            .matches("tenure board: error: lock busy: lock")
+            .matches(&format!(
+                "tenure board: error: lock busy: {}\n",
+                project
+                    .root()
+                    .canonicalize()
+                    .unwrap()
+                    .join("lock")
+                    .display()
+            ))
             .count();
-        assert_eq!(busy, 2, "{said:?}");
+        assert_eq!(busy, 2, "{shell} {said:?}");
         assert!(said.err.contains("held by pid"), "{said:?}");
-        assert!(said.err.contains("remove the lock directory"), "{said:?}");
+        assert!(said.err.contains("remove it with: "), "{said:?}");
     });
 }
 
@@ -128,6 +142,119 @@ fn a_script_that_is_told_to_end_gives_the_lock_back_and_writes_no_more() {
             assert!(!project.path("lock").exists(), "{shell} {tenure} {said:?}");
             fs::remove_file(project.path("ready")).unwrap();
         }
+    });
+}
+
+#[test]
+fn a_signal_ends_a_wait_at_once() {
+    each(|project, shell, tenure| {
+        fs::create_dir(project.path("lock")).unwrap();
+        project.write("lock/pid", &format!("{}\n", std::process::id()));
+        // The wait is longer than this test could be.
+        let waits = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_trap lock; : > ready; board_lock_acquire lock 3000; echo went on",
+        );
+        let waits = waits.start();
+        until("the script begins to wait", || {
+            project.path("ready").exists()
+        });
+        if tenure {
+            let store = format!("board --store mkdir:{}", project.path("lock").display());
+            until("it stands in the queue", || {
+                !project.waiting(&store).is_empty()
+            });
+        }
+        waits.signal(Signal::TERM);
+        let said = waits.ended().exits(143);
+        assert_eq!(said.out, "", "{shell} {tenure}");
+        assert_eq!(
+            project.read("lock/pid"),
+            format!("{}\n", std::process::id()),
+            "the lock of the other process is left alone"
+        );
+    });
+}
+
+/// Ctrl+C reaches the script and the program that it has just started to remove the lock.
+#[test]
+fn a_signal_during_the_release_does_not_leave_the_lock() {
+    each(|project, shell, tenure| {
+        let real = if tenure { project::TENURE } else { "/bin/rm" };
+        let wrapper = format!(
+            "#!/bin/sh\n[ -e signalled ] || {{ : > signalled; kill -TERM \"$SCRIPT\" $$; }}\nexec {real} \"$@\"\n"
+        );
+        fs::create_dir(project.path("bin")).unwrap();
+        let name = if tenure { "bin/wrapper" } else { "bin/rm" };
+        project.write(name, &wrapper);
+        fs::set_permissions(project.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        let use_it = if tenure {
+            "TENURE=$PWD/bin/wrapper; export TENURE"
+        } else {
+            "PATH=$PWD/bin:$PATH; export PATH"
+        };
+        let said = script(
+            project,
+            shell,
+            tenure,
+            &format!(
+                "board_lock_trap lock; board_lock_acquire lock 5
+                 SCRIPT=$$; export SCRIPT; {use_it}
+                 board_lock_release lock; : > went-on"
+            ),
+        );
+        let said = said.end().exits(143);
+        assert!(
+            !project.path("lock").exists(),
+            "{shell} {tenure} left the lock: {said:?}"
+        );
+        assert!(!project.path("went-on").exists());
+        assert_eq!(said.err, "", "{shell} {tenure}");
+    });
+}
+
+#[test]
+fn a_script_may_change_its_folder_while_it_holds_the_lock() {
+    each(|project, shell, tenure| {
+        fs::create_dir(project.path("elsewhere")).unwrap();
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire deep/lock 0; cd elsewhere
+             board_lock_release deep/lock; echo $?; [ -e ../deep/lock ] || echo free
+             cd ..; board_lock_trap lock; board_lock_acquire lock 0; cd elsewhere
+             [ -d ../lock ] && echo held; exit 7",
+        );
+        let said = said.end().exits(7);
+        assert_eq!(said.out, "0\nfree\nheld\n", "{shell} {tenure} {said:?}");
+        assert!(!project.path("lock").exists(), "{shell} {tenure}");
+        assert!(!project.path("elsewhere/lock").exists());
+    });
+}
+
+/// Also for a user who may not write into the folder: tenure takes that right away while it holds the lock.
+#[test]
+fn the_command_that_a_busy_lock_names_removes_it() {
+    each(|project, shell, tenure| {
+        let lock = project.path("it's a lock");
+        fs::create_dir(&lock).unwrap();
+        project.write("it's a lock/ts", "1700000000\n");
+        fs::set_permissions(&lock, fs::Permissions::from_mode(0o555)).unwrap();
+        let said = script(
+            project,
+            shell,
+            tenure,
+            "board_lock_acquire \"it's a lock\" 0",
+        );
+        let said = said.end().exits(1);
+        let (_, way) = said.err.rsplit_once("remove it with: ").unwrap();
+        let elsewhere = project.path("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        project.shell(way).within(elsewhere).end().exits(0);
+        assert!(!lock.exists(), "{shell} {tenure} {said:?}");
     });
 }
 

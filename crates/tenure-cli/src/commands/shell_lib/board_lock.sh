@@ -1,4 +1,4 @@
-# The board's lock for shell scripts. Made by: tenure shell-lib
+# The board's lock for shell scripts: dash, bash, busybox, zsh, mksh. Made by: tenure shell-lib
 #
 #   board_lock_acquire <lock_dir> <timeout_seconds>   0 acquired, 1 not: busy, or an error. 0 seconds: no wait
 #   board_lock_release <lock_dir>                     0 released or not held, 1 otherwise. May be repeated
@@ -15,17 +15,43 @@
 # made with mkdir and removed with rmdir, and a lock of another process is never taken over.
 #
 # A trap that only releases the lock lets the script continue to write without it. board_lock_trap ends
-# the script.
+# the script. A signal ends a wait at once; it never interrupts a release.
 
 # 1 while this shell holds the lock.
 BOARD_LOCK_HELD=0
-# The lock that is held or being taken; with tenure, its token and process.
+# The lock that is held or being taken: as the caller named it, and its absolute path, so that cd does no harm.
+BOARD_LOCK_NAMED=
 BOARD_LOCK_DIR=
-BOARD_LOCK_TOKEN=
+# The process that holds it.
 BOARD_LOCK_PID=
+# With tenure: the token; the tenure that waits for the lock, and the file that it prints the token to.
+BOARD_LOCK_TOKEN=
+BOARD_LOCK_WAITER=
+BOARD_LOCK_ANSWER=
+# 1 once a release has begun: a trap may begin it again.
+BOARD_LOCK_RELEASING=0
+# The exit code of a script that a signal ended.
+BOARD_LOCK_EXIT=
 
 board_lock__error() {
   printf '%s\n' "${BOARD_LOCK_NAME:-tenure board}: error: $*" >&2
+}
+
+# The pid of this shell: in a subshell, $$ is still that of the script.
+board_lock__self() {
+  exec sh -c 'echo "$PPID"'
+}
+
+# A word as an argument in a shell.
+board_lock__quoted() {
+  case $1 in
+  *[!A-Za-z0-9_./:-]*) printf "'%s'" "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")" ;;
+  *) printf '%s' "$1" ;;
+  esac
+}
+
+board_lock__tenure() {
+  command -v "${TENURE:-tenure}" >/dev/null 2>&1
 }
 
 board_lock__busy() {
@@ -33,7 +59,13 @@ board_lock__busy() {
   if [ -r "$1/pid" ]; then
     printf '%s\n' "  held by pid $(cat "$1/pid" 2>/dev/null): $(cat "$1/cmd" 2>/dev/null)" >&2
   fi
-  printf '%s\n' "  If you are sure no other program is at work there, remove the lock directory." >&2
+  if board_lock__tenure; then
+    board_lock__way="$(board_lock__quoted "${TENURE:-tenure}") locks release board --force --store $(board_lock__quoted "mkdir:$1")"
+  else
+    # tenure takes the right to write from the folder while it holds it.
+    board_lock__way="chmod u+w $(board_lock__quoted "$1") && rm -r $(board_lock__quoted "$1")"
+  fi
+  printf '%s\n' "  If you are sure that no other program is using it, remove it with: $board_lock__way" >&2
 }
 
 # Makes the lock folder with its pid; signals are ignored meanwhile. Fails if the folder exists.
@@ -46,6 +78,35 @@ board_lock__make() {
     printf "%s\n" "$3" >"$1/cmd"
     exit 0
   ' sh "$1" "$2" "$3" 2>/dev/null
+}
+
+# Waits for the tenure in the background. A trap that returns ends the builtin, but not that process.
+board_lock__answer() {
+  while wait "$BOARD_LOCK_WAITER" 2>/dev/null || kill -0 "$BOARD_LOCK_WAITER" 2>/dev/null; do
+    kill -0 "$BOARD_LOCK_WAITER" 2>/dev/null || break
+  done
+  BOARD_LOCK_TOKEN=$(cat "$BOARD_LOCK_ANSWER" 2>/dev/null || :)
+  rm -f -- "$BOARD_LOCK_ANSWER"
+  BOARD_LOCK_WAITER=
+}
+
+# Lets tenure take the lock. It runs in the background: the shell acts on a signal only between commands
+# and in the builtin wait.
+board_lock__ask() {
+  BOARD_LOCK_ANSWER=$(mktemp "${TMPDIR:-/tmp}/board-lock.XXXXXX") || return 0
+  if [ "$2" -eq 0 ]; then
+    set -- "$1" --no-wait
+  else
+    set -- "$1" "--wait=${2}s"
+  fi
+  "${TENURE:-tenure}" --store "mkdir:$1" --quiet acquire board --pid "$BOARD_LOCK_PID" "$2" \
+    >"$BOARD_LOCK_ANSWER" &
+  BOARD_LOCK_WAITER=$!
+  board_lock__answer
+}
+
+board_lock__forget() {
+  BOARD_LOCK_HELD=0 BOARD_LOCK_NAMED='' BOARD_LOCK_DIR='' BOARD_LOCK_TOKEN='' BOARD_LOCK_RELEASING=0
 }
 
 board_lock_acquire() {
@@ -67,46 +128,43 @@ board_lock_acquire() {
     board_lock__error "cannot create the storage directory: $(dirname -- "$1")"
     return 1
   fi
-  # The pid of this shell: in a subshell, $$ is still that of the script.
-  BOARD_LOCK_PID=$(exec sh -c 'echo "$PPID"')
-  BOARD_LOCK_DIR=$1
-  BOARD_LOCK_TOKEN=
+  board_lock__forget
+  BOARD_LOCK_PID=$(board_lock__self)
+  BOARD_LOCK_NAMED=$1
+  case $1 in
+  /*) BOARD_LOCK_DIR=$1 ;;
+  *) BOARD_LOCK_DIR=$(pwd)/$1 ;;
+  esac
 
-  if command -v "${TENURE:-tenure}" >/dev/null 2>&1; then
-    if [ "$2" -eq 0 ]; then
-      BOARD_LOCK_TOKEN=$("${TENURE:-tenure}" --store "mkdir:$1" --quiet acquire board \
-        --pid "$BOARD_LOCK_PID" --no-wait)
-    else
-      BOARD_LOCK_TOKEN=$("${TENURE:-tenure}" --store "mkdir:$1" --quiet acquire board \
-        --pid "$BOARD_LOCK_PID" --wait "${2}s")
-    fi
+  if board_lock__tenure; then
+    board_lock__ask "$BOARD_LOCK_DIR" "$2"
     if [ -n "$BOARD_LOCK_TOKEN" ]; then
       BOARD_LOCK_HELD=1
       return 0
     fi
-    BOARD_LOCK_DIR=
-    if [ -d "$1" ]; then
-      board_lock__busy "$1"
+    if [ -d "$BOARD_LOCK_DIR" ]; then
+      board_lock__busy "$BOARD_LOCK_DIR"
     else
-      board_lock__error "the lock could not be taken: $1"
+      board_lock__error "the lock could not be taken: $BOARD_LOCK_DIR"
     fi
+    board_lock__forget
     return 1
   fi
 
   board_lock__ends=$(($(date +%s) + $2))
   while :; do
-    if board_lock__make "$1" "$BOARD_LOCK_PID" "$0"; then
+    if board_lock__make "$BOARD_LOCK_DIR" "$BOARD_LOCK_PID" "${ZSH_ARGZERO:-$0}"; then
       BOARD_LOCK_HELD=1
       return 0
     fi
-    if [ ! -d "$1" ] && ! [ -w "$(dirname -- "$1")" ]; then
-      BOARD_LOCK_DIR=
-      board_lock__error "cannot create the lock: $1"
+    if [ ! -d "$BOARD_LOCK_DIR" ] && ! [ -w "$(dirname -- "$BOARD_LOCK_DIR")" ]; then
+      board_lock__error "cannot create the lock: $BOARD_LOCK_DIR"
+      board_lock__forget
       return 1
     fi
     if [ "$2" -eq 0 ] || [ "$(date +%s)" -ge "$board_lock__ends" ]; then
-      BOARD_LOCK_DIR=
-      board_lock__busy "$1"
+      board_lock__busy "$BOARD_LOCK_DIR"
+      board_lock__forget
       return 1
     fi
     sleep 0.1 2>/dev/null || sleep 1
@@ -114,41 +172,68 @@ board_lock_acquire() {
 }
 
 board_lock_release() {
-  # Not held by this shell: a subshell inherits the variables of its parent, but not its locks.
-  [ "$BOARD_LOCK_DIR" = "${1:-}" ] && [ -n "$BOARD_LOCK_DIR" ] || return 0
-  if [ "$(exec sh -c 'echo "$PPID"')" != "$BOARD_LOCK_PID" ]; then
+  [ -n "$BOARD_LOCK_DIR" ] || return 0
+  case ${1:-} in
+  "$BOARD_LOCK_NAMED" | "$BOARD_LOCK_DIR") ;;
+  *) return 0 ;;
+  esac
+  # A subshell inherits the variables of its parent, but not its locks.
+  if [ "$(board_lock__self)" != "$BOARD_LOCK_PID" ]; then
     return 0
   fi
+  # A signal has ended the wait.
+  if [ -n "$BOARD_LOCK_WAITER" ]; then
+    kill "$BOARD_LOCK_WAITER" 2>/dev/null || :
+    board_lock__answer
+  fi
+  board_lock__again=$BOARD_LOCK_RELEASING
+  BOARD_LOCK_RELEASING=1
+  board_lock__gone=
   if [ -n "$BOARD_LOCK_TOKEN" ]; then
-    board_lock__token=$BOARD_LOCK_TOKEN
-    BOARD_LOCK_TOKEN= BOARD_LOCK_DIR= BOARD_LOCK_HELD=0
-    if "${TENURE:-tenure}" --store "mkdir:$1" --quiet release board --token "$board_lock__token"; then
-      return 0
+    if [ "$board_lock__again" -eq 1 ]; then
+      board_lock__remove 2>/dev/null || :
+    else
+      board_lock__remove || board_lock__gone="was no longer held"
     fi
-    board_lock__error "the lock was no longer held: $1"
-    return 1
+  elif [ "$(cat "$BOARD_LOCK_DIR/pid" 2>/dev/null)" = "$BOARD_LOCK_PID" ]; then
+    # A signal may have arrived between mkdir and BOARD_LOCK_HELD=1, so only the pid shows whose lock it is.
+    board_lock__remove || board_lock__gone="could not be removed"
+  elif [ "$BOARD_LOCK_HELD" -eq 1 ] && [ "$board_lock__again" -eq 0 ]; then
+    board_lock__gone="was no longer held"
   fi
-  # A signal may have arrived between mkdir and BOARD_LOCK_HELD=1: the pid shows whose lock it is.
-  if [ "$BOARD_LOCK_HELD" -eq 1 ] || [ "$(cat "$1/pid" 2>/dev/null)" = "$BOARD_LOCK_PID" ]; then
-    BOARD_LOCK_DIR= BOARD_LOCK_HELD=0
-    if [ "$(cat "$1/pid" 2>/dev/null)" != "$BOARD_LOCK_PID" ]; then
-      board_lock__error "the lock was no longer held: $1"
-      return 1
+  board_lock__dir=$BOARD_LOCK_DIR
+  board_lock__forget
+  [ -n "$board_lock__gone" ] || return 0
+  board_lock__error "the lock $board_lock__gone: $board_lock__dir"
+  return 1
+}
+
+# Removes the lock in a process that no signal interrupts.
+board_lock__remove() {
+  (
+    trap '' HUP INT TERM
+    if [ -n "$BOARD_LOCK_TOKEN" ]; then
+      exec "${TENURE:-tenure}" --store "mkdir:$BOARD_LOCK_DIR" --quiet release board --token "$BOARD_LOCK_TOKEN"
     fi
-    rm -f -- "$1/pid" "$1/ts" "$1/cmd" 2>/dev/null
-    rmdir -- "$1" 2>/dev/null && return 0
-    board_lock__error "the lock could not be removed: $1"
-    return 1
-  fi
-  BOARD_LOCK_DIR=
-  return 0
+    rm -f -- "$BOARD_LOCK_DIR/pid" "$BOARD_LOCK_DIR/ts" "$BOARD_LOCK_DIR/cmd" 2>/dev/null
+    exec rmdir -- "$BOARD_LOCK_DIR" 2>/dev/null
+  )
+}
+
+# Releases the lock at the end of the script, and keeps its exit code: mksh and zsh would take another one.
+board_lock__end() {
+  board_lock_release "$BOARD_LOCK_DIR" || :
+  exit "$1"
 }
 
 # Releases the lock when the script ends for any reason. HUP, INT and TERM end the script.
 board_lock_trap() {
-  BOARD_LOCK_TRAP=$1
-  trap 'board_lock_release "$BOARD_LOCK_TRAP"' EXIT
-  trap 'exit 129' HUP
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
+  # zsh would run a trap on EXIT that a function sets when that function returns.
+  if [ -n "${ZSH_VERSION-}" ]; then
+    setopt local_options posix_traps
+  fi
+  trap 'board_lock__end "${BOARD_LOCK_EXIT:-$?}"' EXIT
+  trap 'BOARD_LOCK_EXIT=129; exit 129' HUP
+  trap 'BOARD_LOCK_EXIT=130; exit 130' INT
+  trap 'BOARD_LOCK_EXIT=143; exit 143' TERM
 }
