@@ -48,6 +48,41 @@ fn a_script_takes_the_lock_and_releases_it() {
     assert!(!project.path(".beads/.exclusive-lock").exists());
 }
 
+/// The daemon of `.beads` looks at no other folder.
+#[test]
+fn in_a_project_with_beads_the_lock_is_taken_where_its_daemon_looks() {
+    let project = Project::new();
+    std::fs::create_dir(project.path(".beads")).unwrap();
+    let script = "$TENURE exclusive acquire --holder my-tool --version 1.0.0 >&2 || exit 9
+        cat .beads/.exclusive-lock; $TENURE exclusive status; echo $?; $TENURE exclusive release >&2";
+    let said = project.shell(script).end().exits(0);
+    assert!(said.out.contains("\"holder\": \"my-tool\""), "{said:?}");
+    assert!(said.out.ends_with("6\n"), "{said:?}");
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+    let run = project.call("exclusive run --holder me -- cat .beads/.exclusive-lock");
+    assert!(run.end().exits(0).out.contains("\"holder\": \"me\""));
+    assert!(!project.path(".tenure/.exclusive-lock").exists());
+    // The daemon of this project looks at both folders, so a lock in the other one counts, too.
+    let text = format!(
+        "{{\"holder\":\"other\",\"pid\":{},\"hostname\":\"{}\",\"started_at\":\"2025-10-25T12:00:00Z\"}}",
+        std::process::id(),
+        host()
+    );
+    project.write(".tenure/.exclusive-lock", &text);
+    for words in [
+        "acquire --holder me",
+        "run --holder me -- touch ran",
+        "status",
+    ] {
+        let said = project.tenure(&format!("exclusive {words}"));
+        said.fails(6, &["other"]);
+    }
+    assert!(!project.path("ran").exists());
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+    project.tenure("exclusive release --holder other").exits(0);
+    project.tenure("exclusive acquire --holder me").exits(0);
+}
+
 #[test]
 fn a_lock_of_a_script_that_has_ended_is_stale_and_taken_over() {
     let project = beads();
@@ -95,11 +130,22 @@ fn each_verdict_has_its_exit_code() {
         ("", "malformed lock file"),
         ("{", "malformed lock file"),
         ("{\"holder\":\"x\"}", "pid must be positive"),
+        // The other program is written in Go, which knows no leap second and limits the nesting.
+        (
+            "{\"holder\":\"x\",\"pid\":4000000,\"hostname\":\"HOST\",\"started_at\":\"2025-06-30T23:59:60Z\"}",
+            "23:59:60Z",
+        ),
+        (
+            "{\"extra\":NESTED,\"holder\":\"x\",\"pid\":4000000,\"hostname\":\"HOST\",\"started_at\":\"2025-06-30T23:59:59Z\"}",
+            "exceeded max depth",
+        ),
     ] {
+        let nested = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let text = &text.replace("HOST", &host()).replace("NESTED", &nested);
         project.write(".beads/.exclusive-lock", text);
         project.tenure("exclusive status").fails(1, &[words]);
         project.tenure("exclusive acquire --holder me").exits(6);
-        assert_eq!(project.read(".beads/.exclusive-lock"), text);
+        assert_eq!(project.read(".beads/.exclusive-lock"), *text);
     }
 }
 
@@ -164,14 +210,14 @@ fn waiting_callers_get_the_lock_one_after_another() {
 #[test]
 fn the_folder_is_the_projects_or_the_one_given_with_dir() {
     let project = Project::new();
+    let run = project.call("exclusive run --holder me -- ls -A .tenure");
+    assert!(run.end().exits(0).out.contains(".exclusive-lock"));
     std::fs::create_dir(project.path(".beads")).unwrap();
-    let run = project.call("exclusive run --holder me -- ls -A .tenure .beads");
+    let run = project.call("exclusive run --holder me --dir .tenure -- ls -A .tenure .beads");
     let said = run.end().exits(0);
     let (beads, tenure) = said.out.split_once(".tenure:").unwrap();
-    assert!(tenure.contains(".exclusive-lock"), "{said:?}");
-    assert!(!beads.contains(".exclusive-lock"), "{said:?}");
-    let run = project.call("exclusive run --holder me --dir .beads -- ls -A .beads");
-    assert!(run.end().exits(0).out.contains(".exclusive-lock"));
+    assert!(tenure.contains(".exclusive-lock\n"), "{said:?}");
+    assert!(!beads.contains(".exclusive-lock\n"), "{said:?}");
 
     let nowhere = Project::uninitialised();
     nowhere

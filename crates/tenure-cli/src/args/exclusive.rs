@@ -56,7 +56,7 @@ impl Exclusive {
 /// The folder of the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
-    /// The folder of the lock file [default: .tenure, or .beads if there is no project]
+    /// The folder of the lock file [default: .beads if the project has it, otherwise .tenure]
     #[arg(long = "dir", value_name = "DIR", id = "folder")]
     pub(crate) folder: Option<PathBuf>,
 }

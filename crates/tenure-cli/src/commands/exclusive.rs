@@ -23,23 +23,31 @@ use crate::words;
 /// The only key.
 const KEY: &str = "database";
 
+/// The name of the lock file.
+const LOCK_FILE: &str = ".exclusive-lock";
+
 pub(crate) fn exclusive(global: &Global, exclusive: Exclusive) -> Result<Answer, Failure> {
     match exclusive {
         Exclusive::Acquire(asked) => acquire(global, &asked),
-        Exclusive::Release { holder, place } => release(global, holder, &place),
-        Exclusive::Status { place } => status(&open(global, &place, None)?, &folder(&place)?),
+        Exclusive::Release { holder, place } => release(global, holder, &where_held(place)?),
+        Exclusive::Status { place } => {
+            let place = where_held(place)?;
+            status(&open(global, &place, None)?, &folder(&place)?)
+        }
         Exclusive::Run(asked) => run_under(global, &asked),
     }
 }
 
-/// The folder of the lock: `--dir`, the project's `.tenure`, or `.beads` if there is no project.
+/// The folder of the lock: `--dir`; in a project, `.beads` if it exists and otherwise `.tenure`; without a
+/// project, the nearest `.beads`. The daemon of `.beads` looks at no other folder, and ours looks at both.
 fn folder(place: &Place) -> Result<PathBuf, Failure> {
     let start = context::start()?;
     if let Some(dir) = &place.folder {
         return Ok(start.join(dir));
     }
     if let Some(project) = Project::find(&start, context::home().as_deref()) {
-        return Ok(project.folder());
+        let [own, beads] = project.exclusive_lock_folders();
+        return Ok(if beads.is_dir() { beads } else { own });
     }
     let beads = |root: &Path| root.join(".beads");
     let found = start.ancestors().map(beads).find(|beads| beads.is_dir());
@@ -52,6 +60,49 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
             ),
         )
     })
+}
+
+/// The folder in which the project's lock is held, for a command that names none.
+fn where_held(place: Place) -> Result<Place, Failure> {
+    let project = Project::find(&context::start()?, context::home().as_deref());
+    let folders = project.map(|project| project.exclusive_lock_folders());
+    let held = folders
+        .into_iter()
+        .flatten()
+        .rev()
+        .find(|dir| dir.join(LOCK_FILE).symlink_metadata().is_ok());
+    Ok(Place {
+        folder: place.folder.or(held),
+    })
+}
+
+/// Refuses to take the lock in one folder of the project while another program holds it in the other.
+fn refuse_second(place: &Place) -> Result<(), Failure> {
+    let project = Project::find(&context::start()?, context::home().as_deref());
+    let Some(project) = project.filter(|_| place.folder.is_none()) else {
+        return Ok(());
+    };
+    let ours = folder(place)?;
+    for other in project.exclusive_lock_folders() {
+        let check = should_skip_database(&other);
+        if other == ours || !check.skips() {
+            continue;
+        }
+        let by = match &check {
+            Check::CheckFailed { reason } => format!("can't be checked: {reason}"),
+            _ => match check.holder() {
+                Some(holder) => format!("is held by {holder}"),
+                None => "is held".to_owned(),
+            },
+        };
+        let dir = words::quoted_bytes(other.as_os_str());
+        let message = format!(
+            "the project's other exclusive lock {} {by}\n  to look: tenure exclusive status --dir {dir}",
+            other.join(LOCK_FILE).display()
+        );
+        return Err(Failure::new(ErrorCode::Locked, message));
+    }
+    Ok(())
 }
 
 fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure, Failure> {
@@ -79,6 +130,7 @@ fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
 }
 
 fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
+    refuse_second(&asked.who.place)?;
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
     let pid = asked.pid.unwrap_or_else(context::shell);
     let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
@@ -189,7 +241,7 @@ fn status(tenure: &Tenure, dir: &Path) -> Result<Answer, Failure> {
             };
             let message = format!(
                 "the lock file is malformed, so every daemon skips the database: {why}\n  correct or remove {}",
-                dir.join(".exclusive-lock").display()
+                dir.join(LOCK_FILE).display()
             );
             Err(Failure::new(ErrorCode::LockMalformed, message).details(data))
         }
@@ -210,6 +262,7 @@ fn run_under(global: &Global, asked: &Run) -> Result<Answer, Failure> {
         &asked.command,
         "tenure exclusive run --holder me -- ./import.sh",
     )?;
+    refuse_second(&asked.who.place)?;
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
     let ask = ask(&tenure, &asked.who)?;
     // The command inherits the holder's name, so that tenure commands in it may use the lock.

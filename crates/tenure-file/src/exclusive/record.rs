@@ -5,7 +5,8 @@
 //! readers ignore: it distinguishes the process from every other that ever had its pid.
 //!
 //! Reading follows the protocol's own tool: key names in any letter case, the last of duplicate keys
-//! counts, unknown keys are ignored, and `null` is the same as a missing key.
+//! counts, unknown keys are ignored, and `null` is the same as a missing key. A lock that the tool calls
+//! malformed is malformed here, too, and so never stale.
 
 use std::fmt;
 
@@ -19,6 +20,9 @@ use tenure_host::files::rfc3339;
 
 /// The first second of the year 2. An earlier time is Go's zero time and means "not given".
 const YEAR_TWO: i64 = -62_104_060_800;
+
+/// How deeply the protocol's own tool reads nested values.
+const DEEPEST: usize = 10_000;
 
 /// The contents of the lock file.
 ///
@@ -166,7 +170,15 @@ impl ExclusiveLock {
     }
 
     pub(crate) fn parse_unchecked(bytes: &[u8]) -> Result<Self, LockError> {
-        serde_json::from_slice(bytes).map_err(|error| LockError::Malformed(error.to_string()))
+        let malformed = |what: String| Err(LockError::Malformed(what));
+        if depth(bytes) > DEEPEST {
+            return malformed("exceeded max depth".to_owned());
+        }
+        match serde_json::from_slice::<Read>(bytes) {
+            Ok(read) if read.times.iter().all(|time| stands_in(bytes, time)) => Ok(read.lock),
+            Ok(_) => malformed("started_at is written with escape sequences".to_owned()),
+            Err(error) => malformed(error.to_string()),
+        }
     }
 
     /// The contents of the lock file.
@@ -191,7 +203,40 @@ impl ExclusiveLock {
     }
 }
 
-impl<'de> Deserialize<'de> for ExclusiveLock {
+/// How deeply the arrays and objects of a JSON text are nested.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut now, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => now += 1,
+            b'}' | b']' if !in_string => now = now.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(now);
+    }
+    deepest
+}
+
+/// Whether a string stands in a JSON text as it is. The protocol's own tool parses times without resolving
+/// escape sequences.
+fn stands_in(bytes: &[u8], text: &str) -> bool {
+    let quoted = format!("\"{text}\"");
+    bytes
+        .windows(quoted.len())
+        .any(|window| window == quoted.as_bytes())
+}
+
+/// A lock that was read, and the times in it as they are written.
+struct Read {
+    lock: ExclusiveLock,
+    times: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Read {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(LockVisitor)
     }
@@ -200,13 +245,14 @@ impl<'de> Deserialize<'de> for ExclusiveLock {
 struct LockVisitor;
 
 impl<'de> Visitor<'de> for LockVisitor {
-    type Value = ExclusiveLock;
+    type Value = Read;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with holder, pid, hostname and started_at")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ExclusiveLock, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Read, M::Error> {
+        let mut times = Vec::new();
         let mut lock = ExclusiveLock {
             holder: String::new(),
             pid: 0,
@@ -226,6 +272,7 @@ impl<'de> Visitor<'de> for LockVisitor {
                             M::Error::custom(format!("started_at {text:?} is not an RFC 3339 time"))
                         })?;
                         lock.started_at = (at.as_second() >= YEAR_TWO).then_some(at);
+                        times.push(text);
                     }
                 }
                 "version" => set(&mut lock.version, map.next_value::<Option<_>>()?.map(Some)),
@@ -239,7 +286,7 @@ impl<'de> Visitor<'de> for LockVisitor {
                 }
             }
         }
-        Ok(lock)
+        Ok(Read { lock, times })
     }
 }
 
@@ -257,6 +304,12 @@ mod tests {
         ExclusiveLock::parse(json.as_bytes())
             .unwrap_err()
             .to_string()
+    }
+
+    /// A good lock with an unknown key whose value has this many levels.
+    fn nested(levels: usize) -> String {
+        let value = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        GOOD.replace("{\"holder", &format!("{{\"extra\":{value},\"holder"))
     }
 
     const GOOD: &str =
@@ -324,6 +377,10 @@ mod tests {
             &GOOD.replace("12:00:00Z", "12:00:00.Z"),
             &GOOD.replace("T12", " 12"),
             &GOOD.replace("2025", "yesterday"),
+            &GOOD.replace("12:00:00Z", "23:59:60Z"),
+            &GOOD.replace("12:00:00Z", "12:00:00+24:00"),
+            &GOOD.replace("12:00:00Z", "12:00:00\\u005a"),
+            &nested(10_000),
         ] {
             let words = flaw(json);
             assert!(
@@ -345,6 +402,8 @@ mod tests {
             GOOD.replace("12:00:00Z", "12:00:00.123456789-07:00"),
             GOOD.replace("{\"holder", "{\"extra\":{\"a\":[1,null]},\"holder"),
             GOOD.replace("{\"holder", "{\"tenure\":7,\"holder"),
+            GOOD.replace("{\"holder", "{\"a]}{[\\\"\":\"[[[\",\"holder"),
+            nested(9_999),
             GOOD.replace("{\"holder", "{\"holder\":\"first\",\"Holder"),
         ] {
             let lock = ExclusiveLock::parse(json.as_bytes()).unwrap();
