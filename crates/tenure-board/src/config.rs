@@ -129,21 +129,41 @@ impl Config {
         &self.kinds
     }
 
-    /// The status that a text means: `in progress` and `In-Progress` are `INPROGRESS`.
-    pub fn status(&self, text: &str) -> Option<&Level> {
-        level(&self.statuses, text)
+    /// The status that a person means: `in progress` and `In_Progress` are `INPROGRESS`.
+    pub fn status(&self, typed: &str) -> Option<&Level> {
+        level(&self.statuses, typed)
     }
 
-    /// The priority that a text means.
-    pub fn priority(&self, text: &str) -> Option<&Level> {
-        level(&self.priorities, text)
+    /// The priority that a person means.
+    pub fn priority(&self, typed: &str) -> Option<&Level> {
+        level(&self.priorities, typed)
     }
 
-    /// The kind that a text means.
-    pub fn kind(&self, text: &str) -> Option<&str> {
-        let wanted = key_of(text);
+    /// The kind that a person means.
+    pub fn kind(&self, typed: &str) -> Option<&str> {
+        let wanted = key_of(typed);
         let kind = self.kinds.iter().find(|kind| key_of(kind) == wanted);
         kind.map(String::as_str)
+    }
+
+    /// The status that a line of a task file names.
+    pub fn status_of(&self, line: &str) -> Option<&Level> {
+        let mut levels = self.statuses.iter();
+        levels.find(|level| is_written_as(&level.name, line))
+    }
+
+    /// The priority that a line of a task file names.
+    pub fn priority_of(&self, line: &str) -> Option<&Level> {
+        let mut levels = self.priorities.iter();
+        levels.find(|level| is_written_as(&level.name, line))
+    }
+
+    /// The kind that a line of a task file names.
+    pub fn kind_of(&self, line: &str) -> Option<&str> {
+        let mut kinds = self.kinds.iter();
+        kinds
+            .find(|kind| is_written_as(kind, line))
+            .map(String::as_str)
     }
 
     /// The status of a task whose status is missing or not defined.
@@ -174,7 +194,21 @@ fn default<'a>(levels: &'a [Level], preferred: &'a str) -> &'a str {
     found.map_or(preferred, |level| level.name.as_str())
 }
 
-/// The form in which names are compared: without letter case, spaces, `-` and `_`, and with one spelling
+/// Whether a line of a task file is this name. Files are read as strictly as the bilu tool reads them: in any
+/// letter case and its three other spellings, and with nothing around them.
+fn is_written_as(name: &str, line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let spelled = match line.as_str() {
+        "in progress" | "in-progress" => "inprogress",
+        "to do" => "todo",
+        "canceled" => "cancelled",
+        other => other,
+    };
+    let name = name.to_ascii_lowercase();
+    name == line || name == spelled
+}
+
+/// The form in which typed names are compared: without letter case, spaces, `-` and `_`, and with one spelling
 /// of "cancelled".
 fn key_of(name: &str) -> String {
     let letters = name
@@ -226,6 +260,31 @@ mod tests {
         assert_eq!(names, ["HIGH", "LOW"]);
         assert_eq!(config.default_status(), "IN PROGRESS");
         assert_eq!(config.default_kind(), "bug");
+    }
+
+    #[test]
+    fn a_line_of_a_file_is_recognised_as_the_bilu_tool_does() {
+        let text = r#"{"statuses": {"INPROGRESS": 2, "TODO": 1, "CANCELLED": 9, "Wartet": 3},
+            "priorities": {"HIGH": 8}, "kind": {"bug": "Bug"}}"#;
+        let config = parse(text).unwrap();
+        for (line, name) in [
+            ("In Progress", Some("INPROGRESS")),
+            ("in-progress", Some("INPROGRESS")),
+            ("to do", Some("TODO")),
+            ("Canceled", Some("CANCELLED")),
+            ("WARTET", Some("Wartet")),
+            ("in_progress", None),
+            ("- TODO", None),
+            ("TODO ", None),
+            ("TODO\u{a0}", None),
+            ("", None),
+        ] {
+            let found = config.status_of(line).map(|level| level.name.as_str());
+            assert_eq!(found, name, "{line:?}");
+        }
+        assert_eq!(config.priority_of("high").unwrap().weight, 8);
+        assert_eq!(config.kind_of("Bug"), Some("bug"));
+        assert_eq!(config.kind_of(" bug"), None);
     }
 
     #[test]

@@ -10,8 +10,8 @@ pub enum EditError {
     NoSection(Section),
 }
 
-/// The file with a new value in a section, and every other byte unchanged. A section without a value gets
-/// a line for it.
+/// The file with a new value in a section, and every other line unchanged. A section without a value gets
+/// a line for it. Blanks around the old value go: the bilu tool takes them for a part of the value.
 ///
 /// ```
 /// use tenure_board::edit::set;
@@ -19,13 +19,15 @@ pub enum EditError {
 ///
 /// let file = b"# T\r\n# Status\r\n  TODO \r\nnot mine: # Status\r\n";
 /// let edited = set(&Document::parse(file), Section::Status, "DONE").unwrap();
-/// assert_eq!(edited, b"# T\r\n# Status\r\n  DONE \r\nnot mine: # Status\r\n");
+/// assert_eq!(edited, b"# T\r\n# Status\r\nDONE\r\nnot mine: # Status\r\n");
 /// ```
 pub fn set(document: &Document<'_>, section: Section, value: &str) -> Result<Vec<u8>, EditError> {
     let found = document
         .section(section)
         .ok_or(EditError::NoSection(section))?;
-    let (at, text) = if let Some(old) = &found.value {
+    // A heading that the rules take for a value is the author's.
+    let old = found.value.as_ref();
+    let (at, text) = if let Some(old) = old.filter(|old| !document.is_heading(old.line)) {
         (old.bytes.clone(), value.to_owned())
     } else {
         let end = found.heading.bytes.end;
@@ -91,6 +93,10 @@ mod tests {
         assert_eq!(edited("# T\r\n# Status", "X"), "# T\r\n# Status\r\nX");
         assert_eq!(edited("# T\n# Status\n", "X"), "# T\n# Status\nX\n");
         assert_eq!(edited("# T\n# Status\n\n\n", "X"), "# T\n# Status\nX\n\n\n");
+        assert_eq!(
+            edited("# T\n# Status\n#\tKind\nbug\n", "X"),
+            "# T\n# Status\nX\n#\tKind\nbug\n"
+        );
     }
 
     #[test]
@@ -129,6 +135,7 @@ mod tests {
             Just(b"# Status".to_vec()),
             Just(b"#\tStatus ".to_vec()),
             Just(b"# Priority".to_vec()),
+            Just(b"#\tPriority".to_vec()),
             Just(b"# Other".to_vec()),
             Just(b"- item".to_vec()),
             Just(b"   ".to_vec()),
@@ -156,7 +163,8 @@ mod tests {
             let at = new.windows(8).position(|bytes| bytes == b"NEWVALUE").unwrap();
             let before = at.min(file.len());
             prop_assert_eq!(&new[..before], &file[..before]);
-            if let Some(old) = document.section(Section::Status).unwrap().value.clone() {
+            let old = document.section(Section::Status).unwrap().value.clone();
+            if let Some(old) = old.filter(|old| !document.is_heading(old.line)) {
                 prop_assert_eq!(&new[at + 8..], &file[old.bytes.end..]);
                 let mut back = new.clone();
                 back.splice(at..at + 8, file[old.bytes].iter().copied());

@@ -50,8 +50,9 @@ fn entry(out: &mut String, task: &Task) -> std::fmt::Result {
     write!(out, "    \"link\": {}\n  }}", quoted(&task.link()))
 }
 
+/// A JSON string, without the carriage returns that the bilu tool leaves out too.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    serde_json::Value::from(text.replace('\r', "")).to_string()
 }
 
 /// What the index says about a task. Missing fields are empty.

@@ -49,7 +49,7 @@ pub use load::{TaskFile, TaskFiles};
 pub use location::Board;
 pub use save::{SaveError, SaveStep, save};
 pub use task::{FieldValue, Task};
-pub use validate::{Problem, ProblemKind};
+pub use validate::{Problem, ProblemKind, Severity};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,20 @@ pub enum BoardError {
         path: PathBuf,
         /// The error.
         error: io::Error,
+    },
+    /// A task file whose name is not UTF-8 and so is no id.
+    #[error("{0:?}: the file name is not UTF-8: rename the file")]
+    BadName(PathBuf),
+    /// The board has two folders for its lock.
+    #[error(
+        "two folders may hold the lock of this board: {root} and {board}\n  \
+         Programs that use different ones don't exclude each other. Remove the one that no program uses"
+    )]
+    TwoStorages {
+        /// The one beside the board's folder.
+        root: PathBuf,
+        /// The one in the board's folder.
+        board: PathBuf,
     },
     /// `config.json` is not valid.
     #[error("{path}:{line}: {what}")]

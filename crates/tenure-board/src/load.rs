@@ -1,7 +1,8 @@
 //! Finding and reading task files: [`load()`], [`find_task`].
 //!
-//! Task files are the regular files in `tasks/` whose names end with `.md` and do not begin with a dot. They
-//! are ordered by the number that the name begins with, then by name; names without a number come last.
+//! Task files are the regular files in `tasks/` whose names end with `.md`. They are ordered as the bilu tool
+//! orders them: by the number that the name begins with, written with at least six digits, then by name;
+//! names without a number count as 999999.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,6 @@ use crate::document::Document;
 use crate::location::Board;
 use crate::task::Task;
 use crate::{BoardError, unreadable};
-
-/// The number of a file whose name has none.
-const NO_NUMBER: u64 = 999_999;
 
 /// A task file and its content.
 #[derive(Debug)]
@@ -44,37 +42,41 @@ pub struct TaskFiles {
     pub unreadable: Vec<(PathBuf, std::io::Error)>,
 }
 
-/// The ids of all task files, in order, and the files whose name is not UTF-8.
-pub fn names(board: &Board) -> Result<(Vec<String>, Vec<PathBuf>), BoardError> {
+/// The names of the task files of a board.
+#[derive(Debug, Default)]
+pub struct TaskNames {
+    /// The ids, in order.
+    pub ids: Vec<String>,
+    /// Files whose name is not UTF-8 and so is no id.
+    pub badly_named: Vec<PathBuf>,
+}
+
+/// Lists the task files.
+pub fn names(board: &Board) -> Result<TaskNames, BoardError> {
     let folder = board.tasks();
-    let mut named: Vec<(u64, String)> = Vec::new();
-    let mut badly_named = Vec::new();
+    let mut found = TaskNames::default();
     for entry in fs::read_dir(&folder).map_err(unreadable(&folder))? {
         let entry = entry.map_err(unreadable(&folder))?;
-        let name = entry.file_name();
-        let bytes = name.as_encoded_bytes();
-        let is_task = bytes.ends_with(b".md") && !bytes.starts_with(b".");
-        if !is_task || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        match name.into_string() {
-            Ok(name) => named.push((number(&name), name)),
-            Err(_) => badly_named.push(entry.path()),
+        let name = entry.file_name();
+        let Some(id) = name.as_encoded_bytes().strip_suffix(b".md") else {
+            continue;
+        };
+        match str::from_utf8(id) {
+            Ok(id) => found.ids.push(id.to_owned()),
+            Err(_) => found.badly_named.push(entry.path()),
         }
     }
-    named.sort();
-    let ids = named
-        .into_iter()
-        .map(|(_, name)| match name.strip_suffix(".md") {
-            Some(id) => id.to_owned(),
-            None => name,
-        });
-    Ok((ids.collect(), badly_named))
+    found.ids.sort_by_cached_key(|id| order(id));
+    found.badly_named.sort();
+    Ok(found)
 }
 
 /// Reads all task files. A file that is removed meanwhile is left out.
 pub fn load(board: &Board) -> Result<TaskFiles, BoardError> {
-    let (ids, badly_named) = names(board)?;
+    let TaskNames { ids, badly_named } = names(board)?;
     let folder = board.tasks();
     let mut files = Vec::with_capacity(ids.len());
     let mut unreadable = Vec::new();
@@ -93,11 +95,15 @@ pub fn load(board: &Board) -> Result<TaskFiles, BoardError> {
     })
 }
 
-/// Reads all tasks. A file that can't be read is an error, so that no caller takes the rest for all.
+/// Reads all tasks. A file that can't be read or has no id is an error, so that no caller takes the rest for
+/// all.
 pub fn tasks(board: &Board, config: &Config) -> Result<Vec<Task>, BoardError> {
     let mut loaded = load(board)?;
-    match loaded.unreadable.pop() {
-        Some((path, error)) => Err(BoardError::Unreadable { path, error }),
+    if let Some((path, error)) = loaded.unreadable.pop() {
+        return Err(BoardError::Unreadable { path, error });
+    }
+    match loaded.badly_named.pop() {
+        Some(path) => Err(BoardError::BadName(path)),
         None => Ok(loaded.tasks(config)),
     }
 }
@@ -110,11 +116,14 @@ impl TaskFiles {
     }
 }
 
-fn number(name: &str) -> u64 {
-    let digits = name.bytes().take_while(u8::is_ascii_digit).count();
-    name.get(..digits)
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or(NO_NUMBER)
+/// The key by which the ids are sorted: the number with at least six digits, as text, then the file name.
+fn order(id: &str) -> (String, String) {
+    let digits = id.bytes().take_while(u8::is_ascii_digit).count();
+    let number = match id.get(..digits).unwrap_or_default() {
+        "" => "999999",
+        digits => digits.trim_start_matches('0'),
+    };
+    (format!("{number:0>6}"), format!("{id}.md"))
 }
 
 /// The result of [`find_task`].
@@ -134,7 +143,7 @@ pub enum Lookup {
 pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
     let id = crate::task::id_of(wanted);
     let file = |id: &str| board.tasks().join(format!("{id}.md"));
-    let is_name = !id.is_empty() && !id.starts_with('.') && Path::new(id).components().count() == 1;
+    let is_name = !id.is_empty() && Path::new(id).file_name() == Some(id.as_ref());
     if is_name
         && file(id)
             .symlink_metadata()
@@ -142,7 +151,14 @@ pub fn find_task(board: &Board, wanted: &str) -> Result<Lookup, BoardError> {
     {
         return Ok(Lookup::One(id.to_owned(), file(id)));
     }
-    let (ids, _) = names(board)?;
+    let TaskNames { ids, badly_named } = names(board)?;
+    let may_be_meant = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(id.as_bytes())
+    };
+    if let Some(path) = badly_named.into_iter().find(may_be_meant) {
+        return Err(BoardError::BadName(path));
+    }
     let mut matching: Vec<String> = ids
         .into_iter()
         .filter(|known| known.starts_with(id))
@@ -183,14 +199,16 @@ mod tests {
             "x.md",
             "02-a.md",
             ".2-a.md",
+            "1234567.md",
             "2.txt",
             ".1.md.tenure-tmp",
         ];
         let (_dir, board) = board(&files);
         fs::create_dir(board.tasks().join("1.md")).unwrap();
-        let (ids, badly_named) = names(&board).unwrap();
-        assert_eq!(ids, ["02-a", "2-a", "10-b", "x"]);
-        assert!(badly_named.is_empty());
+        let found = names(&board).unwrap();
+        let ids = ["02-a", "2-a", "10-b", "1234567", ".2-a", "x"];
+        assert_eq!(found.ids, ids);
+        assert!(found.badly_named.is_empty());
     }
 
     #[test]

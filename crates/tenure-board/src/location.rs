@@ -1,13 +1,36 @@
 //! Where the files of a board are: [`Board`].
 //!
-//! | layout | board | lock |
-//! |---|---|---|
-//! | installed | `.bilu/board` | `.bilu/storage/lock` |
-//! | repository | `src/board` | `src/board/storage/lock` |
-//! | `--dir DIR` | `DIR` | `DIR/../storage/lock` if `DIR` is `.bilu/board`, otherwise `DIR/storage/lock` |
+//! The lock is the folder `lock` in the storage folder that the tools of the board use. ROOT is the folder that
+//! holds the board: `.bilu` (installed), `src` (repository), or another one with the bilu tool in it.
+//!
+//! | what exists | storage folder |
+//! |---|---|
+//! | `ROOT/storage` | `ROOT/storage` |
+//! | `ROOT/board/storage` only | `ROOT/board/storage` |
+//! | neither | `ROOT/storage` |
+//! | both, installed | `ROOT/storage` |
+//! | both, otherwise | none: the bilu tool uses the first and the protocol names the second, so [`Board::lock`] refuses to choose |
+//!
+//! A board without such a ROOT, which `--dir` can name, has its storage folder inside.
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::BoardError;
+
+/// The name of the folder that holds the lock.
+const STORAGE: &str = "storage";
+/// The name of the lock in it.
+const LOCK: &str = "lock";
+
+/// How a board is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// In `.bilu`, beside the tool.
+    Installed,
+    /// In a source tree.
+    Repository,
+}
 
 /// A board, by its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +78,57 @@ impl Board {
 
     /// The lock that every writer holds. It belongs to the installation, not to the current folder. No
     /// other code computes this path, so all commands agree on it.
-    pub fn lock(&self) -> PathBuf {
-        let installation = self.0.parent().filter(|parent| {
-            parent.file_name().is_some_and(|name| name == ".bilu")
-                && self.0.file_name().is_some_and(|name| name == "board")
-        });
-        installation.unwrap_or(&self.0).join("storage/lock")
+    pub fn lock(&self) -> Result<PathBuf, BoardError> {
+        match self.storages().as_slice() {
+            [root, board, ..] => Err(BoardError::TwoStorages {
+                root: root.clone(),
+                board: board.clone(),
+            }),
+            [only] => Ok(only.join(LOCK)),
+            [] => Ok(self.0.join(STORAGE).join(LOCK)),
+        }
+    }
+
+    /// Every folder that a program may use as the lock of this board: one, or two that contradict.
+    pub fn locks(&self) -> Vec<PathBuf> {
+        let storages = self.storages().into_iter();
+        storages.map(|storage| storage.join(LOCK)).collect()
+    }
+
+    /// The storage folders in use.
+    fn storages(&self) -> Vec<PathBuf> {
+        let inside = self.0.join(STORAGE);
+        let Some((layout, root)) = self.root() else {
+            return vec![inside];
+        };
+        let beside = root.join(STORAGE);
+        match (beside.canonicalize(), inside.canonicalize()) {
+            (Ok(real), Ok(other))
+                if layout == Layout::Repository
+                    && real != other
+                    && real.is_dir()
+                    && other.is_dir() =>
+            {
+                vec![beside, inside]
+            }
+            (Err(_), Ok(other)) if other.is_dir() => vec![inside],
+            _ => vec![beside],
+        }
+    }
+
+    /// The folder that holds the board and its tools.
+    fn root(&self) -> Option<(Layout, &Path)> {
+        if self.0.file_name()? != "board" {
+            return None;
+        }
+        let root = self.0.parent()?;
+        let is_repository =
+            root.file_name()? == "src" || root.join("cli/commands/board.sh").is_file();
+        if root.file_name()? == ".bilu" {
+            Some((Layout::Installed, root))
+        } else {
+            is_repository.then_some((Layout::Repository, root))
+        }
     }
 
     /// The link to a task file, as it is written in the index.
@@ -82,11 +150,12 @@ mod tests {
         fs::create_dir_all(root.join("src/board/tasks")).unwrap();
         let found = |from: &str| Board::find(&root.join(from)).unwrap();
         assert_eq!(found("src/board/tasks").folder(), root.join("src/board"));
-        assert_eq!(found("").lock(), root.join("src/board/storage/lock"));
+        assert_eq!(found("").lock().unwrap(), root.join("src/storage/lock"));
         fs::create_dir_all(root.join(".bilu/board")).unwrap();
         assert_eq!(found("src/board/tasks").folder(), root.join(".bilu/board"));
         fs::create_dir_all(root.join("sub/.bilu/board")).unwrap();
-        assert_eq!(found("sub").lock(), root.join("sub/.bilu/storage/lock"));
+        let lock = found("sub").lock().unwrap();
+        assert_eq!(lock, root.join("sub/.bilu/storage/lock"));
     }
 
     #[test]
@@ -96,8 +165,73 @@ mod tests {
         fs::create_dir_all(root.join(".bilu/board")).unwrap();
         std::os::unix::fs::symlink(root.join(".bilu/board"), root.join("link")).unwrap();
         let by_link = Board::at(&root.join("link")).unwrap();
-        assert_eq!(by_link.lock(), root.join(".bilu/storage/lock"));
+        assert_eq!(by_link.lock().unwrap(), root.join(".bilu/storage/lock"));
         assert_eq!(Board::find(&root).unwrap(), by_link);
         assert!(Board::at(&root.join("nothing")).is_err());
+    }
+
+    #[test]
+    fn the_lock_is_in_the_storage_folder_that_the_tools_of_the_board_use() {
+        let cases: &[(&str, &[&str], &[&str])] = &[
+            ("src/board", &[], &["src/storage/lock"]),
+            ("src/board", &["src/storage"], &["src/storage/lock"]),
+            (
+                "src/board",
+                &["src/board/storage"],
+                &["src/board/storage/lock"],
+            ),
+            (
+                "src/board",
+                &["src/board/storage", "src/storage"],
+                &["src/storage/lock", "src/board/storage/lock"],
+            ),
+            (".bilu/board", &[], &[".bilu/storage/lock"]),
+            (
+                ".bilu/board",
+                &[".bilu/board/storage"],
+                &[".bilu/board/storage/lock"],
+            ),
+            (
+                ".bilu/board",
+                &[".bilu/board/storage", ".bilu/storage"],
+                &[".bilu/storage/lock"],
+            ),
+            ("board", &[], &["board/storage/lock"]),
+            ("board", &["storage"], &["board/storage/lock"]),
+            (
+                "board",
+                &["cli/commands/board.sh/"],
+                &["board/storage/lock"],
+            ),
+            ("src/tasks", &["src/storage"], &["src/tasks/storage/lock"]),
+        ];
+        for (board, folders, locks) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().canonicalize().unwrap();
+            for folder in [board].into_iter().chain(*folders) {
+                fs::create_dir_all(root.join(folder)).unwrap();
+            }
+            let board = Board::at(&root.join(board)).unwrap();
+            let expected: Vec<PathBuf> = locks.iter().map(|lock| root.join(lock)).collect();
+            assert_eq!(board.locks(), expected, "{folders:?}");
+            match board.lock() {
+                Ok(lock) => assert_eq!([lock].as_slice(), expected),
+                Err(error) => {
+                    assert_eq!(expected.len(), 2);
+                    assert!(error.to_string().contains("src/board/storage"), "{error}");
+                }
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("board")).unwrap();
+        fs::create_dir_all(root.join("cli/commands")).unwrap();
+        fs::write(root.join("cli/commands/board.sh"), "").unwrap();
+        let board = Board::at(&root.join("board")).unwrap();
+        assert_eq!(board.lock().unwrap(), root.join("storage/lock"));
+        // Two names of one folder are one lock.
+        fs::create_dir_all(root.join("storage")).unwrap();
+        std::os::unix::fs::symlink("../storage", root.join("board/storage")).unwrap();
+        assert_eq!(board.lock().unwrap(), root.join("storage/lock"));
     }
 }

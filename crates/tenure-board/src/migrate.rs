@@ -65,17 +65,17 @@ fn lines(section: Section, entry: &IndexEntry, config: &Config) -> Vec<String> {
         Section::Description => vec![flat(&entry.description)],
         Section::Status => known(
             config
-                .status(&entry.status)
+                .status_of(&entry.status)
                 .map(|level| level.name.as_str()),
             config.default_status(),
         ),
         Section::Priority => known(
             config
-                .priority(&entry.priority)
+                .priority_of(&entry.priority)
                 .map(|level| level.name.as_str()),
             config.default_priority(),
         ),
-        Section::Kind => known(config.kind(&entry.kind), config.default_kind()),
+        Section::Kind => known(config.kind_of(&entry.kind), config.default_kind()),
         Section::Tags => list(&entry.tags),
         Section::DependsOn => list(&entry.depends_on),
     }

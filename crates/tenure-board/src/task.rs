@@ -12,9 +12,11 @@ use crate::location::Board;
 pub struct Task {
     /// The name of its file, without `.md`.
     pub id: String,
-    /// The first line of the file, without the `#`.
+    /// The first line of the file, without `#` and a blank.
     pub title: String,
-    /// The first line of the description.
+    /// Whether the first line is a heading, as it should be.
+    pub has_title_heading: bool,
+    /// The first line of the description, as it stands.
     pub description: String,
     /// The status.
     pub status: FieldValue,
@@ -75,11 +77,13 @@ impl Task {
     pub fn read(path: &Path, id: &str, document: &Document<'_>, config: &Config) -> Self {
         let value = |section| document.value(section);
         let status = value(Section::Status);
-        let known_status = status.as_deref().and_then(|text| config.status(text));
+        let known_status = status.as_deref().and_then(|text| config.status_of(text));
         let priority = value(Section::Priority);
-        let known_priority = priority.as_deref().and_then(|text| config.priority(text));
+        let known_priority = priority
+            .as_deref()
+            .and_then(|text| config.priority_of(text));
         let kind = value(Section::Kind);
-        let known_kind = kind.as_deref().and_then(|text| config.kind(text));
+        let known_kind = kind.as_deref().and_then(|text| config.kind_of(text));
         let owned = |items: Vec<Cow<'_, str>>| items.into_iter().map(Cow::into_owned).collect();
         let weight = known_priority
             .or_else(|| config.priority(config.default_priority()))
@@ -87,6 +91,7 @@ impl Task {
         Self {
             id: id.to_owned(),
             title: document.title().into_owned(),
+            has_title_heading: document.has_title_heading(),
             description: value(Section::Description)
                 .map(Cow::into_owned)
                 .unwrap_or_default(),

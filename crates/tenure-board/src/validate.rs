@@ -1,4 +1,7 @@
 //! Checking a board: [`validate`] finds every problem, with its file and line.
+//!
+//! An error is what makes the bilu tool refuse a file or the board, or what makes two programs read it
+//! differently. A warning is what both tools read, with a default in its place.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -55,7 +58,46 @@ pub enum ProblemKind {
     DuplicateId,
 }
 
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The board can't be used as it is.
+    Error,
+    /// The board can be used; a default counts, or a line has no effect.
+    Warning,
+}
+
+impl Severity {
+    /// Its name in `--json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 impl ProblemKind {
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::BadConfig
+            | Self::BadIndex
+            | Self::Unreadable
+            | Self::BadEncoding
+            | Self::NoTitle
+            | Self::Cycle
+            | Self::DuplicateId => Severity::Error,
+            Self::MissingSection
+            | Self::EmptySection
+            | Self::RepeatedSection
+            | Self::UnknownStatus
+            | Self::UnknownPriority
+            | Self::UnknownKind
+            | Self::DeadDependency => Severity::Warning,
+        }
+    }
+
     /// Its code in `--json`.
     pub fn code(self) -> &'static str {
         match self {
@@ -166,7 +208,7 @@ fn unusable(path: &Path, kind: ProblemKind, error: BoardError) -> Problem {
         BoardError::BadConfig { path, line, what } | BoardError::BadIndex { path, line, what } => {
             Problem::new(path, line, kind, what)
         }
-        BoardError::Unreadable { .. } => Problem::new(path, 1, kind, error.to_string()),
+        error => Problem::new(path, 1, kind, error.to_string()),
     }
 }
 
@@ -177,8 +219,13 @@ fn check_contents(document: &Document<'_>, report: &mut impl FnMut(usize, Proble
         let message = "this line is not UTF-8: save the file as UTF-8";
         report(line, ProblemKind::BadEncoding, message.into());
     }
-    if document.title().is_empty() || document.bytes().first() == Some(&b'\n') {
-        let message = "the first line is not a title: write \"# Title\" there";
+    if !document.has_title_heading() {
+        let message = match document.bytes() {
+            [0xef, 0xbb, 0xbf, ..] => {
+                "the file begins with a byte order mark, so \"# Title\" is not first: save it without"
+            }
+            _ => "the first line is not a title: write \"# Title\" there",
+        };
         report(1, ProblemKind::NoTitle, message.into());
     }
     let last_line = document.lines().max(1);
@@ -228,19 +275,19 @@ fn check_values(
     check(
         Section::Status,
         ProblemKind::UnknownStatus,
-        &|text| config.status(text).is_some(),
+        &|text| config.status_of(text).is_some(),
         Level::names(config.statuses()),
     );
     check(
         Section::Priority,
         ProblemKind::UnknownPriority,
-        &|text| config.priority(text).is_some(),
+        &|text| config.priority_of(text).is_some(),
         Level::names(config.priorities()),
     );
     check(
         Section::Kind,
         ProblemKind::UnknownKind,
-        &|text| config.kind(text).is_some(),
+        &|text| config.kind_of(text).is_some(),
         config.kinds().join(", "),
     );
 }
@@ -316,6 +363,22 @@ fn check_index(path: &Path, problems: &mut Vec<Problem>) {
             return;
         }
     };
+    for (number, entry) in entries.iter().enumerate() {
+        let fields = [
+            ("title", &entry.title),
+            ("status", &entry.status),
+            ("priority", &entry.priority),
+            ("kind", &entry.kind),
+            ("link", &entry.link),
+        ];
+        if let Some((name, _)) = fields.iter().find(|(_, value)| value.is_empty()) {
+            let message = format!(
+                "entry {} has no {name}: run tenure board rebuild-index --write",
+                number + 1
+            );
+            problems.push(Problem::new(path, 1, ProblemKind::BadIndex, message));
+        }
+    }
     let mut seen = HashSet::new();
     let text = std::fs::read_to_string(path).unwrap_or_default();
     for entry in &entries {
@@ -374,6 +437,13 @@ mod tests {
             (with("# Kind\ntask\n", ""), "1.md:7 missing_section"),
             (with("TODO\n", ""), "1.md:4 empty_section"),
             (with("# T\n", "\n"), "1.md:1 no_title"),
+            (with("# T\n", "T\n"), "1.md:1 no_title"),
+            (with("# T\n", "## T\n"), "1.md:1 no_title"),
+            (with("# T\n", "---\ntitle: T\n---\n"), "1.md:1 no_title"),
+            (with("# T\n", "\u{feff}# T\n"), "1.md:1 no_title"),
+            (with("# T\n", "#  \n"), "1.md:1 no_title"),
+            (with("TODO", "- TODO"), "1.md:5 unknown_status"),
+            (with("TODO", "TODO\u{a0}"), "1.md:5 unknown_status"),
             (
                 [good, b"# Status\nDONE\n"].concat(),
                 "1.md:10 repeated_section",
@@ -428,11 +498,17 @@ mod tests {
         );
         let index: (&str, &[u8]) = (
             "default.json",
-            b"[{\"link\": \"board/tasks/1.md\"},\n{\"link\": \"board/tasks/1.md\"}]",
+            br#"[{"title":"T","status":"TODO","priority":"HIGH","kind":"task","link":"board/tasks/1.md"},
+{"title":"T","status":"TODO","priority":"HIGH","kind":"task","link":"board/tasks/1.md"}]"#,
         );
         assert_eq!(
             problems(&[("tasks/1.md", good), index]),
             ["default.json:2 duplicate_id"]
+        );
+        let index: (&str, &[u8]) = ("default.json", br#"[{"link":"board/tasks/1.md"}]"#);
+        assert_eq!(
+            problems(&[("tasks/1.md", good), index]),
+            ["default.json:1 bad_index"]
         );
         let index: (&str, &[u8]) = ("default.json", b"{");
         assert_eq!(

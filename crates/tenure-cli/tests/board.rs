@@ -9,7 +9,9 @@
 mod board_project;
 mod project;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use board_project::{LOCK, empty, hold_as_shell, litter, release_as_shell, sample, task, text};
@@ -41,6 +43,8 @@ fn the_board_is_found_from_everywhere_below_it() {
 fn the_lock_is_the_same_wherever_the_command_is_started_and_in_both_layouts() {
     for (board, lock) in [
         (".bilu/board", ".bilu/storage/lock"),
+        (".bilu/board", ".bilu/board/storage/lock"),
+        ("src/board", "src/storage/lock"),
         ("src/board", "src/board/storage/lock"),
     ] {
         let project = Project::uninitialised();
@@ -74,6 +78,96 @@ fn the_lock_is_the_same_wherever_the_command_is_started_and_in_both_layouts() {
             project.tenure(&format!("board {reader}")).exits(0);
         }
     }
+}
+
+/// The bilu tool uses `src/storage` and the protocol names `src/board/storage`.
+#[test]
+fn a_board_with_two_locks_is_refused_by_every_writer() {
+    let project = Project::uninitialised();
+    fs::create_dir_all(project.path("src/board/tasks")).unwrap();
+    project.write(
+        "src/board/config.json",
+        &sample().read(".bilu/board/config.json"),
+    );
+    let file = text("T", "TODO", "HIGH");
+    project.write("src/board/tasks/1.md", &file);
+    // A board without either uses the folder that the bilu tool would make.
+    project.tenure("board rebuild-index --write").exits(0);
+    assert!(project.path("src/storage").is_dir());
+    assert!(!project.path("src/board/storage").exists());
+    fs::create_dir(project.path("src/board/storage")).unwrap();
+    for writer in [
+        "board set-status 1 DONE",
+        "board set-priority 1 LOW",
+        "board rebuild-index --write",
+        "board migrate",
+    ] {
+        project
+            .tenure(writer)
+            .fails(2, &["src/storage", "src/board/storage", "Remove the one"]);
+    }
+    assert_eq!(project.read("src/board/tasks/1.md"), file);
+    project.tenure("board list").exits(0);
+    fs::remove_dir(project.path("src/board/storage")).unwrap();
+    project.tenure("board set-status 1 DONE").exits(0);
+}
+
+/// A board in a folder whose name is not UTF-8, and a task file with such a name.
+#[test]
+fn names_that_are_not_utf8_are_used_or_refused_and_never_left_out() {
+    let project = Project::uninitialised();
+    let root = project.root().join(OsStr::from_bytes(b"caf\xe9 \xff"));
+    let tasks = root.join(".bilu/board/tasks");
+    fs::create_dir_all(&tasks).unwrap();
+    let config = sample().read(".bilu/board/config.json");
+    fs::write(root.join(".bilu/board/config.json"), config).unwrap();
+    fs::write(tasks.join("1.md"), text("T", "TODO", "HIGH")).unwrap();
+    let run = |words: &str| project.call(words).within(&root).end();
+    for json in ["", " --json"] {
+        for words in [
+            "set-status 1 DONE",
+            "set-priority 1 LOW",
+            "rebuild-index --write",
+            "migrate",
+            "list",
+            "list --view tsv",
+            "validate",
+        ] {
+            run(&format!("board {words}{json}")).exits(0);
+        }
+    }
+    assert!(!root.join(".bilu/storage/lock").exists());
+    let file = fs::read_to_string(tasks.join("1.md")).unwrap();
+    assert_eq!(file, text("T", "DONE", "LOW"));
+    // The command that the message names finds the lock again.
+    fs::create_dir(root.join(".bilu/storage/lock")).unwrap();
+    let said = run("board set-status 1 TODO --timeout 0").exits(1);
+    let (_, force) = said.err.rsplit_once("tenure locks").unwrap();
+    project
+        .shell(&format!("$TENURE locks{force}"))
+        .end()
+        .exits(0);
+    assert!(!root.join(".bilu/storage/lock").exists());
+    run("exclusive status --dir .").exits(0);
+    // A task file that has no id.
+    let odd = tasks.join(OsStr::from_bytes(b"2-\xff.md"));
+    fs::write(&odd, text("Odd", "TODO", "HIGH")).unwrap();
+    for words in [
+        "list",
+        "rebuild-index --write",
+        "set-status 2 DONE",
+        "migrate",
+        "validate",
+    ] {
+        run(&format!("board {words}")).fails(1, &["the file name is not UTF-8"]);
+    }
+    run("board set-status 1 TODO").exits(0);
+    assert_eq!(
+        fs::read_to_string(&odd).unwrap(),
+        text("Odd", "TODO", "HIGH")
+    );
+    let entries = fs::read_dir(project.root()).unwrap().count();
+    assert_eq!(entries, 1, "no folder with a name like it was made");
 }
 
 #[test]
@@ -148,13 +242,13 @@ fn tasks_are_filtered_by_field() {
 #[test]
 fn an_edit_changes_one_value_and_no_other_byte() {
     let project = empty();
-    let file = "\u{feff}# Títle \r\n\r\n## Status\r\nnot this\r\n# Description\r\nx\r\n\r\n# Status \r\n\t todo  \r\nmore words\r\n# Status\r\nnot this either\r\n# Priority\r\nHIGH\n# Kind\r\ntask\r\nno end of line";
+    let file = "# Títle \r\n\r\n## Status\r\nnot this\r\n# Description\r\nx\r\n\r\n# Status \r\n\t todo  \r\nmore words\r\n# Status\r\nnot this either\r\n# Priority\r\nHIGH\n# Kind\r\ntask\r\nno end of line";
     project.write(&task("1"), file);
     let path = project.path(&task("1"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
     let said = project.tenure("board set-status 1 In-Progress").exits(0);
     assert_eq!(said.out, "1: status todo -> INPROGRESS\n");
-    let edited = file.replace("\t todo  ", "\t INPROGRESS  ");
+    let edited = file.replace("\t todo  ", "INPROGRESS");
     assert_eq!(project.read(&task("1")), edited);
     let said = project
         .tenure("board set-priority 1 low --json")
@@ -339,6 +433,136 @@ fn the_index_is_computed_under_the_lock() {
     assert_eq!(json[0]["status"], "DONE");
 }
 
+/// The index has the bytes that the bilu tool writes for the same files.
+#[test]
+fn the_index_reads_files_as_the_bilu_tool_does() {
+    let project = empty();
+    let files = [
+        // List items are split at commas; values and titles are taken as they stand.
+        (
+            "01-lists",
+            "# Lists \n# Description\n  In short. \n# Status\nin-progress\n# Priority\nlow\n# Kind\nBug\n# Tags\n- a, b\n-c,,d ,\n# Tags\n  - e\n# depends_on\n- 02-odd, 03-none\n",
+        ),
+        (
+            "02-odd",
+            "Odd\n# Status\n- DONE\n# Priority\nHIGH\u{a0}\n# Kind\n task\n",
+        ),
+        ("03-none", "\u{feff}# None\n# Status\n\n#\tKind\nbug\n"),
+        ("04-first", "# Status\nDONE\n"),
+        ("1234567", "## Last\n# Status\nTO DO\n"),
+    ];
+    for (id, file) in files {
+        project.write(&task(id), file);
+    }
+    let said = project.tenure("board rebuild-index --write").exits(0);
+    for words in [
+        "02-odd.md: the first line has no \"# \"",
+        "02-odd.md: unknown status \"- DONE\": the index says TODO",
+        "02-odd.md: unknown priority \"HIGH\\u{a0}\": the index says MEDIUM",
+    ] {
+        assert!(said.err.contains(words), "no {words} in {said:?}");
+    }
+    let entry = |title: &str, description: &str, values: [&str; 3], lists: [&str; 2], id: &str| {
+        let [priority, kind, status] = values;
+        let [depends_on, tags] = lists.map(|items| {
+            let items: Vec<String> = items
+                .split_terminator(' ')
+                .map(|item| format!("      \"{item}\""))
+                .collect();
+            let end = if items.is_empty() { "" } else { "\n" };
+            format!("[\n{}{end}    ]", items.join(",\n"))
+        });
+        format!(
+            "  {{\n    \"title\": \"{title}\",\n    \"description\": \"{description}\",\n    \"priority\": \"{priority}\",\n    \"kind\": \"{kind}\",\n    \"status\": \"{status}\",\n    \"depends_on\": {depends_on},\n    \"tags\": {tags},\n    \"link\": \"board/tasks/{id}.md\"\n  }}"
+        )
+    };
+    let entries = [
+        entry(
+            "Lists ",
+            "  In short. ",
+            ["LOW", "bug", "INPROGRESS"],
+            ["02-odd 03-none", "a b c d e"],
+            "01-lists",
+        ),
+        entry("Odd", "", ["MEDIUM", "task", "TODO"], ["", ""], "02-odd"),
+        entry(
+            "\u{feff}# None",
+            "",
+            ["MEDIUM", "bug", "TODO"],
+            ["", ""],
+            "03-none",
+        ),
+        entry(
+            "Status",
+            "",
+            ["MEDIUM", "task", "DONE"],
+            ["", ""],
+            "04-first",
+        ),
+        entry(
+            "## Last",
+            "",
+            ["MEDIUM", "task", "TODO"],
+            ["", ""],
+            "1234567",
+        ),
+    ];
+    let wanted = format!("[\n{}\n]\n", entries.join(",\n"));
+    assert_eq!(project.read(".bilu/board/default.json"), wanted);
+    // Both tools read the value that an edit writes.
+    project.tenure("board set-status 02 done").exits(0);
+    assert!(project.read(&task("02-odd")).contains("# Status\nDONE\n"));
+}
+
+/// A board as the bilu tool wrote it has files without sections: only a warning, as there.
+#[test]
+fn what_the_bilu_tool_only_warns_about_is_a_warning() {
+    let project = sample();
+    project.write(
+        &task("03-narrative"),
+        "# Phase 03\n\n## Goal\n\nWords.\n\n## Checklist\n\n- [x] one\n",
+    );
+    project.write(
+        &task("04-odd"),
+        &text("Odd", "- DONE", "UTMOST").replace("# depends_on\n", "# depends_on\n- nobody\n"),
+    );
+    project.tenure("board rebuild-index --write").exits(0);
+    let said = project.tenure("board validate").exits(0);
+    for words in [
+        "03-narrative.md:9: warning: no section \"# Status\"",
+        "04-odd.md:8: warning: unknown status \"- DONE\"",
+        "04-odd.md:16: warning: depends on \"nobody\"",
+        "No errors, 7 warnings in 4 tasks.",
+    ] {
+        assert!(said.out.contains(words), "no {words} in {said:?}");
+    }
+    let json = project.tenure("board validate --json").exits(0).json();
+    assert_eq!(json["data"]["problems"][0]["severity"], "warning");
+    project
+        .tenure("board validate --strict")
+        .fails(1, &["7 warnings in 4 tasks"]);
+    // First lines that the bilu tool refuses.
+    for first in [
+        "Title",
+        "## Title",
+        "---\ntitle: Title\n---",
+        "\u{feff}# Title",
+        "#  ",
+    ] {
+        let file = text("Title", "TODO", "HIGH").replacen("# Title", first, 1);
+        project.write(&task("04-odd"), &file);
+        let said = project.tenure("board validate").exits(1);
+        assert!(
+            said.err.contains("04-odd.md:1: the f"),
+            "{first:?} {said:?}"
+        );
+        assert!(
+            said.err.contains("1 error and 4 warnings in 4 tasks"),
+            "{said:?}"
+        );
+    }
+}
+
 #[test]
 fn validate_reports_every_problem_with_file_and_line() {
     let project = sample();
@@ -351,11 +575,11 @@ fn validate_reports_every_problem_with_file_and_line() {
     project.write(&task("04"), "# Fourth\n# depends_on\n- 03\n");
     let said = project.tenure("board validate").exits(1);
     for line in [
-        ".bilu/board/tasks/03.md:8: unknown status \"SOON\"",
-        ".bilu/board/tasks/03.md:16: depends on \"nobody\"",
+        ".bilu/board/tasks/03.md:8: warning: unknown status \"SOON\"",
+        ".bilu/board/tasks/03.md:16: warning: depends on \"nobody\"",
         ".bilu/board/tasks/03.md:17: depends on itself: 03 -> 04 -> 03",
-        ".bilu/board/tasks/04.md:3: no section \"# Status\"",
-        "tenure board: error: 7 problems in 4 tasks",
+        ".bilu/board/tasks/04.md:3: warning: no section \"# Status\"",
+        "tenure board: error: 1 error and 6 warnings in 4 tasks",
     ] {
         assert!(said.err.contains(line), "no {line} in {said:?}");
     }
@@ -405,7 +629,7 @@ fn help_says_which_commands_take_the_lock_where_it_is_and_what_busy_means() {
     let said = project.tenure("board --help").exits(0).out;
     for words in [
         "set-status, set-priority, rebuild-index --write and migrate hold it",
-        ".bilu/storage/lock (or src/board/storage/lock)",
+        ".bilu/storage/lock (or src/storage/lock)",
         "\"lock busy\" (exit 1) means",
         "locks release board --force",
         "--timeout S",

@@ -128,7 +128,9 @@ impl Project {
         }
         for board in BOARDS {
             if let Ok(board) = Board::at(&self.root.join(board)) {
-                add(StoreRole::BoardLock, StoreUrl::Mkdir(board.lock()));
+                for lock in board.locks() {
+                    add(StoreRole::BoardLock, StoreUrl::Mkdir(lock));
+                }
             }
         }
         if self.root.join("ledger").is_dir() && self.root.join("meta.json").is_file() {

@@ -20,8 +20,9 @@ The board is .bilu/board or src/board, here or in the nearest folder above.
 
 The lock: set-status, set-priority, rebuild-index --write and migrate hold it from before they read
 until after they have written. list, validate and every --dry-run do not take it. It is the folder
-.bilu/storage/lock (or src/board/storage/lock), which shell scripts take with mkdir: see
-tenure shell-lib.
+.bilu/storage/lock (or src/storage/lock), which shell scripts take with mkdir: see tenure shell-lib.
+If only board/storage exists beside the tasks, the lock is in there. A source tree that has both
+src/storage and src/board/storage is refused: remove the one that no program uses.
 
 \"lock busy\" (exit 1) means that another program is writing. The message names the holder, since when
 it has held the lock, and whether it is alive. Wait longer with --timeout S (0 does not wait). A lock
@@ -57,8 +58,16 @@ pub(crate) enum Board {
         #[command(flatten)]
         dir: BoardDir,
     },
-    /// Find every problem; exit 0 if there is none, otherwise 1
+    /// Find every problem; exit 1 if there is an error
+    #[command(
+        after_help = "An error is what makes bilu refuse the file or the board, or read it differently. A warning is what
+both programs read with a default in its place: a missing section, an unknown status, a dependency
+on a task that does not exist."
+    )]
     Validate {
+        /// Exit 1 if there is a warning, too
+        #[arg(long)]
+        strict: bool,
         #[command(flatten)]
         dir: BoardDir,
     },

@@ -19,7 +19,7 @@ mod set;
 use tenure::plural::count;
 use tenure::wire::{BoardProblemJson, BoardValidationJson, ErrorCode};
 use tenure_board::validate::{Validation, validate};
-use tenure_board::{Board, BoardError, Problem, Section};
+use tenure_board::{Board, BoardError, Problem, Section, Severity};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -38,7 +38,7 @@ pub(crate) fn board(global: &Global, command: Command) -> Result<Answer, Failure
             filter_value,
             dir,
         } => list::list(global, &find(&dir)?, view, filter.zip(filter_value)),
-        Command::Validate { dir } => report_problems(&find(&dir)?),
+        Command::Validate { strict, dir } => report_problems(&find(&dir)?, strict),
         Command::SetStatus { task, status, lock } => {
             let board = find(&lock.dir)?;
             set::set(global, &board, &lock, &task, Section::Status, &status)
@@ -82,18 +82,22 @@ fn find(named: &BoardDir) -> Result<Board, Failure> {
 fn unusable(error: &BoardError) -> Failure {
     let code = match error {
         BoardError::Unreadable { .. } => ErrorCode::Io,
+        BoardError::BadName(_) => ErrorCode::BoardInvalid,
+        BoardError::TwoStorages { .. } => ErrorCode::Ambiguous,
         BoardError::BadConfig { .. } => ErrorCode::BadBoardConfig,
         BoardError::BadIndex { .. } => ErrorCode::BadIndex,
     };
     Failure::new(code, error.to_string())
 }
 
-fn report_problems(board: &Board) -> Result<Answer, Failure> {
+/// Errors make the command fail; warnings do so only if `strict`.
+fn report_problems(board: &Board, strict: bool) -> Result<Answer, Failure> {
     let Validation { tasks, problems } = validate(board).map_err(|error| unusable(&error))?;
     let listed = problems.iter().map(|problem| BoardProblemJson {
         file: problem.path.display().to_string(),
         line: problem.line,
         problem: problem.kind.code().to_owned(),
+        severity: problem.kind.severity().name().to_owned(),
         message: problem.message.clone(),
     });
     let data = BoardValidationJson {
@@ -111,14 +115,37 @@ fn report_problems(board: &Board) -> Result<Answer, Failure> {
     let line = |problem: &Problem| {
         // Relative to the current folder, as the user would type it.
         let path = problem.path.strip_prefix(&start).unwrap_or(&problem.path);
-        format!("{}:{}: {}", path.display(), problem.line, problem.message)
+        let word = match problem.kind.severity() {
+            Severity::Error => "",
+            Severity::Warning => "warning: ",
+        };
+        format!(
+            "{}:{}: {word}{}",
+            path.display(),
+            problem.line,
+            problem.message
+        )
     };
     let lines: Vec<String> = problems.iter().map(line).collect();
-    let found = format!(
-        "{} in {}",
-        count(problems.len(), "problem"),
-        count(tasks, "task")
-    );
+    let errors = problems
+        .iter()
+        .filter(|problem| problem.kind.severity() == Severity::Error)
+        .count();
+    let warnings = problems.len() - errors;
+    let found = match (errors, warnings) {
+        (0, _) => count(warnings, "warning"),
+        (_, 0) => count(errors, "error"),
+        _ => format!(
+            "{} and {}",
+            count(errors, "error"),
+            count(warnings, "warning")
+        ),
+    };
+    let found = format!("{found} in {}", count(tasks, "task"));
+    if errors == 0 && !strict {
+        let text = format!("{}\nNo errors, {found}.", lines.join("\n"));
+        return Ok(Answer::new(data, text));
+    }
     let text = format!("{}\ntenure board: error: {found}", lines.join("\n"));
     Err(Failure::new(ErrorCode::BoardInvalid, found)
         .verbatim(text)

@@ -62,6 +62,8 @@ pub struct BoardProblemJson {
     pub line: usize,
     /// The kind of problem, for programs.
     pub problem: String,
+    /// `error` or `warning`.
+    pub severity: String,
     /// What is wrong and how to fix it, for people.
     pub message: String,
 }

@@ -102,16 +102,20 @@ fn warnings(task: &Task) -> Vec<String> {
         ("kind", &task.kind),
     ];
     let link = task.link();
-    fields
-        .into_iter()
-        .filter_map(|(name, value)| match value {
-            FieldValue::Known(_) => None,
-            FieldValue::Unknown { text, default } => Some(format!(
-                "{link}: unknown {name} {text:?}: the index says {default}"
-            )),
-            FieldValue::Missing(default) => {
-                Some(format!("{link}: no {name}: the index says {default}"))
-            }
-        })
-        .collect()
+    let untitled = (!task.has_title_heading).then(|| {
+        format!(
+            "{link}: the first line has no \"# \": the index has all of it as the title, {:?}",
+            task.title
+        )
+    });
+    let values = fields.into_iter().filter_map(|(name, value)| match value {
+        FieldValue::Known(_) => None,
+        FieldValue::Unknown { text, default } => Some(format!(
+            "{link}: unknown {name} {text:?}: the index says {default}"
+        )),
+        FieldValue::Missing(default) => {
+            Some(format!("{link}: no {name}: the index says {default}"))
+        }
+    });
+    untitled.into_iter().chain(values).collect()
 }

@@ -6,7 +6,7 @@
 //! 2. A signal that was ignored when tenure started stays ignored, as under nohup.
 //! 3. A file is renamed into place only after the store has confirmed that the lock is still ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -16,6 +16,7 @@ use tenure::{Acquired, Guard, Project, StoreUrl, Tenure};
 use tenure_board::{Board, SaveError, SaveStep, save};
 use tenure_core::{Busy, Doubt, Released, Verdict};
 
+use super::unusable;
 use crate::answer::{Answer, Failure, complain};
 use crate::args::Global;
 use crate::args::board::LockOptions;
@@ -31,12 +32,33 @@ const KEY: &str = "board";
 /// How often a waiter polls at least: a shell script that releases the lock wakes no waiter.
 const POLL: Duration = Duration::from_secs(1);
 
+/// Where the lock is.
+struct Place {
+    url: StoreUrl,
+    /// Its path, for people.
+    path: String,
+}
+
+impl Place {
+    fn new(lock: PathBuf) -> Self {
+        Self {
+            path: lock.display().to_string(),
+            url: StoreUrl::Mkdir(lock),
+        }
+    }
+
+    /// Its address, as an argument in a shell.
+    fn quoted(&self) -> String {
+        words::quoted_bytes(&self.url.to_os_string())
+    }
+}
+
 /// The board's lock, held.
 #[must_use]
 pub(super) struct BoardLock {
     held: Guard,
     signals: Signals,
-    path: String,
+    place: Place,
     /// The first signal that came.
     signal: Option<i32>,
     /// How many files were written.
@@ -51,13 +73,13 @@ impl BoardLock {
         lock: &LockOptions,
         command: &str,
     ) -> Result<Self, Failure> {
-        let place = board.lock();
+        let place = board.lock().map_err(|error| unusable(&error))?;
         let start = context::start()?;
         let project = Project::find(&start, context::home().as_deref());
         let mut config = context::config(project.as_ref())?;
         config.locking.poll_interval = config.locking.poll_interval.min(POLL);
-        let path = place.display().to_string();
-        let tenure = Tenure::open(&StoreUrl::Mkdir(place), config)?;
+        let place = Place::new(place);
+        let tenure = Tenure::open(&place.url, config)?;
         let mut ask = tenure
             .ask(KEY)?
             .within(context::within(&tenure))
@@ -79,13 +101,13 @@ impl BoardLock {
             Acquired::Granted(held) => Ok(Self {
                 held,
                 signals,
-                path,
+                place,
                 // It may have come together with the lock.
                 signal,
                 saved: 0,
             }),
-            Acquired::Busy(busy) => Err(lock_busy(&tenure, &path, &busy)),
-            Acquired::Deadlock(_) => Err(under_itself(&path)),
+            Acquired::Busy(busy) => Err(lock_busy(&tenure, &place, &busy)),
+            Acquired::Deadlock(_) => Err(under_itself(&place.path)),
             Acquired::Cancelled => Err(stopped(signal.unwrap_or(SIGINT), "nothing was changed")),
         }
     }
@@ -165,13 +187,13 @@ impl BoardLock {
     }
 
     fn lost(&self, then: &str) -> Failure {
-        let url = words::quoted(&format!("mkdir:{}", self.path));
+        let path = &self.place.path;
         let message = format!(
-            "the lock {} was taken away while this command held it; {then}\n  tenure locks history --store {url} shows what happened",
-            self.path
+            "the lock {path} was taken away while this command held it; {then}\n  tenure locks history --store {} shows what happened",
+            self.place.quoted()
         );
         Failure::new(ErrorCode::LeaseLost, message)
-            .details(json!({ "path": self.path, "token": self.held.token() }))
+            .details(json!({ "path": path, "token": self.held.token() }))
     }
 }
 
@@ -200,12 +222,13 @@ fn under_itself(path: &str) -> Failure {
 
 /// The failure for a lock that another program holds. The protocol prescribes the first line; then the holder
 /// and what to do.
-fn lock_busy(tenure: &Tenure, path: &str, busy: &Busy) -> Failure {
+fn lock_busy(tenure: &Tenure, place: &Place, busy: &Busy) -> Failure {
     let now = tenure.clock().now();
+    let path = &place.path;
     let mut lines = vec![format!("lock busy: {path}")];
     let force = format!(
         "tenure locks release {KEY} --force --store {}",
-        words::quoted(&format!("mkdir:{path}"))
+        place.quoted()
     );
     let hint = match busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {

@@ -5,7 +5,7 @@ use std::fs;
 use tenure::wire::{BoardMigrationJson, ErrorCode, MigratedFileJson};
 use tenure_board::migrate::{MigratedFile, file_of, migrate as add_missing};
 use tenure_board::save::sweep;
-use tenure_board::{Board, Config, Document, index};
+use tenure_board::{Board, BoardError, Config, Document, index, load};
 
 use super::lock::BoardLock;
 use super::unusable;
@@ -48,6 +48,11 @@ fn find(global: &Global, board: &Board) -> Result<Vec<MigratedFile>, Failure> {
         );
         Failure::new(ErrorCode::NoIndex, message)
     })?;
+    // The index can't name such a file, so it would be left out.
+    let names = load::names(board).map_err(|error| unusable(&error))?;
+    if let Some(path) = names.badly_named.into_iter().next() {
+        return Err(unusable(&BoardError::BadName(path)));
+    }
     let mut all: Vec<MigratedFile> = Vec::new();
     for entry in &entries {
         let path = file_of(entry).map(|id| board.tasks().join(format!("{id}.md")));

@@ -73,7 +73,7 @@ fn change(
     let text = match (&before, changed) {
         _ if global.quiet => String::new(),
         (_, false) => format!("{id}: {name} is already {value}"),
-        (Some(before), true) => format!("{id}: {name} {before} -> {value}"),
+        (Some(before), true) => format!("{id}: {name} {} -> {value}", before.trim()),
         (None, true) => format!("{id}: {name} {value}"),
     };
     Ok(Answer::new(data, text))

@@ -53,6 +53,7 @@ fn the_problems_of_a_board() {
         file: "/p/board/tasks/T-1.md".into(),
         line: 4,
         problem: "unknown-status".into(),
+        severity: "warning".into(),
         message: "unknown status".into(),
     };
     exact(
@@ -68,6 +69,7 @@ fn the_problems_of_a_board() {
                 "file": "/p/board/tasks/T-1.md",
                 "line": 4,
                 "problem": "unknown-status",
+                "severity": "warning",
                 "message": "unknown status",
             }],
         }),
