@@ -456,7 +456,7 @@ fn an_af_ledger_is_created_and_found_again() {
     project
         .tenure("ledger claim 1 --as a --dir proof")
         .fails(4, &["no node 1", "node_created"]);
-    let node = r#"{"type":"node_created","node":{"id":"1","type":"claim","statement":"x"}}"#;
+    let node = r#"{"type":"node_created","node":{"id":"1","type":"claim","statement":"x","workflow_state":"available"}}"#;
     let created = project.call("ledger append --dir proof").arg(node).end();
     created.exits(0);
     project.tenure("ledger claim 1 --as a --dir proof").exits(0);

@@ -16,7 +16,7 @@ use tenure_host::files::two_slot::TwoSlotFile;
 pub(super) const EVERY: u64 = 64;
 
 /// The format of the file.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {
@@ -85,10 +85,22 @@ impl Ledger {
             return match self.read(replay.seq.saturating_add(1))? {
                 // It was appended just now.
                 Some(_) => self.catch_up(replay),
-                None => Err(self.damaged(replay.seq.saturating_add(1), "it is missing")),
+                None => {
+                    let seq = replay.seq.saturating_add(1);
+                    Err(self.damaged(seq, self.why_missing(seq)))
+                }
             };
         }
         Ok(())
+    }
+
+    /// Why an event that should be there can't be found.
+    pub(super) fn why_missing(&self, seq: u64) -> &'static str {
+        if self.numbers.exists(seq) {
+            "it is a link that leads nowhere"
+        } else {
+            "it is missing"
+        }
     }
 
     fn damaged(&self, seq: u64, why: &str) -> StoreError {

@@ -12,8 +12,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, StoreError};
 
+use crate::af::{self, KnownTo};
 use crate::meta::Meta;
-use tenure_host::files::fault::explain;
+use crate::number;
 
 /// A dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub enum EntryName {
     /// An event with this number.
     Event(u64),
     /// A JSON file that is not named as an event is. Other programs may take it for the event with this
-    /// number.
+    /// number; no event has the number 0.
     Misnamed(Option<u64>),
     /// An event that is being written, or was left behind by a crash.
     Temporary,
@@ -43,27 +44,8 @@ pub enum EntryName {
     Other,
 }
 
-/// The event types that every version of the `af` tool applies when it replays a ledger. (All versions
-/// read `lock_reaped`, but only the newest applies it.)
-const KNOWN_TO_AF: [&str; 17] = [
-    "proof_initialized",
-    "node_created",
-    "nodes_claimed",
-    "nodes_released",
-    "challenge_raised",
-    "challenge_resolved",
-    "challenge_withdrawn",
-    "challenge_superseded",
-    "node_validated",
-    "node_admitted",
-    "node_refuted",
-    "node_archived",
-    "node_amended",
-    "taint_recomputed",
-    "def_added",
-    "lemma_extracted",
-    "claim_refreshed",
-];
+/// The largest number that the `af` tool can count to.
+const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
 impl Dialect {
     /// The file name of an event.
@@ -90,24 +72,30 @@ impl Dialect {
             return EntryName::Other;
         };
         let number = |digits: &str| {
-            let plain = digits.strip_prefix('+').unwrap_or(digits);
-            plain.parse::<u64>().ok().filter(|seq| *seq > 0)
+            let (plain, most) = match digits.strip_prefix('-') {
+                Some(plain) => (plain, 0),
+                None => (digits.strip_prefix('+').unwrap_or(digits), MAX_NUMBER),
+            };
+            let is_plain = plain.bytes().all(|byte| byte.is_ascii_digit());
+            let number = is_plain.then(|| plain.parse::<u64>().ok()).flatten();
+            number.filter(|seq| *seq <= most)
         };
         let ours = match self {
             Self::Documented => stem.strip_prefix("event-"),
             Self::Af => Some(stem),
         };
         match ours.and_then(number) {
-            Some(seq) if self.file_name(seq) == name => EntryName::Event(seq),
+            Some(seq) if seq > 0 && self.file_name(seq) == name => EntryName::Event(seq),
             found => EntryName::Misnamed(found),
         }
     }
 
-    /// Whether an event of this type may be written.
+    /// Whether events of this type may be written. The `af` tool can't read a ledger with a type that it
+    /// does not know.
     pub fn knows(self, kind: &str) -> bool {
         match self {
             Self::Documented => true,
-            Self::Af => KNOWN_TO_AF.contains(&kind),
+            Self::Af => af::known_to(kind) == KnownTo::Every,
         }
     }
 
@@ -130,22 +118,12 @@ impl Dialect {
             (false, false) => {}
         }
         // Rare: the ledger is empty, or its first event is missing.
-        let (mut documented, mut af) = (None, None);
-        let entries = std::fs::read_dir(ledger).map_err(|error| explain("read", ledger, error))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| explain("read", ledger, error))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            for (dialect, found) in [(Self::Documented, &mut documented), (Self::Af, &mut af)] {
-                if let EntryName::Event(seq) = dialect.entry(&name) {
-                    *found = Some(found.map_or(seq, |least: u64| least.min(seq)));
-                }
-            }
-        }
+        let documented = number::list(ledger, Self::Documented)?.sequence();
+        let af = number::list(ledger, Self::Af)?.sequence();
         match (documented, af) {
             (Some(_), None) => Ok(Self::Documented),
             (None, Some(_)) => Ok(Self::Af),
-            (Some(documented), Some(af)) => Err(mixed(ledger, documented, af)),
+            (Some(documented), Some(af)) => Err(mixed(ledger, *documented.start(), *af.start())),
             (None, None) => Ok(Meta::read(root)?.dialect().unwrap_or(Self::Documented)),
         }
     }
@@ -198,7 +176,7 @@ mod tests {
             (
                 Dialect::Documented,
                 "event-000000.json",
-                EntryName::Misnamed(None),
+                EntryName::Misnamed(Some(0)),
             ),
             (
                 Dialect::Documented,
@@ -213,6 +191,19 @@ mod tests {
             (Dialect::Af, "+3.json", EntryName::Misnamed(Some(3))),
             (Dialect::Af, "0000003.json", EntryName::Misnamed(Some(3))),
             (Dialect::Af, "-3.json", EntryName::Misnamed(None)),
+            (Dialect::Af, "0.json", EntryName::Misnamed(Some(0))),
+            (Dialect::Af, "-0.json", EntryName::Misnamed(Some(0))),
+            (Dialect::Af, "++3.json", EntryName::Misnamed(None)),
+            (
+                Dialect::Af,
+                "9223372036854775807.json",
+                EntryName::Event(MAX_NUMBER),
+            ),
+            (
+                Dialect::Af,
+                "18446744073709551615.json",
+                EntryName::Misnamed(None),
+            ),
             (Dialect::Af, "event-000003.json", EntryName::Misnamed(None)),
             (Dialect::Af, "x.json", EntryName::Misnamed(None)),
         ] {

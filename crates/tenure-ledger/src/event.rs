@@ -2,16 +2,18 @@
 //!
 //! Events are written as the `af` tool writes them: compact JSON without a newline at the end, `<`,
 //! `>` and `&` escaped, times in UTC without trailing zeros. An event that a caller passes in is made
-//! compact without being parsed into values: numbers of any length, the order of the keys and every
-//! string stay as they were.
+//! compact without being parsed into values: numbers of any length and every string stay as they were.
+//! The order of the keys stays, too, except in an `af` ledger, where they get the tool's order.
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
+use crate::af::{self, KnownTo, fields};
 use crate::dialect::Dialect;
+use crate::go_time;
+use crate::json::{Json, Kind};
+use crate::replay::Replay;
 use tenure_host::files::protocol::digest;
-use tenure_host::files::rfc3339;
 
 /// The size limit of an event: the `af` tool can't read a larger one.
 pub const MAX_EVENT: usize = 1 << 20;
@@ -30,20 +32,31 @@ pub enum BadEvent {
         "the event has no type: add one that is a text and not empty, for example {{\"type\":\"note\"}}"
     )]
     NoType,
+    /// A key occurs twice.
+    #[error(
+        "the event has the key {0:?} twice, and programs differ in which one they read: leave one out"
+    )]
+    DuplicateKey(String),
     /// Its timestamp is not a time.
     #[error(
         "the event's timestamp {0} is not an RFC 3339 time: write one such as \"2026-11-15T18:49:40Z\", or leave it out"
     )]
     BadTime(String),
     /// Too large.
-    #[error("the event has {0} bytes: the limit is {MAX_EVENT} (1 MiB)")]
+    #[error("the event has {0} bytes with its timestamp: the limit is {MAX_EVENT} (1 MiB)")]
     TooLarge(usize),
     /// The `af` tool does not know its type.
     #[error(
-        "the af tool does not know the event type {0:?}, and can't read a ledger that contains it: \
+        "{0}, and can't read a ledger that contains it: \
          use one of its own types, or a ledger of the documented dialect (tenure ledger init)"
     )]
     UnknownToAf(String),
+    /// It is about a claim, and no program could read it.
+    #[error("the event can't be read as a claim: {0}")]
+    NotAClaim(String),
+    /// The `af` tool can't parse it.
+    #[error("the af tool can't read this event: {0}")]
+    UnreadableToAf(String),
 }
 
 /// An event without a number.
@@ -63,37 +76,43 @@ pub struct NewEvent {
     timed: bool,
 }
 
-/// The fields that every event has.
-#[derive(Deserialize)]
-struct Head {
-    #[serde(rename = "type")]
-    kind: Option<Value>,
-    timestamp: Option<Value>,
-}
-
 impl NewEvent {
     /// Parses a text.
     pub fn parse(text: &str) -> Result<Self, BadEvent> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| BadEvent::NotJson(error.to_string()))?;
-        let Value::Object(fields) = &value else {
+        let json =
+            Json::parse(text.as_bytes()).map_err(|error| BadEvent::NotJson(error.to_string()))?;
+        if json.kind() != Kind::Object {
             return Err(BadEvent::NotObject);
+        }
+        let (mut kind, mut time, mut keys) = (None, None, Vec::new());
+        for (key, value) in json.members() {
+            match key.as_str() {
+                "type" => kind = value.text().filter(|kind| !kind.trim().is_empty()),
+                "timestamp" => time = Some(value),
+                _ => {}
+            }
+            keys.push(key);
+        }
+        keys.sort_unstable();
+        let twice = keys.iter().zip(keys.iter().skip(1)).find(|(a, b)| a == b);
+        if let Some((key, _)) = twice {
+            return Err(BadEvent::DuplicateKey(key.clone()));
+        }
+        let kind = kind.ok_or(BadEvent::NoType)?;
+        let is_time = |value: &Json<'_>| {
+            let raw = value.raw_text();
+            raw.is_some_and(|raw| go_time::parse(raw).is_some())
         };
-        let kind = match fields.get("type") {
-            Some(Value::String(kind)) if !kind.trim().is_empty() => kind.clone(),
-            _ => return Err(BadEvent::NoType),
-        };
-        let timed = match fields.get("timestamp") {
-            None => false,
-            Some(Value::String(text)) if rfc3339::parse(text).is_some() => true,
-            Some(other) => return Err(BadEvent::BadTime(other.to_string())),
-        };
+        if let Some(value) = time.filter(|value| !is_time(value)) {
+            return Err(BadEvent::BadTime(value.tidy()));
+        }
         let event = Self {
             kind,
-            json: compact(text),
-            timed,
+            json: json.compact(),
+            timed: time.is_some(),
         };
-        let length = event.bytes(Timestamp::UNIX_EPOCH).len();
+        // With the longest timestamp that may be added.
+        let length = event.bytes(Dialect::Documented, LONGEST).len();
         if length > MAX_EVENT {
             return Err(BadEvent::TooLarge(length));
         }
@@ -110,17 +129,42 @@ impl NewEvent {
         &self.kind
     }
 
-    /// Whether it may be written in this dialect.
+    /// Whether it may be written in this dialect, as far as the event alone decides that.
     pub fn check(&self, dialect: Dialect) -> Result<(), BadEvent> {
-        if dialect.knows(&self.kind) {
-            Ok(())
-        } else {
-            Err(BadEvent::UnknownToAf(self.kind.clone()))
+        let bytes = self.bytes(dialect, LONGEST);
+        let Ok(json) = Json::parse(&bytes) else {
+            return Err(BadEvent::NotObject);
+        };
+        match dialect {
+            Dialect::Documented => {
+                let event = RecordedEvent { seq: 1, bytes };
+                let read = Replay::default().apply(dialect, &event);
+                read.map(|_| ()).map_err(BadEvent::NotAClaim)
+            }
+            Dialect::Af => {
+                match af::known_to(&self.kind) {
+                    KnownTo::Every => {}
+                    known => return Err(BadEvent::UnknownToAf(unknown_to_af(&self.kind, known))),
+                }
+                fields::written(&self.kind, self.read(), LONGEST)
+                    .map_err(BadEvent::DuplicateKey)?;
+                fields::check(&self.kind, json).map_err(BadEvent::UnreadableToAf)
+            }
         }
     }
 
-    /// The bytes of the event. If it has no timestamp, it gets this one.
-    pub fn bytes(&self, now: Timestamp) -> Vec<u8> {
+    fn read(&self) -> Json<'_> {
+        Json::parse(self.json.as_bytes()).unwrap_or(Json::NULL)
+    }
+
+    /// The bytes of the event in this dialect. If it has no timestamp, it gets this one.
+    pub fn bytes(&self, dialect: Dialect, now: Timestamp) -> Vec<u8> {
+        if dialect == Dialect::Af
+            && dialect.knows(&self.kind)
+            && let Ok(text) = fields::written(&self.kind, self.read(), now)
+        {
+            return text.into_bytes();
+        }
         if self.timed {
             return self.json.clone().into_bytes();
         }
@@ -129,31 +173,22 @@ impl NewEvent {
     }
 }
 
-/// Removes white space from valid JSON, and escapes the characters that Go's encoder escapes.
-fn compact(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut in_string = false;
-    let mut escaped = false;
-    for c in text.chars() {
-        if !in_string {
-            if !c.is_ascii_whitespace() {
-                out.push(c);
-            }
-            in_string = c == '"';
-            continue;
+/// A time whose text is as long as any.
+const LONGEST: Timestamp = Timestamp::constant(1_111_111_111, 111_111_111);
+
+/// Which versions of the `af` tool do not know a type.
+pub(super) fn unknown_to_af(kind: &str, known: KnownTo) -> String {
+    match known {
+        KnownTo::Since(version) => {
+            format!(
+                "the af tool before version {version} does not apply events of the type {kind:?}"
+            )
         }
-        match c {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            c => out.push(c),
-        }
-        in_string = escaped || c != '"';
-        escaped = !escaped && c == '\\';
+        KnownTo::Every | KnownTo::None => format!(
+            "the af tool, up to version {}, does not know the event type {kind:?}",
+            af::NEWEST
+        ),
     }
-    out
 }
 
 /// An event with a number, as it is on disk.
@@ -171,34 +206,79 @@ impl RecordedEvent {
         digest(&self.bytes)
     }
 
-    /// Its JSON object, or what is wrong with it.
-    pub fn value(&self) -> Result<Value, String> {
+    /// Its JSON object, checked, or what is wrong with it.
+    pub(super) fn read(&self) -> Result<Json<'_>, String> {
         if self.bytes.len() > MAX_EVENT {
-            return Err(format!(
-                "it has {} bytes; the limit is 1 MiB",
-                self.bytes.len()
-            ));
+            return Err("it is larger than 1 MiB".into());
         }
-        let value: Value = serde_json::from_slice(&self.bytes)
-            .map_err(|error| format!("it is not valid JSON ({error})"))?;
-        match value.get("type") {
-            _ if !value.is_object() => Err("it is not a JSON object".into()),
-            Some(Value::String(_)) => Ok(value),
-            _ => Err("it has no type".into()),
+        let json =
+            Json::parse(&self.bytes).map_err(|error| format!("it is not valid JSON ({error})"))?;
+        match json.kind() {
+            Kind::Object => Ok(json),
+            _ => Err("it is not a JSON object".into()),
         }
+    }
+
+    /// Its JSON object as compact text in valid UTF-8, or what is wrong with it.
+    pub fn text(&self) -> Result<String, String> {
+        Ok(self.read()?.tidy())
+    }
+
+    /// The same without these fields; nothing if no other is left.
+    pub fn text_without(&self, names: &[&str]) -> String {
+        let Ok(json) = self.read() else {
+            return String::new();
+        };
+        let others = json.members();
+        let others = others.filter(|(key, _)| !names.contains(&key.as_str()));
+        let texts = others.map(|(key, value)| format!("{}:{}", Value::from(key), value.tidy()));
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() {
+            return String::new();
+        }
+        format!("{{{}}}", texts.join(","))
+    }
+
+    /// Why no claim can be made while this event is in a ledger, if that is so: it can't be read.
+    pub fn flaw(&self, dialect: Dialect) -> Option<String> {
+        Replay::default().apply(dialect, self).err()
+    }
+
+    /// Its JSON object, or what is wrong with it. A [`Value`] can't hold numbers beyond `f64`, and is
+    /// not nested more than 128 levels deep: [`text`](Self::text) has no such limits.
+    pub fn value(&self) -> Result<Value, String> {
+        let text = self.text()?;
+        serde_json::from_str(&text)
+            .map_err(|error| format!("it can't be held as a value ({error})"))
     }
 
     /// Its type and its time, where they can be read.
     pub fn head(&self) -> (Option<String>, Option<Timestamp>) {
-        let Ok(head) = serde_json::from_slice::<Head>(&self.bytes) else {
+        let Ok(json) = self.read() else {
             return (None, None);
         };
-        let text = |value: Option<Value>| match value {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
+        let time = json.field(&["timestamp"]);
+        (
+            json.field(&["type"]).and_then(Json::text),
+            time.and_then(Json::raw_text).and_then(go_time::parse),
+        )
+    }
+
+    /// The text in a field, if it is there.
+    pub fn field(&self, name: &str) -> Option<String> {
+        self.read().ok()?.field(&[name])?.text()
+    }
+
+    /// The nodes that it is about.
+    pub fn nodes(&self) -> Vec<String> {
+        let Ok(json) = self.read() else {
+            return Vec::new();
         };
-        let time = text(head.timestamp);
-        (text(head.kind), time.and_then(|time| rfc3339::parse(&time)))
+        let several = json.field(&["node_ids"]);
+        let several = several.into_iter().flat_map(Json::elements);
+        let one = [json.field(&["node_id"]), json.field(&["node", "id"])];
+        let all = several.chain(one.into_iter().flatten());
+        all.filter_map(Json::text).collect()
     }
 }
 
@@ -208,7 +288,11 @@ mod tests {
 
     fn written(text: &str) -> String {
         let event = NewEvent::parse(text).unwrap();
-        String::from_utf8(event.bytes("2026-11-15T18:49:40.500Z".parse().unwrap())).unwrap()
+        String::from_utf8(event.bytes(
+            Dialect::Documented,
+            "2026-11-15T18:49:40.500Z".parse().unwrap(),
+        ))
+        .unwrap()
     }
 
     #[test]
@@ -251,26 +335,92 @@ mod tests {
                 "{\"type\":\"a\",\"timestamp\":\"2026-11-15 20:49:40Z\"}",
                 "not an RFC 3339",
             ),
+            (
+                "{\"type\":\"a\",\"timestamp\":\"2026-11-15T23:59:60Z\"}",
+                "not an RFC 3339",
+            ),
+            ("{\"type\":\"a\",\"x\":1,\"\\u0078\":2}", "\"x\" twice"),
         ] {
             let error = NewEvent::parse(text).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        let frame = r#"{"type":"a","timestamp":"2026-11-15T20:49:40Z","x":""}"#.len();
-        let sized = |bytes: usize| {
-            let fill = "x".repeat(bytes - frame);
-            NewEvent::parse(&format!(
-                r#"{{"type":"a","timestamp":"2026-11-15T20:49:40Z","x":"{fill}"}}"#
-            ))
-        };
-        assert!(sized(MAX_EVENT).is_ok());
-        assert_eq!(sized(MAX_EVENT + 1), Err(BadEvent::TooLarge(MAX_EVENT + 1)));
     }
 
     #[test]
-    fn an_af_ledger_takes_only_types_that_the_tool_knows() {
-        let event = |kind: &str| NewEvent::parse(&format!(r#"{{"type":"{kind}"}}"#)).unwrap();
-        assert!(event("lock_acquired").check(Dialect::Af).is_err());
-        assert!(event("lock_acquired").check(Dialect::Documented).is_ok());
-        assert!(event("nodes_claimed").check(Dialect::Af).is_ok());
+    fn the_size_limit_counts_the_timestamp_that_is_filled_in() {
+        let (given, filled) = (
+            r#","timestamp":"2026-11-15T20:49:40Z""#,
+            r#","timestamp":"2026-11-15T20:49:40.123456789Z""#,
+        );
+        for (timestamp, counted) in [(given, given), ("", filled)] {
+            let frame = r#"{"type":"def_added","x":""}"#.len() + counted.len();
+            let sized = |bytes: usize| {
+                let fill = "x".repeat(bytes - frame);
+                NewEvent::parse(&format!(
+                    r#"{{"type":"def_added"{timestamp},"x":"{fill}"}}"#
+                ))
+            };
+            let largest = sized(MAX_EVENT).unwrap();
+            for dialect in [Dialect::Documented, Dialect::Af] {
+                let now = "2026-11-15T20:49:40.123456789Z".parse().unwrap();
+                assert_eq!(largest.bytes(dialect, now).len(), MAX_EVENT);
+            }
+            assert_eq!(sized(MAX_EVENT + 1), Err(BadEvent::TooLarge(MAX_EVENT + 1)));
+        }
+    }
+
+    #[test]
+    fn an_af_ledger_takes_only_events_that_the_tool_can_read() {
+        let check = |text: &str| NewEvent::parse(text).unwrap().check(Dialect::Af);
+        for (text, words) in [
+            (r#"{"type":"lock_acquired"}"#, "up to version 0.1.9"),
+            (r#"{"type":"node_submitted"}"#, "before version 0.1.1"),
+            (r#"{"type":"lock_reaped"}"#, "before version 0.1.9"),
+            (r#"{"type":"def_added","Type":"x"}"#, "\"Type\" twice"),
+            (r#"{"type":"nodes_claimed","node_ids":"1"}"#, "not a list"),
+            (r#"{"type":"nodes_claimed","timeout":"soon"}"#, "RFC 3339"),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        assert!(check(r#"{"type":"nodes_claimed","node_ids":["1"]}"#).is_ok());
+        assert!(check(r#"{"type":"refinement_requested"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_claim_that_no_program_can_read_is_refused() {
+        let check = |text: &str| NewEvent::parse(text).unwrap().check(Dialect::Documented);
+        for text in [
+            r#"{"type":"lock_acquired","node_id":"1","owner":"a"}"#,
+            r#"{"type":"lock_acquired","node_id":"1","owner":"a","expires_at":"soon"}"#,
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(error.contains("expires_at"), "{text}: {error}");
+        }
+        let whole = r#"{"type":"lock_acquired","node_id":"1","owner":"a","expires_at":"2026-11-15T20:49:40Z"}"#;
+        assert_eq!(check(whole), Ok(()));
+        assert_eq!(check(r#"{"type":"anything"}"#), Ok(()));
+    }
+
+    #[test]
+    fn what_go_reads_is_an_event() {
+        let deep = format!(
+            r#"{{"type":"a","x":{}1{}}}"#,
+            "[".repeat(300),
+            "]".repeat(300)
+        );
+        for bytes in [
+            deep.as_bytes(),
+            br#"{"type":"a","x":1e999}"#,
+            br#"{"type":"a","x":"\ud800"}"#,
+            b"{\"type\":\"a\",\"x\":\"\xff\"}",
+            br#"{"type":"b","type":"a"}"#,
+        ] {
+            let bytes = bytes.to_vec();
+            let event = RecordedEvent { seq: 1, bytes };
+            let text = event.text().unwrap();
+            assert!(text.contains("\"type\":\"a\""), "{text}");
+            assert_eq!(event.head().0.as_deref(), Some("a"));
+        }
     }
 }

@@ -66,8 +66,7 @@ impl Follow<'_> {
             // Before looking: an event that is appended after the look is reported again.
             self.watch.take().map_err(fault)?;
             let last = self.ledger.last()?;
-            while self.next <= last {
-                let seq = self.next;
+            while let Some(seq) = self.ledger.numbers.next_from(self.next, last)? {
                 self.next = seq.saturating_add(1);
                 if let Some(found) = self.ledger.read(seq)? {
                     return Ok(Some(found));

@@ -28,6 +28,9 @@
 //! |---|---|
 //! | `dialect` | [`Dialect`]: names and events as documented, and as the `af` tool has them |
 //! | `event` | [`NewEvent`], [`RecordedEvent`] |
+//! | `json`, `go_time` | JSON and times as the `af` tool reads them |
+//! | `af` | the `af` tool's event types and its rules |
+//! | `admission` | which events may be appended to an `af` ledger |
 //! | `append` | writing events and batches; cleaning up after a crash |
 //! | `acknowledged` | the digests of acknowledged events, for `verify` |
 //! | `read`, `follow` | reading events, and waiting for new ones |
@@ -47,7 +50,8 @@
 //! 1. An event that has its name is complete, and is never changed or removed (G10).
 //! 2. An append is reported only when the event is on disk.
 //! 3. Numbers have no gap: an event gets the number after the newest one, under the ledger lock.
-//! 4. Into an `af` ledger tenure writes only event types, names and fields that the `af` tool knows.
+//! 4. Into an `af` ledger tenure writes only events that the `af` tool's own replay accepts, in its own
+//!    order. (Where its lock library has written, its replay fails anyway, and tenure writes that form.)
 //! 5. Everything that tenure needs beyond the protocol is in `ledger/.ledger-tenure/`, which other
 //!    programs skip, and can be deleted while no tenure process uses the ledger.
 //! 6. Two tenure processes never write at the same time, through whichever path they reach the ledger.
@@ -63,6 +67,8 @@
 //! newest event makes its number free.
 
 mod acknowledged;
+mod admission;
+mod af;
 mod append;
 mod blocking_lock;
 mod checkpoint;
@@ -71,6 +77,8 @@ pub mod claims;
 mod dialect;
 mod event;
 mod follow;
+mod go_time;
+mod json;
 mod lock;
 mod meta;
 mod node;
@@ -82,6 +90,7 @@ mod writer_lock;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tenure_core::{ErrorKind, StoreError};
@@ -99,7 +108,8 @@ pub use tenure_host::files::{Access, Disk, Options};
 
 pub use self::verify::{Finding, Severity, Verified};
 
-use self::lock::LedgerLock;
+use self::admission::AdmissionReplay;
+use self::lock::{LedgerLock, LockAttempt};
 use self::meta::Meta;
 use self::number::Numbers;
 use self::writer_lock::WriterLock;
@@ -150,6 +160,8 @@ pub struct Ledger {
     folder: File,
     agent: String,
     options: Options,
+    /// Only for an `af` ledger.
+    admission: Mutex<AdmissionReplay>,
 }
 
 impl Ledger {
@@ -193,6 +205,7 @@ impl Ledger {
             path,
             agent: "tenure".into(),
             options,
+            admission: Mutex::default(),
         })
     }
 
@@ -277,17 +290,33 @@ impl Ledger {
     }
 
     fn write(&self, expected: Option<u64>, events: &[NewEvent]) -> Result<Appended, StoreError> {
-        for event in events {
-            event
-                .check(self.dialect)
-                .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
+        self.check_events(events)?;
+        let is_af = self.dialect == Dialect::Af;
+        if is_af {
+            self.admit(expected, events)?;
         }
         // Writers proceed in the order of their moments, so the times of events never go back.
-        let (writer, prepared) =
-            self.writer_prepared(|now| events.iter().map(|event| event.bytes(now)).collect())?;
-        let appended = writer.link(expected, &prepared, TimeLimit::never(), None)?;
+        let (writer, prepared) = self.writer_prepared(|now| {
+            let bytes = |event: &NewEvent| event.bytes(self.dialect, now);
+            events.iter().map(bytes).collect()
+        })?;
+        let never = TimeLimit::never();
+        let appended = if is_af {
+            let taken = self.lock.take(&*self.options.clock, &self.agent, never)?;
+            let lock = match taken {
+                LockAttempt::Taken(lock) => lock,
+                LockAttempt::Blocked(by) => return Ok(Appended::Locked(by)),
+            };
+            self.admit(expected, events)?;
+            writer.link(expected, &prepared, never, Some(&lock))?
+        } else {
+            writer.link(expected, &prepared, never, None)?
+        };
         let digests = prepared.digests();
         drop(prepared);
+        if is_af {
+            self.admitted();
+        }
         drop(writer);
         if let Appended::Done { first, .. } = appended {
             self.sync()?;

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 
-use tenure_core::StoreError;
+use rustix::fs::OFlags;
+use tenure_core::{ErrorKind, StoreError};
 
 use crate::Ledger;
 use crate::event::{MAX_EVENT, RecordedEvent};
@@ -13,11 +15,23 @@ impl Ledger {
     /// The event with this number, if it exists.
     pub fn read(&self, seq: u64) -> Result<Option<RecordedEvent>, StoreError> {
         let path = self.numbers.path(seq);
-        let file = match File::open(&path) {
+        // A pipe must not block a reader.
+        let open = File::options()
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(&path);
+        let file = match open {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(explain("read", &path, error)),
         };
+        if !file.metadata().is_ok_and(|at| at.is_file()) {
+            let what = format!(
+                "{} is not a file, but has the name of an event",
+                path.display()
+            );
+            return Err(StoreError::new(ErrorKind::Damaged, what).fix("move it to another folder"));
+        }
         let mut bytes = Vec::with_capacity(512);
         // One byte more shows that it is too large.
         let limit = u64::try_from(MAX_EVENT)
@@ -53,14 +67,19 @@ impl Iterator for Events<'_> {
     type Item = Result<RecordedEvent, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.next <= self.last {
-            let seq = self.next;
+        loop {
+            let seq = match self.ledger.numbers.next_from(self.next, self.last) {
+                Ok(seq) => seq?,
+                Err(error) => {
+                    self.next = self.last.saturating_add(1);
+                    return Some(Err(error));
+                }
+            };
             self.next = seq.saturating_add(1);
             match self.ledger.read(seq).transpose() {
                 None => {}
                 found => return found,
             }
         }
-        None
     }
 }

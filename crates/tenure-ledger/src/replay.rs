@@ -1,34 +1,61 @@
 //! From events to claims: [`Replay`]. Pure.
 //!
+//! One replay decides for every command: what stops it stops `claim`, and `verify` and `log` report it in
+//! the same words.
+//!
 //! # What an event does to the claim on a node
+//!
+//! There are two forms of claims. Each dialect writes one of them, and both are read in both dialects.
 //!
 //! | event | the node is free | its owner holds it | another owner holds it |
 //! |---|---|---|---|
-//! | `lock_acquired` (documented) | a claim begins | it is renewed | a claim begins, the other ends. If that one had not expired, two holders overlapped |
+//! | `lock_acquired` (lock form) | a claim begins | it is renewed | a claim begins, the other ends. If that one had not expired, two holders overlapped |
 //! | `lock_released`, `lock_reaped` | nothing | it ends | nothing: the event is about an earlier claim |
-//! | `nodes_claimed` (af) | a claim begins | a new claim begins | a claim begins; as above |
-//! | `claim_refreshed` (af) | nothing | it is renewed | nothing |
-//! | `nodes_released` (af) | nothing | it ends | it ends: the event names no owner |
+//! | `nodes_claimed` (nodes form) | a claim begins | a new claim begins | a claim begins; as above |
+//! | `claim_refreshed` | nothing | it is renewed | nothing |
+//! | `nodes_released` | nothing | it ends | it ends: the event names no owner |
 //!
-//! An event that tenure writes in the documented dialect names the claim that it is about
+//! An event about one form does nothing to a claim of the other: the programs that write one form do not
+//! read the other.
+//!
+//! An event that tenure writes in the lock form names the claim that it is about
 //! (`"tenure":{"grant":17}`, the number of the event that began the claim), so that an event about an
 //! earlier claim of the same owner does nothing to a later one. The number of the event that begins a
 //! claim is its token: it only grows.
 //!
-//! `node_created` (af) creates a node.
+//! In an `af` ledger, `node_created` makes a node, and a node that exists begins anew, without a claim.
+//! Later versions of the `af` tool end a claim together with a judgement (`"release_claim":true`), and
+//! name the claims that they release (`claim_seqs`).
 //!
 //! Events of any other type, and node ids that are not valid, change nothing.
+//!
+//! # What the `af` tool makes of it
+//!
+//! Beside the claims, the replay of an `af` ledger follows the tool's own rules ([`AfProof`]). An event
+//! that the tool refuses makes its proof unreadable to it, but not to tenure: it is known who holds what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::Evidence;
 
+use crate::af::{self, AfProof, KnownTo, Unclaimable, fields};
 use crate::dialect::Dialect;
-use crate::event::{MAX_EVENT, RecordedEvent};
+use crate::event::RecordedEvent;
+use crate::go_time;
+use crate::json::Json;
 use crate::node::NodeId;
-use tenure_host::files::rfc3339;
+
+/// The form of the events about a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ClaimForm {
+    /// `lock_acquired`: documented, and written by the `af` tool's lock library.
+    Lock,
+    /// `nodes_claimed`: the `af` tool's own.
+    Nodes,
+}
 
 /// A claim on a node that no event has ended. It may have expired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +65,7 @@ pub(super) struct NodeClaim {
     pub(super) token: u64,
     /// A digest of that event.
     pub(super) digest: u64,
+    pub(super) form: ClaimForm,
     pub(super) since: Timestamp,
     pub(super) heard: Timestamp,
     pub(super) expires: Timestamp,
@@ -51,9 +79,32 @@ pub(super) struct Replay {
     /// A digest of it.
     pub(super) digest: u64,
     pub(super) claims: BTreeMap<NodeId, NodeClaim>,
-    /// The nodes of an `af` ledger: the `af` tool can't read a ledger with a claim on any other.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) nodes: BTreeSet<NodeId>,
+    /// The proof in an `af` ledger.
+    #[serde(default)]
+    pub(super) proof: AfProof,
+    /// Whether the `af` tool's lock library has written to this `af` ledger: see [`Replay::form`].
+    #[serde(default)]
+    has_lock_events: bool,
+}
+
+/// What an event did.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub(super) struct Applied {
+    pub(super) changes: Vec<ClaimChange>,
+    /// What the `af` tool makes of the event; `None` if it applies it, or in the documented dialect.
+    pub(super) af: Option<AfProblem>,
+}
+
+/// Why the `af` tool can't read a ledger beyond some event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AfProblem {
+    /// Only versions from this one on can.
+    Since(String, &'static str),
+    /// It does not know the type.
+    UnknownType(String),
+    /// It can't parse or apply the event.
+    Refused(String),
 }
 
 /// What an event changed about one node.
@@ -79,7 +130,7 @@ pub(super) enum ChangeKind {
     Unmatched,
 }
 
-/// What tenure adds to an event in the documented dialect.
+/// What tenure adds to an event in the lock form.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct TenureFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,49 +139,30 @@ pub(super) struct TenureFields {
     pub(super) evidence: Option<Evidence>,
 }
 
-#[derive(Deserialize)]
-struct Kind<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: std::borrow::Cow<'a, str>,
+impl TenureFields {
+    /// A later version may write fields that this one can't read. The rest of the event still counts.
+    fn of(event: Json<'_>) -> Self {
+        let fields = event.field(&["tenure"]);
+        let fields = fields.and_then(|fields| serde_json::from_slice(fields.bytes()).ok());
+        fields.unwrap_or_default()
+    }
 }
 
-/// A `node_created` event of an `af` ledger.
-#[derive(Deserialize)]
-struct Created {
-    node: CreatedNode,
+/// Which claims an event ends.
+struct End<'a> {
+    form: ClaimForm,
+    /// Only this owner's.
+    owner: Option<&'a str>,
+    /// Only the one that began with this event.
+    token: Option<u64>,
+    evidence: EndEvidence,
 }
 
-#[derive(Deserialize)]
-struct CreatedNode {
-    id: String,
-}
-
-/// The fields of events about claims.
-#[derive(Deserialize)]
-struct Fields {
-    timestamp: Option<String>,
-    node_id: Option<String>,
-    node_ids: Option<Vec<String>>,
-    owner: Option<String>,
-    expires_at: Option<String>,
-    timeout: Option<String>,
-    new_timeout: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    tenure: Option<TenureFields>,
-}
-
-/// A later version may write fields that this one can't read. The rest of the event still counts.
-fn lenient<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<TenureFields>, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).ok())
-}
-
-/// The kinds of events about claims.
-enum ClaimEventKind {
-    Claim { refresh: bool },
-    End { reaped: bool },
+enum EndEvidence {
+    None,
+    /// It was reaped, which other programs do to expired claims only.
+    Reaped,
+    Given(Evidence),
 }
 
 impl Replay {
@@ -140,72 +172,184 @@ impl Replay {
         &mut self,
         dialect: Dialect,
         event: &RecordedEvent,
-    ) -> Result<Vec<ClaimChange>, String> {
-        let changes = self.interpret(dialect, event);
+    ) -> Result<Applied, String> {
+        let applied = self.interpret(dialect, event);
         self.seq = event.seq;
         self.digest = event.digest();
-        changes
+        applied
     }
 
-    fn interpret(
+    /// The form in which a claim begins. The `af` tool can't read a ledger with events of its own lock
+    /// library, and that library reads only its own form: where it has written, tenure writes that form.
+    pub(super) fn form(&self, dialect: Dialect) -> ClaimForm {
+        match dialect {
+            Dialect::Af if !self.has_lock_events => ClaimForm::Nodes,
+            Dialect::Af | Dialect::Documented => ClaimForm::Lock,
+        }
+    }
+
+    /// Whether a claim on this node can begin once its present claim has ended.
+    pub(super) fn check_claimable(
+        &self,
+        dialect: Dialect,
+        node: &NodeId,
+    ) -> Result<(), Unclaimable> {
+        match self.form(dialect) {
+            ClaimForm::Nodes => self.proof.check_claimable(node),
+            ClaimForm::Lock => Ok(()),
+        }
+    }
+
+    fn interpret(&mut self, dialect: Dialect, event: &RecordedEvent) -> Result<Applied, String> {
+        let json = event.read()?;
+        let kind = json.field(&["type"]).and_then(Json::text);
+        let (kind, af) = match dialect {
+            Dialect::Documented => (kind.ok_or("it has no type")?, None),
+            Dialect::Af => {
+                let found = af::kind_in(&event.bytes);
+                let known = found.clone().ok();
+                let known = known.filter(|kind| af::known_to(kind) != KnownTo::None);
+                let meant = known.or(kind).ok_or("it has no type")?;
+                let problem = match found {
+                    Ok(found) => self.follow_af(&found, event.seq, json),
+                    Err(why) => Some(AfProblem::Refused(why.into())),
+                };
+                (meant, problem)
+            }
+        };
+        let mut changes = Vec::new();
+        match kind.as_str() {
+            "lock_acquired" => self.lock_acquired(dialect, event, json, &mut changes)?,
+            "lock_released" | "lock_reaped" => {
+                self.has_lock_events |= dialect == Dialect::Af && kind == "lock_released";
+                let fields = TenureFields::of(json);
+                let owner = json.field(&["owner"]).and_then(Json::text);
+                let end = End {
+                    form: ClaimForm::Lock,
+                    owner: owner.as_deref(),
+                    token: fields.grant,
+                    evidence: match fields.evidence {
+                        Some(evidence) => EndEvidence::Given(evidence),
+                        None if kind == "lock_reaped" => EndEvidence::Reaped,
+                        None => EndEvidence::None,
+                    },
+                };
+                if let Some(node) = node(&af::id(json)) {
+                    self.end(node, end, &mut changes);
+                }
+            }
+            "nodes_claimed" | "claim_refreshed" | "nodes_released" => {
+                if dialect == Dialect::Af {
+                    fields::check(&kind, json)?;
+                }
+                self.nodes_form(dialect, &kind, event, json, &mut changes)?;
+            }
+            "node_created" if dialect == Dialect::Af => {
+                fields::check(&kind, json)?;
+                self.end_nodes(&[af::node_text(json, &["node", "id"])], None, &mut changes);
+            }
+            "node_validated" | "node_admitted" | "node_refuted" | "node_archived"
+                if dialect == Dialect::Af && af.is_none() =>
+            {
+                let id = af::id(json);
+                let claim = node(&id).and_then(|node| self.claims.get(&node));
+                let released = af::released_claim(json);
+                if claim.is_some_and(|claim| Some(claim.token) == released) {
+                    self.end_nodes(&[id], released, &mut changes);
+                }
+            }
+            _ => {}
+        }
+        Ok(Applied { changes, af })
+    }
+
+    /// Applies an event by the rules of the `af` tool.
+    fn follow_af(&mut self, kind: &str, seq: u64, event: Json<'_>) -> Option<AfProblem> {
+        let known = af::known_to(kind);
+        if known == KnownTo::None {
+            return Some(AfProblem::UnknownType(kind.to_owned()));
+        }
+        let applied = fields::check(kind, event).and_then(|()| self.proof.apply(kind, seq, event));
+        match (applied, known) {
+            (Err(why), _) => Some(AfProblem::Refused(why)),
+            (Ok(()), KnownTo::Since(version)) => Some(AfProblem::Since(kind.to_owned(), version)),
+            (Ok(()), _) => None,
+        }
+    }
+
+    fn lock_acquired(
         &mut self,
         dialect: Dialect,
         event: &RecordedEvent,
-    ) -> Result<Vec<ClaimChange>, String> {
-        if event.bytes.len() > MAX_EVENT {
-            return Err("it is larger than 1 MiB".into());
-        }
-        let flaw = |error: serde_json::Error| format!("it is not an event ({error})");
-        let Kind { kind } = serde_json::from_slice(&event.bytes).map_err(flaw)?;
-        let kind = match (dialect, &*kind) {
-            (Dialect::Documented, "lock_acquired") | (Dialect::Af, "nodes_claimed") => {
-                ClaimEventKind::Claim { refresh: false }
-            }
-            (Dialect::Af, "claim_refreshed") => ClaimEventKind::Claim { refresh: true },
-            (_, "lock_reaped") => ClaimEventKind::End { reaped: true },
-            (Dialect::Documented, "lock_released") | (Dialect::Af, "nodes_released") => {
-                ClaimEventKind::End { reaped: false }
-            }
-            (Dialect::Af, "node_created") => {
-                let Created { node } = serde_json::from_slice(&event.bytes).map_err(flaw)?;
-                self.nodes.extend(NodeId::parse(&node.id).ok());
-                return Ok(Vec::new());
-            }
-            _ => return Ok(Vec::new()),
+        json: Json<'_>,
+        changes: &mut Vec<ClaimChange>,
+    ) -> Result<(), String> {
+        let (since, expires) = (time(json, "timestamp")?, time(json, "expires_at")?);
+        let owner = json.field(&["owner"]).and_then(Json::text);
+        let owner = owner.ok_or("it has no owner")?;
+        self.has_lock_events |= dialect == Dialect::Af;
+        let rule = match TenureFields::of(json).grant {
+            Some(grant) => RenewalRule::OfGrant(grant),
+            None => RenewalRule::UnlessExpired,
         };
-        let fields: Fields = serde_json::from_slice(&event.bytes).map_err(flaw)?;
-        let at = time(fields.timestamp.as_deref(), "timestamp")?;
-        let ids = fields.node_ids.iter().flatten().chain(&fields.node_id);
-        let nodes: Vec<NodeId> = ids.filter_map(|id| NodeId::parse(id).ok()).collect();
-        let mut changes = Vec::new();
-        for node in nodes {
-            match kind {
-                ClaimEventKind::Claim { refresh } => {
-                    let (text, name) = match (dialect, refresh) {
-                        (Dialect::Documented, _) => (&fields.expires_at, "expires_at"),
-                        (Dialect::Af, false) => (&fields.timeout, "timeout"),
-                        (Dialect::Af, true) => (&fields.new_timeout, "new_timeout"),
-                    };
-                    let expires = time(text.as_deref(), name)?;
-                    let owner = fields.owner.clone().ok_or("it has no owner")?;
-                    let claim = NodeClaim {
-                        owner,
-                        token: event.seq,
-                        digest: event.digest(),
-                        since: at,
-                        heard: at,
-                        expires,
-                    };
-                    let rule = RenewalRule::of(dialect, refresh, fields.tenure.as_ref());
-                    self.claim(node, claim, rule, &mut changes);
-                }
-                ClaimEventKind::End { reaped } => {
-                    let (owner, tenure) = (fields.owner.as_deref(), fields.tenure.as_ref());
-                    self.end(node, owner, tenure, reaped, &mut changes);
-                }
-            }
+        let claim = NodeClaim {
+            owner,
+            token: event.seq,
+            digest: event.digest(),
+            form: ClaimForm::Lock,
+            since,
+            heard: since,
+            expires,
+        };
+        if let Some(node) = node(&af::id(json)) {
+            self.claim(node, claim, rule, changes);
         }
-        Ok(changes)
+        Ok(())
+    }
+
+    /// An event of the nodes form. In an `af` ledger its fields have been checked, and a missing time is
+    /// one long ago, as the tool reads it.
+    fn nodes_form(
+        &mut self,
+        dialect: Dialect,
+        kind: &str,
+        event: &RecordedEvent,
+        json: Json<'_>,
+        changes: &mut Vec<ClaimChange>,
+    ) -> Result<(), String> {
+        let (nodes, end, rule) = match kind {
+            "nodes_released" => {
+                let claims: Vec<u64> = af::claim_numbers(json).collect();
+                for (index, id) in af::ids(json).into_iter().enumerate() {
+                    let token = claims.get(index).copied().filter(|token| *token != 0);
+                    self.end_nodes(&[id], token, changes);
+                }
+                return Ok(());
+            }
+            "claim_refreshed" => (vec![af::id(json)], "new_timeout", RenewalRule::Only),
+            _ => (af::ids(json), "timeout", RenewalRule::Never),
+        };
+        let time = |name: &str| {
+            let is_missing = json.field(&[name]).is_none();
+            match dialect {
+                Dialect::Af if is_missing => Ok(go_time::ZERO),
+                Dialect::Af | Dialect::Documented => time(json, name),
+            }
+        };
+        let (since, expires) = (time("timestamp")?, time(end)?);
+        for node in nodes.iter().filter_map(|id| node(id)) {
+            let claim = NodeClaim {
+                owner: af::text(json, &["owner"]),
+                token: event.seq,
+                digest: event.digest(),
+                form: ClaimForm::Nodes,
+                since,
+                heard: since,
+                expires,
+            };
+            self.claim(node, claim, rule, changes);
+        }
+        Ok(())
     }
 
     fn claim(
@@ -224,6 +368,7 @@ impl Replay {
         };
         if let Some(current) = self.claims.get_mut(&node) {
             let renewed = current.owner == new.owner
+                && current.form == new.form
                 && match rule {
                     RenewalRule::Never => false,
                     RenewalRule::Only => true,
@@ -254,34 +399,34 @@ impl Replay {
         self.claims.insert(node, new);
     }
 
-    fn end(
-        &mut self,
-        node: NodeId,
-        owner: Option<&str>,
-        fields: Option<&TenureFields>,
-        reaped: bool,
-        changes: &mut Vec<ClaimChange>,
-    ) {
-        let is_about = |claim: &NodeClaim| {
-            owner.is_none_or(|owner| owner == claim.owner)
-                && fields
-                    .and_then(|fields| fields.grant)
-                    .is_none_or(|grant| grant == claim.token)
-        };
+    fn end_nodes(&mut self, ids: &[String], token: Option<u64>, changes: &mut Vec<ClaimChange>) {
+        for node in ids.iter().filter_map(|id| node(id)) {
+            let end = End {
+                form: ClaimForm::Nodes,
+                owner: None,
+                token,
+                evidence: EndEvidence::None,
+            };
+            self.end(node, end, changes);
+        }
+    }
+
+    fn end(&mut self, node: NodeId, end: End<'_>, changes: &mut Vec<ClaimChange>) {
         let Some(claim) = self.claims.get(&node).cloned() else {
             return;
         };
-        let kind = if is_about(&claim) {
+        let is_about = end.form == claim.form
+            && end.owner.is_none_or(|owner| owner == claim.owner)
+            && end.token.is_none_or(|token| token == claim.token);
+        let kind = if is_about {
             self.claims.remove(&node);
-            // Other programs reap only expired claims.
-            let expired = reaped.then_some(Evidence::TimeRanOut {
-                expired_at: claim.expires,
-            });
-            ChangeKind::Ended(
-                fields
-                    .and_then(|fields| fields.evidence.clone())
-                    .or(expired),
-            )
+            ChangeKind::Ended(match end.evidence {
+                EndEvidence::None => None,
+                EndEvidence::Given(evidence) => Some(evidence),
+                EndEvidence::Reaped => Some(Evidence::TimeRanOut {
+                    expired_at: claim.expires,
+                }),
+            })
         } else {
             ChangeKind::Unmatched
         };
@@ -302,20 +447,15 @@ enum RenewalRule {
     OfGrant(u64),
 }
 
-impl RenewalRule {
-    fn of(dialect: Dialect, refresh: bool, fields: Option<&TenureFields>) -> Self {
-        match (dialect, refresh, fields.and_then(|fields| fields.grant)) {
-            (Dialect::Af, false, _) => Self::Never,
-            (Dialect::Af, true, _) => Self::Only,
-            (Dialect::Documented, _, Some(grant)) => Self::OfGrant(grant),
-            (Dialect::Documented, _, None) => Self::UnlessExpired,
-        }
-    }
+fn node(id: &str) -> Option<NodeId> {
+    NodeId::parse(id).ok()
 }
 
-fn time(text: Option<&str>, name: &str) -> Result<Timestamp, String> {
-    let text = text.ok_or_else(|| format!("it has no {name}"))?;
-    rfc3339::parse(text).ok_or_else(|| format!("its {name} {text:?} is not an RFC 3339 time"))
+fn time(event: Json<'_>, name: &str) -> Result<Timestamp, String> {
+    let found = event.field(&[name]);
+    let found = found.ok_or_else(|| format!("it has no {name}"))?;
+    let time = found.raw_text().and_then(go_time::parse);
+    time.ok_or_else(|| format!("its {name} {} is not an RFC 3339 time", found.tidy()))
 }
 
 #[cfg(test)]
@@ -340,8 +480,12 @@ mod tests {
             let bytes = json.replace('@', "2026-01-01T00:").into_bytes();
             let seq = self.replay.seq + 1;
             let event = RecordedEvent { seq, bytes };
-            let changes = self.replay.apply(self.dialect, &event).unwrap();
-            changes.into_iter().map(|change| change.kind).collect()
+            let applied = self.replay.apply(self.dialect, &event).unwrap();
+            applied
+                .changes
+                .into_iter()
+                .map(|change| change.kind)
+                .collect()
         }
 
         fn owner(&self, node: &str) -> Option<(&str, u64)> {
@@ -444,6 +588,99 @@ mod tests {
         assert_eq!(ledger.append(released), [ChangeKind::Ended(None)]);
         assert_eq!(ledger.owner("1"), None);
         assert_eq!(ledger.owner("1.2"), Some(("a", 1)));
-        assert_eq!(ledger.append(&acquired("00:00", "7", "x", "01:00", "")), []);
+    }
+
+    #[test]
+    fn both_forms_are_read_in_both_dialects_and_kept_apart() {
+        for dialect in [Dialect::Documented, Dialect::Af] {
+            let mut ledger = TestLedger::new(dialect);
+            let locked = acquired("00:00", "1", "a", "09:00", "");
+            assert_eq!(ledger.append(&locked), [ChangeKind::Began], "{dialect}");
+            // The programs that write one form do not read the other.
+            let released = r#"{"type":"nodes_released","timestamp":"@01:00Z","node_ids":["1"]}"#;
+            assert_eq!(ledger.append(released), [ChangeKind::Unmatched]);
+            assert_eq!(ledger.owner("1"), Some(("a", 1)));
+            let claimed = r#"{"type":"nodes_claimed","timestamp":"@02:00Z","node_ids":["1"],"owner":"b","timeout":"@08:00Z"}"#;
+            assert_eq!(
+                ledger.append(claimed),
+                [ChangeKind::Overlapped, ChangeKind::Began]
+            );
+            let reaped =
+                r#"{"type":"lock_reaped","timestamp":"@03:00Z","node_id":"1","owner":"b"}"#;
+            assert_eq!(ledger.append(reaped), [ChangeKind::Unmatched]);
+            assert_eq!(ledger.append(released), [ChangeKind::Ended(None)]);
+            // Where the lock library has written, its form is the one that excludes it.
+            assert_eq!(ledger.replay.form(dialect), ClaimForm::Lock);
+        }
+        let empty = Replay::default();
+        assert_eq!(empty.form(Dialect::Af), ClaimForm::Nodes);
+        assert_eq!(empty.form(Dialect::Documented), ClaimForm::Lock);
+    }
+
+    #[test]
+    fn a_claim_of_the_af_tool_is_read_as_the_tool_reads_it() {
+        let mut ledger = TestLedger::new(Dialect::Af);
+        ledger.append(r#"{"type":"node_created","node":{"id":"1","workflow_state":"available","epistemic_state":"pending"}}"#);
+        // No times, keys twice and in other letter cases: the tool does not mind.
+        let claimed = r#"{"type":"nodes_claimed","node_ids":["1.7"],"Node_Ids":["1"],"owner":"x","OWNER":"a"}"#;
+        assert_eq!(ledger.append(claimed), [ChangeKind::Began]);
+        assert_eq!(ledger.owner("1"), Some(("a", 2)));
+        // A later version ends the claim with the judgement, if it is about this claim.
+        let judged = |claim: u64| {
+            format!(
+                r#"{{"type":"node_validated","node_id":"1","claim_seq":{claim},"release_claim":true}}"#
+            )
+        };
+        assert_eq!(ledger.append(&judged(1)), []);
+        ledger.append(r#"{"type":"refinement_requested","node_id":"1"}"#);
+        assert_eq!(ledger.append(&judged(2)), [ChangeKind::Ended(None)]);
+        let again = |seq: u64| {
+            format!(r#"{{"type":"nodes_released","node_ids":["1"],"claim_seqs":[{seq}]}}"#)
+        };
+        assert_eq!(
+            ledger.append(r#"{"type":"nodes_claimed","node_ids":["1"],"owner":"b"}"#),
+            [ChangeKind::Began]
+        );
+        assert_eq!(ledger.append(&again(2)), [ChangeKind::Unmatched]);
+        assert_eq!(ledger.append(&again(6)), [ChangeKind::Ended(None)]);
+    }
+
+    #[test]
+    fn what_the_af_tool_makes_of_an_event_is_reported() {
+        let mut replay = Replay::default();
+        let mut apply = |text: &str| {
+            let seq = replay.seq + 1;
+            let bytes = text.as_bytes().to_vec();
+            replay.apply(Dialect::Af, &RecordedEvent { seq, bytes })
+        };
+        let mut problem = |text: &str| apply(text).unwrap().af;
+        assert_eq!(problem(r#"{"type":"def_added"}"#), None);
+        assert_eq!(
+            problem(r#"{"type":"hint_added","node_id":"1"}"#),
+            Some(AfProblem::Refused("there is no node 1".into()))
+        );
+        assert_eq!(
+            problem(r#"{"type":"pattern_added"}"#),
+            Some(AfProblem::Since("pattern_added".into(), "0.1.1"))
+        );
+        assert_eq!(
+            problem(r#"{"claim":{"type":"x"},"type":"def_added"}"#),
+            Some(AfProblem::UnknownType("x".into()))
+        );
+        assert!(matches!(
+            problem(r#"{"type":"def_added","definition":7}"#),
+            Some(AfProblem::Refused(_))
+        ));
+        // A claim that the tool can't parse: it is not known who holds what.
+        for text in [
+            r#"{"type":"nodes_claimed","node_ids":"1"}"#,
+            r#"{"type":"nodes_claimed","timeout":"soon"}"#,
+            r#"{"type":"lock_acquired","node_id":"1","owner":"a","timestamp":"2026-01-01T00:00:00Z"}"#,
+            r#"{"x":1}"#,
+            "[]",
+            "{",
+        ] {
+            assert!(apply(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,18 +1,24 @@
 //! Checks a ledger: [`Ledger::verify`].
 //!
 //! It reads every event, whatever a checkpoint says, and proves from the ledger alone that no two
-//! holders of a node overlapped, or shows where they did.
+//! holders of a node overlapped, or shows where they did. A ledger is sound if `claim` and, in its own
+//! ledgers, the `af` tool can read it: an event that stops one of them is an error. It reads by the list of
+//! names, so a stray one far away costs nothing. Other programs may append meanwhile: a number that the
+//! list lacks is a gap only if its event is still missing when the list is complete.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use tenure_core::StoreError;
 
 use crate::Ledger;
+use crate::admission::problem_words;
 use crate::dialect::{Dialect, EntryName};
 use crate::event::RecordedEvent;
-use crate::replay::{ChangeKind, ClaimChange, Replay};
+use crate::number::{self, Listed};
+use crate::replay::{AfProblem, ChangeKind, ClaimChange, Replay};
 use tenure_host::files::fault::explain;
 
 /// How serious a finding is.
@@ -102,6 +108,24 @@ impl Verified {
     }
 }
 
+/// What is in the folder.
+#[derive(Debug, Default)]
+struct Names {
+    /// The numbers of events, in order.
+    events: Listed,
+    /// Files that may be taken for events.
+    misnamed: BTreeMap<u64, Vec<String>>,
+}
+
+/// The times of events, which should not go back.
+#[derive(Debug, Default)]
+struct Times {
+    newest: Option<(u64, Timestamp)>,
+    /// The first event whose time goes back, and how many do.
+    back: Option<(u64, String)>,
+    count: u64,
+}
+
 impl Ledger {
     /// Checks names, events and claims.
     pub fn verify(&self) -> Result<Verified, StoreError> {
@@ -111,47 +135,85 @@ impl Ledger {
             verified.report(Severity::Note, "dead_lock", None, what);
         }
         let acknowledged = self.read_acknowledged();
-        let last = self.numbers.list()?;
-        self.verify_names(last, &mut verified)?;
+        let names = self.list_names(&mut verified)?;
+        let sequence = names.events.sequence();
+        self.verify_names(&names, sequence.as_ref(), &mut verified);
         let mut replay = Replay::default();
-        let mut newest: Option<(u64, Timestamp)> = None;
-        let mut missing: Option<u64> = None;
-        for seq in 1..=last {
-            let Some(event) = self.read(seq)? else {
-                missing.get_or_insert(seq);
-                continue;
-            };
-            if let Some(first) = missing.take() {
-                gap(&mut verified, first, seq.saturating_sub(1));
+        let mut times = Times::default();
+        let mut next = 1;
+        for seq in self.settled(&names.events, sequence.as_ref()) {
+            if seq > next {
+                gap(&mut verified, next, seq.saturating_sub(1));
             }
-            verified.events += 1;
-            acknowledged.check(&event, &mut verified);
-            self.verify_event(&event, &mut newest, &mut verified);
-            // A flaw has been reported by `verify_event`.
-            for change in replay.apply(self.dialect, &event).unwrap_or_default() {
-                self.verify_claim(seq, &event, &change, &mut verified);
+            next = seq.saturating_add(1);
+            match self.read(seq) {
+                Ok(Some(event)) => {
+                    verified.events += 1;
+                    acknowledged.check(&event, &mut verified);
+                    self.verify_event(&event, &mut replay, &mut times, &mut verified);
+                }
+                Ok(None) => {
+                    let why = self.why_missing(seq).to_owned();
+                    verified.report(Severity::Error, "unreadable", Some(seq), why);
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    verified.report(Severity::Error, "unreadable", Some(seq), why);
+                }
             }
         }
+        times.report(&mut verified);
+        let last = sequence.as_ref().map_or(0, |sequence| *sequence.end());
         acknowledged.check_end(last, &mut verified);
         self.verify_checkpoint(&replay, &mut verified);
         verified.findings.sort_by_key(|found| found.event);
         Ok(verified)
     }
 
-    fn verify_names(&self, last: u64, verified: &mut Verified) -> Result<(), StoreError> {
+    /// The numbers of the events in this part of a list, with those that the list lacks because they were
+    /// added while the folder was listed.
+    fn settled(&self, listed: &Listed, sequence: Option<&RangeInclusive<u64>>) -> Vec<u64> {
+        let mut settled = Vec::with_capacity(listed.0.len());
+        let mut next = 1;
+        let belongs = |seq: &&u64| sequence.is_some_and(|sequence| sequence.contains(*seq));
+        for seq in listed.0.iter().filter(belongs) {
+            if seq.saturating_sub(next) <= number::FAR {
+                settled.extend((next..*seq).filter(|seq| self.numbers.exists(*seq)));
+            }
+            settled.push(*seq);
+            next = seq.saturating_add(1);
+        }
+        settled
+    }
+
+    /// Lists the folder, and reports what does not belong there.
+    fn list_names(&self, verified: &mut Verified) -> Result<Names, StoreError> {
         let fault = |error| explain("read", &self.path, error);
-        let mut meant: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        let mut names = Names::default();
         for entry in std::fs::read_dir(&self.path).map_err(fault)? {
-            let name = entry.map_err(fault)?.file_name();
-            let shown = name.to_string_lossy().into_owned();
+            let entry = entry.map_err(fault)?;
+            let shown = entry.file_name().to_string_lossy().into_owned();
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             match self.dialect.entry(&shown) {
-                EntryName::Event(_) | EntryName::Lock | EntryName::Sidecar => {}
-                EntryName::Misnamed(Some(seq)) => meant.entry(seq).or_default().push(shown),
-                EntryName::Misnamed(None) => verified.report(
+                EntryName::Event(seq) if is_folder => verified.report(
+                    Severity::Error,
+                    "folder",
+                    Some(seq),
+                    format!("{shown} is a folder: no event can be written under its name"),
+                ),
+                EntryName::Event(seq) => names.events.0.push(seq),
+                EntryName::Lock | EntryName::Sidecar => {}
+                EntryName::Misnamed(Some(seq)) if !is_folder => {
+                    names.misnamed.entry(seq).or_default().push(shown);
+                }
+                EntryName::Misnamed(None) if !is_folder => verified.report(
                     Severity::Warning,
                     "misnamed",
                     None,
-                    format!("{shown} is not named as an event of this ledger (dialect {})", self.dialect),
+                    format!(
+                        "{shown} is not named as an event of this ledger (dialect {})",
+                        self.dialect
+                    ),
                 ),
                 EntryName::Temporary => verified.report(
                     Severity::Note,
@@ -159,7 +221,7 @@ impl Ledger {
                     None,
                     format!("{shown} is an event that is being written, or was left by a crash; it is ignored"),
                 ),
-                EntryName::Other => verified.report(
+                EntryName::Misnamed(_) | EntryName::Other => verified.report(
                     Severity::Note,
                     "other_file",
                     None,
@@ -167,76 +229,107 @@ impl Ledger {
                 ),
             }
         }
-        for (seq, names) in meant {
-            let there = self.numbers.path(seq).symlink_metadata().is_ok();
-            for name in names {
-                if there {
+        names.events.0.sort_unstable();
+        Ok(names)
+    }
+
+    /// Reports the names that other programs may take for events.
+    fn verify_names(
+        &self,
+        names: &Names,
+        sequence: Option<&RangeInclusive<u64>>,
+        verified: &mut Verified,
+    ) {
+        let last = sequence.map_or(0, |sequence| *sequence.end());
+        let is_stray = |seq: &&u64| sequence.is_none_or(|sequence| !sequence.contains(*seq));
+        for seq in names.events.0.iter().filter(is_stray) {
+            let what = format!(
+                "{} has the name of an event, but its number is far from {last}, the newest one: \
+                 other programs take it for an event, and tenure does not; move it to another folder",
+                self.dialect.file_name(*seq)
+            );
+            verified.report(Severity::Error, "stray", Some(*seq), what);
+        }
+        for (seq, misnamed) in &names.misnamed {
+            for name in misnamed {
+                if names.events.0.binary_search(seq).is_ok() {
                     let what = format!(
                         "{name} has the same number as {}",
-                        self.dialect.file_name(seq)
+                        self.dialect.file_name(*seq)
                     );
-                    verified.report(Severity::Error, "duplicate", Some(seq), what);
-                } else {
-                    let beyond = if seq > last {
-                        ", after the newest one"
-                    } else {
-                        ""
-                    };
-                    let what = format!(
-                        "{name} may be taken for event {seq}{beyond}, whose name is {}",
-                        self.dialect.file_name(seq)
-                    );
-                    verified.report(Severity::Error, "misnamed", Some(seq), what);
+                    verified.report(Severity::Error, "duplicate", Some(*seq), what);
+                    continue;
                 }
+                let what = match *seq {
+                    0 => format!(
+                        "{name} may be taken for event 0, and there is none: events begin with 1"
+                    ),
+                    seq => {
+                        let beyond = if seq > last {
+                            ", after the newest one"
+                        } else {
+                            ""
+                        };
+                        let right = self.dialect.file_name(seq);
+                        format!(
+                            "{name} may be taken for event {seq}{beyond}, whose name is {right}"
+                        )
+                    }
+                };
+                verified.report(Severity::Error, "misnamed", Some(*seq), what);
             }
         }
-        Ok(())
     }
 
     fn verify_event(
         &self,
         event: &RecordedEvent,
-        newest: &mut Option<(u64, Timestamp)>,
+        replay: &mut Replay,
+        times: &mut Times,
         verified: &mut Verified,
     ) {
         let seq = Some(event.seq);
-        if event.bytes.len() > super::MAX_EVENT {
-            let what = "it is larger than 1 MiB: the af tool can't read it".to_owned();
-            verified.report(Severity::Error, "oversized", seq, what);
-            return;
-        }
-        if let Err(why) = event.value() {
-            verified.report(Severity::Error, "unreadable", seq, why);
-            return;
-        }
-        let (kind, time) = event.head();
-        if let Some(kind) = kind.filter(|kind| !self.dialect.knows(kind)) {
-            let what = format!(
-                "the af tool does not know the event type {kind:?}, and can't read the ledger"
-            );
-            verified.report(Severity::Error, "unknown_type", seq, what);
-        }
-        let Some(time) = time else {
-            let what = "it has no valid timestamp".to_owned();
-            verified.report(Severity::Warning, "no_time", seq, what);
-            return;
+        let applied = match replay.apply(self.dialect, event) {
+            Ok(applied) => applied,
+            Err(why) => {
+                let code = if event.bytes.len() > super::MAX_EVENT {
+                    "oversized"
+                } else {
+                    "unreadable"
+                };
+                verified.report(Severity::Error, code, seq, why);
+                return;
+            }
         };
-        if let Some((before, then)) = newest.filter(|(_, then)| *then > time) {
-            let what = format!("its time {time} is before the time of event {before}, {then}");
-            verified.report(Severity::Warning, "time_went_back", seq, what);
+        if let Some(problem) = &applied.af {
+            let words = problem_words(problem);
+            let (severity, code, what) = match problem {
+                AfProblem::Since(..) => (
+                    Severity::Warning,
+                    "newer_type",
+                    format!("{words}, and can't read the ledger; that version and later ones can"),
+                ),
+                AfProblem::UnknownType(_) => (
+                    Severity::Error,
+                    "unknown_type",
+                    format!("{words}, and can't read the ledger"),
+                ),
+                AfProblem::Refused(_) => (
+                    Severity::Error,
+                    "refused",
+                    format!("the af tool refuses it, and can't read the ledger: {words}"),
+                ),
+            };
+            verified.report(severity, code, seq, what);
         }
-        if newest.is_none_or(|(_, then)| time >= then) {
-            *newest = Some((event.seq, time));
+        times.check(event, verified);
+        for change in &applied.changes {
+            self.verify_claim(event, change, verified);
         }
     }
 
-    fn verify_claim(
-        &self,
-        seq: u64,
-        event: &RecordedEvent,
-        change: &ClaimChange,
-        verified: &mut Verified,
-    ) {
+    fn verify_claim(&self, event: &RecordedEvent, change: &ClaimChange, verified: &mut Verified) {
+        let seq = event.seq;
         let ClaimChange { node, claim, kind } = change;
         match kind {
             ChangeKind::Began => verified.claims += 1,
@@ -278,13 +371,46 @@ impl Ledger {
             Ok(Some(event)) => resumed.apply(self.dialect, &event).is_ok(),
             _ => false,
         });
-        if same && resumed.claims != replay.claims {
+        if same && (&resumed.claims, &resumed.proof) != (&replay.claims, &replay.proof) {
             let what = format!(
                 "the checkpoint at event {from} does not agree with the events: remove {}",
                 self.sidecar.path().join("checkpoint.*").display()
             );
             verified.report(Severity::Error, "checkpoint", Some(from), what);
         }
+    }
+}
+
+impl Times {
+    fn check(&mut self, event: &RecordedEvent, verified: &mut Verified) {
+        let (_, Some(time)) = event.head() else {
+            let what = "it has no valid timestamp".to_owned();
+            verified.report(Severity::Warning, "no_time", Some(event.seq), what);
+            return;
+        };
+        match self.newest {
+            Some((before, then)) if then > time => {
+                self.count += 1;
+                self.back.get_or_insert_with(|| {
+                    let what =
+                        format!("its time {time} is before the time of event {before}, {then}");
+                    (event.seq, what)
+                });
+            }
+            _ => self.newest = Some((event.seq, time)),
+        }
+    }
+
+    /// One line for all of them: a clock that was set back affects many events.
+    fn report(self, verified: &mut Verified) {
+        let Some((seq, mut what)) = self.back else {
+            return;
+        };
+        if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
+            let events = if more == 1 { "event" } else { "events" };
+            what.push_str(&format!("; so it is with {more} more {events}"));
+        }
+        verified.report(Severity::Warning, "time_went_back", Some(seq), what);
     }
 }
 

@@ -239,7 +239,7 @@ fn damage_is_reported_event_by_event() {
 
 #[test]
 fn nothing_is_claimed_in_a_damaged_ledger() {
-    for (text, words) in [(None, "missing"), (Some("{"), "not an event")] {
+    for (text, words) in [(None, "missing"), (Some("{"), "not valid JSON")] {
         let place = Place::documented();
         let ledger = place.open();
         for _ in 0..3 {

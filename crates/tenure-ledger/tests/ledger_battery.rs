@@ -59,7 +59,9 @@ fn open(place: &Path, dialect: Dialect) -> Box<dyn Store> {
     let ledger = Ledger::init(place, dialect, options).unwrap();
     if dialect == Dialect::Af && ledger.last().unwrap() == 0 {
         let node = |id: &&str| {
-            let event = format!(r#"{{"type":"node_created","node":{{"id":"{id}"}}}}"#);
+            let event = format!(
+                r#"{{"type":"node_created","node":{{"id":"{id}","workflow_state":"available"}}}}"#
+            );
             NewEvent::parse(&event).unwrap()
         };
         let nodes: Vec<NewEvent> = NODES.iter().map(node).collect();

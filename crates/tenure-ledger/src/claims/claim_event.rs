@@ -1,4 +1,4 @@
-//! The events that claims consist of, in either dialect: [`ClaimEvent`].
+//! The events that claims consist of, in either form: [`ClaimEvent`].
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,13 +7,17 @@ use tenure_core::{ErrorKind, Evidence, StoreError};
 use crate::dialect::Dialect;
 use crate::event::NewEvent;
 use crate::node::NodeId;
-use crate::replay::NodeClaim;
+use crate::replay::{ClaimForm, NodeClaim};
 
 /// An event about the claim on a node.
 #[derive(Debug, Clone)]
 pub(super) enum ClaimEvent<'a> {
     /// A claim begins.
-    Begin { owner: &'a str, expires: Timestamp },
+    Begin {
+        form: ClaimForm,
+        owner: &'a str,
+        expires: Timestamp,
+    },
     /// Its owner renews it.
     Renew {
         claim: &'a NodeClaim,
@@ -27,23 +31,24 @@ pub(super) enum ClaimEvent<'a> {
 
 impl ClaimEvent<'_> {
     /// The bytes of the event.
-    pub(super) fn bytes(
-        &self,
-        dialect: Dialect,
-        node: &NodeId,
-        now: Timestamp,
-    ) -> Result<Vec<u8>, StoreError> {
-        let fields = match dialect {
-            Dialect::Documented => self.documented(node, now),
-            Dialect::Af => self.af(node, now),
+    pub(super) fn bytes(&self, node: &NodeId, now: Timestamp) -> Result<Vec<u8>, StoreError> {
+        let form = match self {
+            Self::Begin { form, .. } => *form,
+            // An event about a claim has the form of the claim: the programs that write one form do not
+            // read the other.
+            Self::Renew { claim, .. } | Self::Release(claim) | Self::Reap(claim, _) => claim.form,
+        };
+        let fields = match form {
+            ClaimForm::Lock => self.lock_form(node, now),
+            ClaimForm::Nodes => self.nodes_form(node, now),
         };
         bytes(&fields, now)
     }
 
-    fn documented(&self, node: &NodeId, now: Timestamp) -> Value {
+    fn lock_form(&self, node: &NodeId, now: Timestamp) -> Value {
         let now = now.to_string();
         match self {
-            Self::Begin { owner, expires } => json!({
+            Self::Begin { owner, expires, .. } => json!({
                 "type": "lock_acquired", "timestamp": now, "node_id": node, "owner": owner,
                 "expires_at": expires.to_string(),
             }),
@@ -63,10 +68,10 @@ impl ClaimEvent<'_> {
     }
 
     /// Exactly the fields that the `af` tool writes.
-    fn af(&self, node: &NodeId, now: Timestamp) -> Value {
+    fn nodes_form(&self, node: &NodeId, now: Timestamp) -> Value {
         let now = now.to_string();
         match self {
-            Self::Begin { owner, expires } => json!({
+            Self::Begin { owner, expires, .. } => json!({
                 "type": "nodes_claimed", "timestamp": now, "node_ids": [node], "owner": owner,
                 "timeout": expires.to_string(),
             }),
@@ -102,5 +107,5 @@ pub(super) fn file_reaped(
 fn bytes(fields: &Value, now: Timestamp) -> Result<Vec<u8>, StoreError> {
     let event = NewEvent::of(fields)
         .map_err(|error| StoreError::new(ErrorKind::Unsupported, error.to_string()))?;
-    Ok(event.bytes(now))
+    Ok(event.bytes(Dialect::Documented, now))
 }

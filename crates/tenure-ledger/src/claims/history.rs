@@ -70,7 +70,8 @@ impl Ledger {
             let event = event?;
             let (_, at) = event.head();
             let proof = endings.get(&(event.seq, event.digest()));
-            let changes = replay.apply(self.dialect, &event).unwrap_or_default();
+            let applied = replay.apply(self.dialect, &event).unwrap_or_default();
+            let changes = applied.changes;
             let mut ended = HashSet::new();
             let next = changes
                 .iter()

@@ -31,11 +31,12 @@ use super::LedgerStore;
 use super::claim_event::{ClaimEvent, file_reaped};
 use super::node_state::{GrantNote, NodeState};
 use super::view::ClaimsView;
+use crate::af::Unclaimable;
 use crate::append::{self, Writer};
 use crate::claim_files::{FileClaim, FileReaped};
 use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
-use crate::replay::{NodeClaim, Replay};
+use crate::replay::{ClaimForm, NodeClaim, Replay};
 use crate::{Appended, Dialect};
 
 /// How often a verb is run again. Only programs that ignore the ledger lock need more than two.
@@ -250,16 +251,26 @@ impl<'a> LedgerStep<'a> {
         Ok(self.changes.tickets.get_or_insert(stored))
     }
 
-    /// The `af` tool can't read a ledger with a claim on a node that does not exist.
+    /// The `af` tool can't read a ledger with a claim on a node that does not exist or is not available.
     fn check_node_exists(&self) -> Result<(), StoreError> {
         let ledger = &self.view.store.ledger;
-        if ledger.dialect() != Dialect::Af || self.view.replay.nodes.contains(&self.node) {
-            return Ok(());
-        }
+        let replay = &self.view.replay;
         let (node, root) = (&self.node, ledger.root().display());
-        let what = format!("there is no node {node} in {root}");
-        Err(StoreError::new(ErrorKind::NotFound, what)
-            .fix("list the nodes with tenure ledger log --type node_created; nothing was changed"))
+        match replay.check_claimable(ledger.dialect(), node) {
+            Ok(()) => Ok(()),
+            Err(Unclaimable::NotThere) => {
+                let what = format!("there is no node {node} in {root}");
+                Err(StoreError::new(ErrorKind::NotFound, what)
+                    .fix("list the nodes with tenure ledger log --type node_created; nothing was changed"))
+            }
+            Err(Unclaimable::State(state)) => {
+                let what = format!(
+                    "node {node} in {root} can't be claimed: its workflow_state is {state:?}, not \"available\""
+                );
+                Err(StoreError::new(ErrorKind::Unsupported, what)
+                    .fix("make it available with the af tool; nothing was changed"))
+            }
+        }
     }
 
     /// Writes what the engine wants to change.
@@ -303,7 +314,9 @@ impl<'a> LedgerStep<'a> {
                 self.save()?;
             }
             Some((lease, Put::Granted(_))) => {
+                let dialect = self.view.store.ledger.dialect;
                 let event = self.event(&ClaimEvent::Begin {
+                    form: self.view.replay.form(dialect),
                     owner: lease.holder.id.as_str(),
                     expires: end_of(&lease),
                 })?;
@@ -343,8 +356,7 @@ impl<'a> LedgerStep<'a> {
     }
 
     fn event(&self, event: &ClaimEvent<'_>) -> Result<Vec<u8>, StoreError> {
-        let dialect = self.view.store.ledger.dialect;
-        event.bytes(dialect, &self.node, self.view.now.wall)
+        event.bytes(&self.node, self.view.now.wall)
     }
 
     /// The event that ends the claim in the ledger. Where it can't carry the evidence, that is noted
@@ -356,7 +368,7 @@ impl<'a> LedgerStep<'a> {
         };
         let event = self.event(&ClaimEvent::Reap(claim, evidence))?;
         let ledger = &self.view.store.ledger;
-        if ledger.dialect == Dialect::Af {
+        if claim.form == ClaimForm::Nodes {
             let seq = self.view.replay.seq.saturating_add(1);
             ledger.note_ending(seq, digest(&event), evidence)?;
         }

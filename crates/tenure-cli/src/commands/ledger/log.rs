@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tenure::wire::{ErrorCode, LedgerEventJson};
 use tenure_core::Clock;
 use tenure_host::HostClock;
-use tenure_ledger::{Ledger, NodeId, RecordedEvent};
+use tenure_ledger::{Dialect, Ledger, NodeId, RecordedEvent};
 
-use crate::answer::{Answer, Failure, to_value};
+use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::ledger::Log;
 use crate::exit::Exit;
@@ -25,7 +25,7 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn matches(&self, event: &RecordedEvent, value: Option<&Value>) -> bool {
+    fn matches(&self, event: &RecordedEvent) -> bool {
         let (kind, at) = event.head();
         let kinds = &self.asked.kinds;
         if !kinds.is_empty() && !kind.is_some_and(|kind| kinds.contains(&kind)) {
@@ -36,17 +36,13 @@ impl Filter<'_> {
         {
             return false;
         }
-        let text = |name: &str| value.and_then(|value| value.get(name)?.as_str());
         if let Some(owner) = &self.asked.owner
-            && text("owner") != Some(owner)
+            && event.field("owner").as_ref() != Some(owner)
         {
             return false;
         }
-        let Some(node) = &self.node else { return true };
-        let several = value.and_then(|value| value.get("node_ids")?.as_array());
-        text("node_id") == Some(node)
-            || several.is_some_and(|ids| ids.iter().any(|id| id.as_str() == Some(node)))
-            || value.and_then(|value| value.get("node")?.get("id")?.as_str()) == Some(node)
+        let node = self.node.as_ref();
+        node.is_none_or(|node| event.nodes().contains(node))
     }
 }
 
@@ -70,7 +66,7 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
     for event in ledger.events(seen.saturating_add(1))? {
         let event = event?;
         seen = event.seq;
-        let Some(line) = line(global, &filter, &event) else {
+        let Some(line) = line(global, ledger.dialect(), &filter, &event) else {
             continue;
         };
         match asked.limit {
@@ -101,7 +97,7 @@ pub(super) fn log(global: &Global, ledger: &Ledger, asked: &Log) -> Result<Answe
             let Some(event) = follow.next(Duration::from_secs(3600))? else {
                 continue;
             };
-            if let Some(line) = line(global, &filter, &event)
+            if let Some(line) = line(global, ledger.dialect(), &filter, &event)
                 && let Some(end) = end(writeln!(out, "{line}").and_then(|()| out.flush()))
             {
                 return end;
@@ -122,36 +118,33 @@ fn end(written: std::io::Result<()>) -> Option<Result<Answer, Failure>> {
     })
 }
 
-fn line(global: &Global, filter: &Filter<'_>, event: &RecordedEvent) -> Option<String> {
-    let value = event.value();
-    if !filter.matches(event, value.as_ref().ok()) {
+fn line(
+    global: &Global,
+    dialect: Dialect,
+    filter: &Filter<'_>,
+    event: &RecordedEvent,
+) -> Option<String> {
+    if !filter.matches(event) {
         return None;
     }
+    let flaw = event.flaw(dialect);
     if global.json {
-        let (value, flaw) = match value {
-            Ok(value) => (Some(value), None),
-            Err(why) => (None, Some(why)),
+        let text = match &flaw {
+            None => event.text().ok(),
+            Some(_) => None,
         };
         let line = LedgerEventJson {
             seq: event.seq,
-            event: value,
+            event: text.and_then(|text| RawValue::from_string(text).ok()),
             flaw,
         };
-        return Some(to_value(&line).to_string());
+        return serde_json::to_string(&line).ok();
     }
     let (kind, at) = event.head();
     let at = at.map_or_else(|| "-".into(), words::time);
-    let rest = match value {
-        Ok(Value::Object(mut fields)) => {
-            fields.retain(|name, _| !matches!(name.as_str(), "type" | "timestamp"));
-            if fields.is_empty() {
-                String::new()
-            } else {
-                Value::Object(fields).to_string()
-            }
-        }
-        Ok(_) => String::new(),
-        Err(why) => format!("can't be read: {why}"),
+    let rest = match flaw {
+        None => event.text_without(&["type", "timestamp"]),
+        Some(why) => format!("can't be read: {why}"),
     };
     let line = format!(
         "{:>6}  {at:<24}  {:<18} {rest}",
