@@ -343,8 +343,7 @@ impl AfProof {
         let id = id(event);
         let node = self.node(&id)?;
         let allowed = match node.epistemic.as_str() {
-            PENDING => to != NEEDS_REFINEMENT,
-            NEEDS_REFINEMENT => to != NEEDS_REFINEMENT,
+            PENDING | NEEDS_REFINEMENT => to != NEEDS_REFINEMENT,
             VALIDATED => to == NEEDS_REFINEMENT,
             DRAFT => to == "archived",
             _ => false,

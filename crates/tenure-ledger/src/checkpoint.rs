@@ -82,14 +82,12 @@ impl Ledger {
         }
         let last = self.last()?;
         if last > replay.seq {
-            return match self.read(replay.seq.saturating_add(1))? {
+            let seq = replay.seq.saturating_add(1);
+            if self.read(seq)?.is_some() {
                 // It was appended just now.
-                Some(_) => self.catch_up(replay),
-                None => {
-                    let seq = replay.seq.saturating_add(1);
-                    Err(self.damaged(seq, self.why_missing(seq)))
-                }
-            };
+                return self.catch_up(replay);
+            }
+            return Err(self.damaged(seq, self.why_missing(seq)));
         }
         Ok(())
     }
@@ -97,7 +95,7 @@ impl Ledger {
     /// Why an event that should be there can't be found.
     pub(super) fn why_missing(&self, seq: u64) -> &'static str {
         if self.numbers.exists(seq) {
-            "it is a link that leads nowhere"
+            "it is a link to nothing"
         } else {
             "it is missing"
         }

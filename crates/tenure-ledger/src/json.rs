@@ -14,7 +14,7 @@
 //! A value is checked once and then read in place. Nothing here is recursive, so no input can exhaust
 //! the stack.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// How deep values may be nested.
 const MAX_DEPTH: usize = 10_000;
@@ -154,7 +154,7 @@ impl<'a> Json<'a> {
         let mut out = String::with_capacity(self.0.len());
         self.rewrite(&mut out, |out, c| match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
         });

@@ -60,10 +60,9 @@ impl Numbers {
         self.ledger.join(self.dialect.file_name(seq))
     }
 
-    /// Whether a file or link has the name of this event. A folder is none: other programs skip it.
+    /// Whether the name of this event is taken, be it by a link to nothing or a folder.
     pub(super) fn exists(&self, seq: u64) -> bool {
-        let found = self.path(seq).symlink_metadata();
-        found.is_ok_and(|found| !found.is_dir())
+        self.path(seq).symlink_metadata().is_ok()
     }
 
     /// The number of the newest event; 0 if there is none.
@@ -80,12 +79,11 @@ impl Numbers {
             }
             Some(_) | None => None,
         };
-        let last = match last {
-            Some(last) => last,
-            None => {
-                let listed = self.list()?.sequence();
-                listed.map_or(0, |sequence| *sequence.end())
-            }
+        let last = if let Some(last) = last {
+            last
+        } else {
+            let listed = self.list()?.sequence();
+            listed.map_or(0, |sequence| *sequence.end())
         };
         self.seen.store(last, Ordering::Relaxed);
         Ok(last)
@@ -171,11 +169,8 @@ pub(super) fn list(ledger: &Path, dialect: Dialect) -> Result<Listed, StoreError
     let fault = |error: io::Error| explain("read", ledger, error);
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(ledger).map_err(fault)? {
-        let entry = entry.map_err(fault)?;
-        let name = entry.file_name();
-        if let Some(EntryName::Event(seq)) = name.to_str().map(|name| dialect.entry(name))
-            && !entry.file_type().is_ok_and(|kind| kind.is_dir())
-        {
+        let name = entry.map_err(fault)?.file_name();
+        if let Some(EntryName::Event(seq)) = name.to_str().map(|name| dialect.entry(name)) {
             numbers.push(seq);
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use tenure_core::{ErrorKind, StoreError};
@@ -15,7 +16,7 @@ impl Ledger {
     /// The event with this number, if it exists.
     pub fn read(&self, seq: u64) -> Result<Option<RecordedEvent>, StoreError> {
         let path = self.numbers.path(seq);
-        // A pipe must not block a reader.
+        // A pipe under an event's name must not block.
         let open = File::options()
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
@@ -26,11 +27,7 @@ impl Ledger {
             Err(error) => return Err(explain("read", &path, error)),
         };
         if !file.metadata().is_ok_and(|at| at.is_file()) {
-            let what = format!(
-                "{} is not a file, but has the name of an event",
-                path.display()
-            );
-            return Err(StoreError::new(ErrorKind::Damaged, what).fix("move it to another folder"));
+            return Err(not_an_event(&path));
         }
         let mut bytes = Vec::with_capacity(512);
         // One byte more shows that it is too large.
@@ -52,6 +49,18 @@ impl Ledger {
             last: self.last()?,
         })
     }
+}
+
+/// Something that is not a file has the name of an event.
+pub(super) fn not_an_event(path: &Path) -> StoreError {
+    let kind = match path.metadata() {
+        Ok(at) if at.is_dir() => "a folder",
+        Ok(_) => "not a file",
+        Err(_) => "a link to nothing",
+    };
+    let what = format!("{} has the name of an event and is {kind}", path.display());
+    StoreError::new(ErrorKind::Damaged, what)
+        .fix("see what it is, and move it out of the folder by hand; nothing was changed")
 }
 
 /// See [`Ledger::events`].

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
-use tenure_core::StoreError;
+use tenure_core::{ErrorKind, StoreError};
 
 use crate::Ledger;
 use crate::admission::problem_words;
@@ -121,8 +121,9 @@ struct Names {
 #[derive(Debug, Default)]
 struct Times {
     newest: Option<(u64, Timestamp)>,
-    /// The first event whose time goes back, and how many do.
+    /// The first event whose time goes back, the last one, and how many there are.
     back: Option<(u64, String)>,
+    last_back: u64,
     count: u64,
 }
 
@@ -156,10 +157,10 @@ impl Ledger {
                     let why = self.why_missing(seq).to_owned();
                     verified.report(Severity::Error, "unreadable", Some(seq), why);
                 }
-                Err(error) => {
-                    let why = error.to_string();
-                    verified.report(Severity::Error, "unreadable", Some(seq), why);
+                Err(error) if error.kind == ErrorKind::Damaged => {
+                    verified.report(Severity::Error, "not_a_file", Some(seq), error.what);
                 }
+                Err(error) => return Err(error),
             }
         }
         times.report(&mut verified);
@@ -195,12 +196,6 @@ impl Ledger {
             let shown = entry.file_name().to_string_lossy().into_owned();
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             match self.dialect.entry(&shown) {
-                EntryName::Event(seq) if is_folder => verified.report(
-                    Severity::Error,
-                    "folder",
-                    Some(seq),
-                    format!("{shown} is a folder: no event can be written under its name"),
-                ),
                 EntryName::Event(seq) => names.events.0.push(seq),
                 EntryName::Lock | EntryName::Sidecar => {}
                 EntryName::Misnamed(Some(seq)) if !is_folder => {
@@ -391,6 +386,7 @@ impl Times {
         match self.newest {
             Some((before, then)) if then > time => {
                 self.count += 1;
+                self.last_back = event.seq;
                 self.back.get_or_insert_with(|| {
                     let what =
                         format!("its time {time} is before the time of event {before}, {then}");
@@ -407,8 +403,7 @@ impl Times {
             return;
         };
         if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
-            let events = if more == 1 { "event" } else { "events" };
-            what.push_str(&format!("; so it is with {more} more {events}"));
+            what = format!("{what}; and {more} more up to event {}", self.last_back);
         }
         verified.report(Severity::Warning, "time_went_back", Some(seq), what);
     }
