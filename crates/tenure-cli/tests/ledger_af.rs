@@ -49,13 +49,11 @@ fn read(project: &Project, seq: u64) -> String {
 /// The severity and code of every finding about an event.
 fn findings(project: &Project) -> Vec<(String, String, u64)> {
     let said = project.tenure("ledger verify --json").json();
-    let found = match said["data"]["findings"].as_array() {
-        Some(found) => found.clone(),
-        None => {
-            let details = &said["error"]["details"]["findings"];
-            details.as_array().unwrap().clone()
-        }
+    let details = match &said["data"] {
+        Value::Null => &said["error"]["details"],
+        data => data,
     };
+    let found = details["findings"].as_array().unwrap();
     let text = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
     let all = found.iter().map(|found| {
         let event = found["event"].as_u64().unwrap_or_default();
@@ -202,7 +200,7 @@ fn of_many_writers_that_claim_a_node_in_events_of_their_own_one_succeeds() {
         )
     };
     let calls: Vec<_> = (0..8)
-        .map(|owner| project.call("ledger append").arg(&claim(owner)).start())
+        .map(|owner| project.call("ledger append").arg(claim(owner)).start())
         .collect();
     let said: Vec<Said> = calls.into_iter().map(project::Running::ended).collect();
     let done = said.iter().filter(|said| said.code == 0).count();
@@ -342,7 +340,7 @@ fn verify_calls_nothing_sound_that_stops_a_claim_or_the_tool() {
         assert!(found.contains(&wanted), "{event}: {found:?}");
         project.tenure("ledger verify").exits(1);
         let said = project.tenure("ledger claim 1.1 --as a --no-wait");
-        assert_eq!(said.code, if stops { 1 } else { 0 }, "{event}: {said:?}");
+        assert_eq!(said.code, i32::from(stops), "{event}: {said:?}");
         let log = project.tenure("ledger log --json").exits(0).out;
         assert_eq!(log.contains("flaw"), stops, "{event}: {log}");
     }

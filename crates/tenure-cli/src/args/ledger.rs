@@ -30,8 +30,9 @@ Running it again changes nothing.")]
   tenure ledger append - < events.jsonl       one or more events, one after another
   tenure ledger append --expect 41 '{\"type\":\"note\"}'
 
-An event is a JSON object with a type, of at most 1 MiB. A missing timestamp is filled in. Several
-events get consecutive numbers, and either all of them or none are written. With --expect they are
+An event is a JSON object with a type, of at most 1 MiB. A missing timestamp is filled in. In a ledger
+of the af tool, an event that the tool could not read is refused. Several events get consecutive
+numbers, and either all of them or none are written. With --expect they are
 written only if the newest event has that number (0: if the ledger is empty); otherwise the exit code
 is 8 and the message names both numbers.")]
     Append(Append),

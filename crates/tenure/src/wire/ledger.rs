@@ -274,9 +274,9 @@ pub struct LedgerFindingJson {
 pub struct LedgerEventJson<E> {
     /// Its number.
     pub seq: u64,
-    /// The event, as it was written; `null` if it can't be read.
+    /// The event; `null` if it is not a JSON object. Numbers, keys and their order are as they were written.
     pub event: Option<E>,
-    /// Why it can't be read. The field is left out if it can.
+    /// Why it can't be read, so that no node can be claimed. The field is left out if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
 }

@@ -129,10 +129,7 @@ fn line(
     }
     let flaw = event.flaw(dialect);
     if global.json {
-        let text = match &flaw {
-            None => event.text().ok(),
-            Some(_) => None,
-        };
+        let text = event.text().ok();
         let line = LedgerEventJson {
             seq: event.seq,
             event: text.and_then(|text| RawValue::from_string(text).ok()),
@@ -142,10 +139,10 @@ fn line(
     }
     let (kind, at) = event.head();
     let at = at.map_or_else(|| "-".into(), words::time);
-    let rest = match flaw {
-        None => event.text_without(&["type", "timestamp"]),
-        Some(why) => format!("can't be read: {why}"),
-    };
+    let mut rest = event.text_without(&["type", "timestamp"]);
+    if let Some(why) = flaw {
+        rest = format!("can't be read: {why} {rest}");
+    }
     let line = format!(
         "{:>6}  {at:<24}  {:<18} {rest}",
         event.seq,
