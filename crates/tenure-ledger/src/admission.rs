@@ -33,17 +33,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks events against the ledger as it is now. Nothing is decided if the caller expects another
-    /// newest event: that is a mismatch.
+    /// Checks events against the ledger as it is now, unless they were checked after the same event
+    /// before. Returns the newest event. Nothing is decided if the caller expects another one: that is a
+    /// mismatch.
     pub(super) fn admit(
         &self,
         expected: Option<u64>,
         events: &[NewEvent],
-    ) -> Result<(), StoreError> {
+        checked_after: Option<u64>,
+    ) -> Result<u64, StoreError> {
         let mut admission = self.admission();
         let replay = self.current(&mut admission)?;
-        if expected.is_some_and(|expected| expected != replay.seq) {
-            return Ok(());
+        let newest = replay.seq;
+        if checked_after == Some(newest) || expected.is_some_and(|expected| expected != newest) {
+            return Ok(newest);
         }
         let now = self.options.clock.now().wall;
         let mut after = replay.clone();
@@ -63,7 +66,7 @@ impl Ledger {
                     .fix("nothing was written; see what is there with tenure ledger log"));
             }
         }
-        Ok(())
+        Ok(newest)
     }
 
     /// Leaves a checkpoint from time to time, so that the next check replays only a few events. The

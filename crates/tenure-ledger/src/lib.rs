@@ -292,9 +292,8 @@ impl Ledger {
     fn write(&self, expected: Option<u64>, events: &[NewEvent]) -> Result<Appended, StoreError> {
         self.check_events(events)?;
         let is_af = self.dialect == Dialect::Af;
-        if is_af {
-            self.admit(expected, events)?;
-        }
+        let checked_after = is_af.then(|| self.admit(expected, events, None));
+        let checked_after = checked_after.transpose()?;
         // Writers proceed in the order of their moments, so the times of events never go back.
         let (writer, prepared) = self.writer_prepared(|now| {
             let bytes = |event: &NewEvent| event.bytes(self.dialect, now);
@@ -307,7 +306,7 @@ impl Ledger {
                 LockAttempt::Taken(lock) => lock,
                 LockAttempt::Blocked(by) => return Ok(Appended::Locked(by)),
             };
-            self.admit(expected, events)?;
+            self.admit(expected, events, checked_after)?;
             writer.link(expected, &prepared, never, Some(&lock))?
         } else {
             writer.link(expected, &prepared, never, None)?
