@@ -100,7 +100,8 @@ impl Project {
     ///
     /// 1. the project's own database, if it was created already ([`StoreRole::Own`]);
     /// 2. the exclusive locks of `.tenure` and `.beads` ([`StoreRole::ExclusiveLock`]);
-    /// 3. the locks of the boards in `.bilu/board` and `src/board` ([`StoreRole::BoardLock`]);
+    /// 3. the locks of the boards in `.bilu/board` and `src/board`, both of one that has two
+    ///    ([`StoreRole::BoardLock`]);
     /// 4. the ledger in the root ([`StoreRole::Ledger`]);
     /// 5. the database `.steroids/steroids.db` of another program ([`StoreRole::OtherProgram`]).
     ///
@@ -237,7 +238,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = &dir.path().canonicalize().unwrap();
         let (project, _) = Project::init(root).unwrap();
-        for folder in [".beads", ".bilu/board", "src/board", "ledger", ".steroids"] {
+        for folder in [
+            ".beads",
+            ".bilu/board",
+            "src/board/storage",
+            "src/storage",
+            "ledger",
+            ".steroids",
+        ] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
         for file in [".tenure/tenure.db", "meta.json", ".steroids/steroids.db"] {
@@ -257,6 +265,8 @@ mod tests {
                 (StoreRole::ExclusiveLock, at("exclusive", ".tenure")),
                 (StoreRole::ExclusiveLock, at("exclusive", ".beads")),
                 (StoreRole::BoardLock, at("mkdir", ".bilu/storage/lock")),
+                // Programs may use either, so both are looked at.
+                (StoreRole::BoardLock, at("mkdir", "src/storage/lock")),
                 (StoreRole::BoardLock, at("mkdir", "src/board/storage/lock")),
                 (
                     StoreRole::Ledger,
