@@ -284,7 +284,15 @@ fn verify_names_the_versions_that_know_a_type() {
         findings(&project),
         [("warning".into(), "newer_type".into(), 3)]
     );
-    raw(&project, 4, &format!(r#"{{"type":"made_up",{at}}}"#));
+    // One line for all events of a type.
+    let hint = format!(r#"{{"type":"hint_added",{at},"node_id":"1"}}"#);
+    raw(&project, 4, &hint);
+    raw(&project, 5, &format!(r#"{{"type":"pattern_added",{at}}}"#));
+    raw(&project, 6, &hint);
+    let said = project.tenure("ledger verify").exits(0).out;
+    assert!(said.contains("2 more up to event 6"), "{said}");
+    assert_eq!(said.matches("warning").count(), 2, "{said}");
+    raw(&project, 7, &format!(r#"{{"type":"made_up",{at}}}"#));
     let said = project.tenure("ledger verify").exits(1).err;
     assert!(said.contains("up to version 0.1.9"), "{said}");
     // It is known who holds what.

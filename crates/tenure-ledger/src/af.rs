@@ -195,12 +195,18 @@ pub(super) enum Unclaimable {
 }
 
 impl AfProof {
-    /// Whether the tool would accept a claim on this node once its present claim has ended.
-    pub(super) fn check_claimable(&self, node: &NodeId) -> Result<(), Unclaimable> {
+    /// Whether the tool would accept a claim on this node. If it is claimed, that claim may be about to
+    /// end.
+    pub(super) fn check_claimable(
+        &self,
+        node: &NodeId,
+        claim_will_end: bool,
+    ) -> Result<(), Unclaimable> {
         let node = self.nodes.get(&node.to_string());
         match node.map(|node| node.workflow.as_str()) {
             None => Err(Unclaimable::NotThere),
-            Some(AVAILABLE | CLAIMED) => Ok(()),
+            Some(AVAILABLE) => Ok(()),
+            Some(CLAIMED) if claim_will_end => Ok(()),
             Some(state) => Err(Unclaimable::State(state.to_owned())),
         }
     }

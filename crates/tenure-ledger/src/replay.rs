@@ -194,10 +194,12 @@ impl Replay {
         dialect: Dialect,
         node: &NodeId,
     ) -> Result<(), Unclaimable> {
-        match self.form(dialect) {
-            ClaimForm::Nodes => self.proof.check_claimable(node),
-            ClaimForm::Lock => Ok(()),
+        if self.form(dialect) == ClaimForm::Lock {
+            return Ok(());
         }
+        let claim = self.claims.get(node);
+        let will_end = claim.is_some_and(|claim| claim.form == ClaimForm::Nodes);
+        self.proof.check_claimable(node, will_end)
     }
 
     fn interpret(&mut self, dialect: Dialect, event: &RecordedEvent) -> Result<Applied, String> {
@@ -643,6 +645,35 @@ mod tests {
         );
         assert_eq!(ledger.append(&again(2)), [ChangeKind::Unmatched]);
         assert_eq!(ledger.append(&again(6)), [ChangeKind::Ended(None)]);
+    }
+
+    #[test]
+    fn only_a_node_that_the_af_tool_would_let_be_claimed_can_be_claimed() {
+        for (state, then, claimable) in [
+            ("available", None, true),
+            ("blocked", None, false),
+            ("claimed", None, false),
+            ("", None, false),
+            (
+                "available",
+                Some(r#"{"type":"nodes_claimed","node_ids":["1"]}"#),
+                true,
+            ),
+        ] {
+            let mut ledger = TestLedger::new(Dialect::Af);
+            ledger.append(&format!(
+                r#"{{"type":"node_created","node":{{"id":"1","workflow_state":"{state}"}}}}"#
+            ));
+            if let Some(event) = then {
+                ledger.append(event);
+            }
+            let found = ledger
+                .replay
+                .check_claimable(Dialect::Af, &node("1").unwrap());
+            assert_eq!(found.is_ok(), claimable, "{state} {then:?}");
+        }
+        let nowhere = Replay::default().check_claimable(Dialect::Af, &node("1").unwrap());
+        assert_eq!(nowhere, Err(Unclaimable::NotThere));
     }
 
     #[test]

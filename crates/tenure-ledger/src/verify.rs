@@ -117,14 +117,57 @@ struct Names {
     misnamed: BTreeMap<u64, Vec<String>>,
 }
 
-/// The times of events, which should not go back.
+/// Findings of which one line tells: there may be as many as events.
 #[derive(Debug, Default)]
-struct Times {
+struct Folded {
     newest: Option<(u64, Timestamp)>,
-    /// The first event whose time goes back, the last one, and how many there are.
-    back: Option<(u64, String)>,
-    last_back: u64,
-    count: u64,
+    /// The events whose time goes back: a clock that was set back affects many.
+    back: Option<Fold>,
+    /// The types that only later versions of the `af` tool know.
+    newer: BTreeMap<String, Fold>,
+}
+
+/// A finding about several events.
+#[derive(Debug)]
+struct Fold {
+    first: u64,
+    what: String,
+    last: u64,
+    more: u64,
+}
+
+impl Fold {
+    /// Counts a finding about an event. The words are those about the first.
+    fn add(fold: &mut Option<Self>, event: u64, what: impl FnOnce() -> String) {
+        match fold {
+            Some(fold) => {
+                fold.last = event;
+                fold.more += 1;
+            }
+            None => {
+                *fold = Some(Self {
+                    first: event,
+                    what: what(),
+                    last: event,
+                    more: 0,
+                });
+            }
+        }
+    }
+
+    fn report(self, code: &'static str, verified: &mut Verified) {
+        let Self {
+            first,
+            what,
+            last,
+            more,
+        } = self;
+        let what = match more {
+            0 => what,
+            more => format!("{what}; and {more} more up to event {last}"),
+        };
+        verified.report(Severity::Warning, code, Some(first), what);
+    }
 }
 
 impl Ledger {
@@ -140,7 +183,7 @@ impl Ledger {
         let sequence = names.events.sequence();
         self.verify_names(&names, sequence.as_ref(), &mut verified);
         let mut replay = Replay::default();
-        let mut times = Times::default();
+        let mut folded = Folded::default();
         let mut next = 1;
         for seq in self.settled(&names.events, sequence.as_ref()) {
             if seq > next {
@@ -151,7 +194,7 @@ impl Ledger {
                 Ok(Some(event)) => {
                     verified.events += 1;
                     acknowledged.check(&event, &mut verified);
-                    self.verify_event(&event, &mut replay, &mut times, &mut verified);
+                    self.verify_event(&event, &mut replay, &mut folded, &mut verified);
                 }
                 Ok(None) => {
                     let why = self.why_missing(seq).to_owned();
@@ -163,7 +206,7 @@ impl Ledger {
                 Err(error) => return Err(error),
             }
         }
-        times.report(&mut verified);
+        folded.report(&mut verified);
         let last = sequence.as_ref().map_or(0, |sequence| *sequence.end());
         acknowledged.check_end(last, &mut verified);
         self.verify_checkpoint(&replay, &mut verified);
@@ -280,7 +323,7 @@ impl Ledger {
         &self,
         event: &RecordedEvent,
         replay: &mut Replay,
-        times: &mut Times,
+        folded: &mut Folded,
         verified: &mut Verified,
     ) {
         let seq = Some(event.seq);
@@ -298,26 +341,28 @@ impl Ledger {
         };
         if let Some(problem) = &applied.af {
             let words = problem_words(problem);
-            let (severity, code, what) = match problem {
-                AfProblem::Since(..) => (
-                    Severity::Warning,
-                    "newer_type",
-                    format!("{words}, and can't read the ledger; that version and later ones can"),
-                ),
-                AfProblem::UnknownType(_) => (
-                    Severity::Error,
-                    "unknown_type",
-                    format!("{words}, and can't read the ledger"),
-                ),
-                AfProblem::Refused(_) => (
-                    Severity::Error,
-                    "refused",
-                    format!("the af tool refuses it, and can't read the ledger: {words}"),
-                ),
-            };
-            verified.report(severity, code, seq, what);
+            match problem {
+                AfProblem::Since(kind, _) => {
+                    let mut fold = folded.newer.remove(kind);
+                    Fold::add(&mut fold, event.seq, || {
+                        format!(
+                            "{words}, and can't read the ledger; that version and later ones can"
+                        )
+                    });
+                    folded.newer.extend(fold.map(|fold| (kind.clone(), fold)));
+                }
+                AfProblem::UnknownType(_) => {
+                    let what = format!("{words}, and can't read the ledger");
+                    verified.report(Severity::Error, "unknown_type", seq, what);
+                }
+                AfProblem::Refused(_) => {
+                    let what =
+                        format!("the af tool refuses it, and can't read the ledger: {words}");
+                    verified.report(Severity::Error, "refused", seq, what);
+                }
+            }
         }
-        times.check(event, verified);
+        folded.check_time(event, verified);
         for change in &applied.changes {
             self.verify_claim(event, change, verified);
         }
@@ -376,36 +421,28 @@ impl Ledger {
     }
 }
 
-impl Times {
-    fn check(&mut self, event: &RecordedEvent, verified: &mut Verified) {
+impl Folded {
+    fn check_time(&mut self, event: &RecordedEvent, verified: &mut Verified) {
         let (_, Some(time)) = event.head() else {
             let what = "it has no valid timestamp".to_owned();
             verified.report(Severity::Warning, "no_time", Some(event.seq), what);
             return;
         };
         match self.newest {
-            Some((before, then)) if then > time => {
-                self.count += 1;
-                self.last_back = event.seq;
-                self.back.get_or_insert_with(|| {
-                    let what =
-                        format!("its time {time} is before the time of event {before}, {then}");
-                    (event.seq, what)
-                });
-            }
+            Some((before, then)) if then > time => Fold::add(&mut self.back, event.seq, || {
+                format!("its time {time} is before the time of event {before}, {then}")
+            }),
             _ => self.newest = Some((event.seq, time)),
         }
     }
 
-    /// One line for all of them: a clock that was set back affects many events.
     fn report(self, verified: &mut Verified) {
-        let Some((seq, mut what)) = self.back else {
-            return;
-        };
-        if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
-            what = format!("{what}; and {more} more up to event {}", self.last_back);
+        for fold in self.newer.into_values() {
+            fold.report("newer_type", verified);
         }
-        verified.report(Severity::Warning, "time_went_back", Some(seq), what);
+        if let Some(fold) = self.back {
+            fold.report("time_went_back", verified);
+        }
     }
 }
 
