@@ -123,6 +123,10 @@ impl Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
+        // One message and one code, whichever command met the lock.
+        if let Some(lock) = error.cause().and_then(|cause| cause.downcast_ref()) {
+            return crate::commands::ledger::locked(lock);
+        }
         let code = match error.kind {
             ErrorKind::NotFound => ErrorCode::NotFound,
             ErrorKind::Contended => ErrorCode::StoreContended,

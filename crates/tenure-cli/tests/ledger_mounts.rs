@@ -81,3 +81,35 @@ fn a_ledger_on_another_file_system_than_its_root_works() {
         "1\n2\nheld\nSound: 4 events, 1 claim; no two holders overlapped.\n"
     );
 }
+
+/// On tmpfs every link takes an inode, so a batch can run out of them between its events.
+#[test]
+fn a_batch_on_a_full_disk_is_appended_whole_or_not_at_all() {
+    let script = "mkdir ledger && for free in $(seq 20); do
+        mount -t tmpfs -o nr_inodes=100 none ledger && $TENURE ledger init -q || exit 99
+        $TENURE ledger append '{\"type\":\"note\"}' > /dev/null || exit 98
+        n=0; while touch ledger/fill-$n 2> /dev/null; do n=$((n + 1)); done
+        for i in $(seq $free); do rm ledger/fill-$i; done
+        $TENURE ledger append '{\"type\":\"a\"}' '{\"type\":\"b\"}' '{\"type\":\"c\"}' '{\"type\":\"d\"}' > /dev/null
+        rc=$?
+        there=$(ls ledger/event-*.json | wc -l)
+        rm ledger/fill-*
+        $TENURE ledger verify > /dev/null || exit 97
+        $TENURE ledger append '{\"type\":\"note\"}' > /dev/null || exit 96
+        echo $rc $there $(ls ledger/event-*.json | wc -l)
+        umount ledger || exit 95
+    done";
+    let Some(said) = with_mounts(script) else {
+        return;
+    };
+    let said = said.exits(0);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 20, "{said:?}");
+    for line in &lines {
+        assert!(["1 1 2", "0 5 6"].contains(line), "{line}: {said:?}");
+    }
+    assert!(
+        lines.contains(&"1 1 2") && lines.contains(&"0 5 6"),
+        "{said:?}"
+    );
+}

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a key or holder, in bytes.
 pub const MAX_NAME: usize = 255;
 
+/// The longest key of a node, in bytes: other programs make trees that are hundreds of levels deep.
+pub const MAX_NODE: usize = 1023;
+
 /// The name of something that can be held: `task:<id>`, `section:<id>`, `node:<id>`, `database`, `board`, or any name such
 /// as `build`.
 ///
@@ -42,11 +45,13 @@ pub enum BadName {
     /// It is empty, or nothing follows the prefix.
     #[error("the {0} is empty: give it a name, for example {1}")]
     Empty(&'static str, &'static str),
-    /// Longer than [`MAX_NAME`].
-    #[error("the {what} is {length} bytes long: at most {MAX_NAME} are allowed")]
+    /// Longer than [`MAX_NAME`], or [`MAX_NODE`] for the key of a node.
+    #[error("the {what} is {length} bytes long: at most {max} are allowed")]
     TooLong {
         /// `key` or `holder`
         what: &'static str,
+        /// How long it may be.
+        max: usize,
         /// How long it is.
         length: usize,
     },
@@ -76,9 +81,12 @@ pub(crate) fn check_name(
     if text.trim().is_empty() {
         return Err(BadName::Empty(what, example));
     }
-    if text.len() > MAX_NAME {
+    let is_node = what == "key" && text.starts_with("node:");
+    let max = if is_node { MAX_NODE } else { MAX_NAME };
+    if text.len() > max {
         return Err(BadName::TooLong {
             what,
+            max,
             length: text.len(),
         });
     }

@@ -13,6 +13,7 @@ use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::{HostClock, identity};
 
 use crate::cycle::{CycleReport, CycleResult, cycle};
+use crate::ledger_lock::LedgerLockWatch;
 use crate::lock;
 use crate::lock_locations::LockLocations;
 use crate::log::Log;
@@ -135,6 +136,7 @@ struct Daemon<'a> {
     clock: HostClock,
     /// Problems outside of the cycles. Each is logged once, until it changes.
     problems: Vec<Problem>,
+    ledger_lock: Option<LedgerLockWatch>,
 }
 
 /// The log and its echo.
@@ -236,6 +238,7 @@ impl<'a> Daemon<'a> {
             state,
             clock,
             problems: Vec::new(),
+            ledger_lock: None,
         };
         daemon.output.line(&format!(
             "Started: pid {}, tenure {}, a cycle every {}.",
@@ -340,6 +343,9 @@ impl<'a> Daemon<'a> {
         let interval = self.options.interval.unwrap_or(self.config.daemon.interval);
         self.state.interval_ms = millis(interval);
         locations.refresh();
+        for line in LedgerLockWatch::refresh(&mut self.ledger_lock, &self.options.project) {
+            self.output.line(&line);
+        }
         if let Some(error) = locations.watch_error() {
             problems.push(Problem::Watch(error.to_owned(), interval));
         }

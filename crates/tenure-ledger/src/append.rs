@@ -16,7 +16,9 @@
 //!
 //! Several events get consecutive numbers. Before the first is linked, the file `batch` in the sidecar
 //! folder lists them. The next writer that finds it there completes the batch if its first event was
-//! linked, and drops it otherwise: no reader can have seen it.
+//! linked, and drops it otherwise: no reader can have seen it. A full disk stops a batch before its first
+//! event: after it, a file that can't be linked is renamed, and if that fails, too, the next writer
+//! completes the batch.
 //!
 //! # Killed at any point
 //!
@@ -25,6 +27,7 @@
 //! without listing the folder. No two writers ever have the same name, so none takes another's file for
 //! its own.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,7 +37,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{ErrorKind, Moment, StoreError};
 
-use super::{Appended, Ledger};
+use super::{Appended, Ledger, command};
 use crate::blocking_lock::BlockingLock;
 use crate::lock::{LedgerLockGuard, LockAttempt};
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
@@ -71,6 +74,8 @@ pub(super) struct Writer<'a> {
 pub(super) struct PreparedEvents {
     files: Vec<PathBuf>,
     digests: Vec<u64>,
+    /// Whether the files stay, for the next writer.
+    left: Cell<bool>,
 }
 
 impl PreparedEvents {
@@ -78,10 +83,18 @@ impl PreparedEvents {
     pub(super) fn digests(&self) -> Vec<u64> {
         self.digests.clone()
     }
+
+    /// Leaves the files, because a batch is on record that needs them.
+    fn leave_to_next_writer(&self) {
+        self.left.set(true);
+    }
 }
 
 impl Drop for PreparedEvents {
     fn drop(&mut self) {
+        if self.left.get() {
+            return;
+        }
         for path in &self.files {
             // The next writer removes a file that is left.
             let _ = atomic::unlink(path);
@@ -94,6 +107,7 @@ impl Ledger {
     pub(super) fn writer(&self, limit: TimeLimit) -> Result<Writer<'_>, StoreError> {
         self.check_access()?;
         self.sidecar.make()?;
+        self.lock.notice(&self.options.clock.now());
         let guard = self.writers.take(&*self.options.clock, limit)?;
         let writer = Writer {
             ledger: self,
@@ -110,6 +124,7 @@ impl Ledger {
     ) -> Result<(Writer<'_>, PreparedEvents), StoreError> {
         self.check_access()?;
         self.sidecar.make()?;
+        self.lock.notice(&self.options.clock.now());
         let mut events = Some(events);
         let mut bytes = |now: &Moment| {
             let events = events.take();
@@ -148,6 +163,7 @@ impl Ledger {
         let mut prepared = PreparedEvents {
             files: Vec::new(),
             digests: Vec::new(),
+            left: Cell::new(false),
         };
         for (index, bytes) in events.iter().enumerate() {
             let path = self.temporary(writer, index + 1);
@@ -181,10 +197,10 @@ impl Ledger {
         synced.map_err(|error| {
             let mut fault = explain("synced", &self.path, error);
             fault.kind = ErrorKind::OutcomeUnknown;
-            fault.fix = Some(
-                "the event was appended, but may not survive a power cut: check with tenure ledger log"
-                    .into(),
-            );
+            fault.fix = Some(format!(
+                "the event was appended, but may not survive a power cut: check with {}",
+                command(&self.root, "log")
+            ));
             fault
         })
     }
@@ -208,6 +224,10 @@ impl Writer<'_> {
     fn begin(&self) -> Result<(), StoreError> {
         let ledger = self.ledger;
         ledger.lock.restore_aside()?;
+        // A verb that appends nothing must not leave it.
+        if ledger.lock.may_be_dead() {
+            ledger.remove_dead_lock_as_writer();
+        }
         self.finish_batch()?;
         self.finish_reaping()?;
         for earlier in self.guard.earlier() {
@@ -223,7 +243,7 @@ impl Writer<'_> {
         let clock = &*ledger.options.clock;
         match ledger.lock.take(clock, &ledger.agent, limit)? {
             LockAttempt::Taken(lock) => Ok(lock),
-            LockAttempt::Blocked(by) => Err(blocked(&by)),
+            LockAttempt::Blocked(by) => Err(blocked(by)),
         }
     }
 
@@ -272,11 +292,27 @@ impl Writer<'_> {
                     found: last,
                 });
             }
+            let newest = ledger.numbers.path(last);
+            if last > 0 && !newest.metadata().is_ok_and(|at| at.is_file()) {
+                return Err(ledger.not_an_event(&newest));
+            }
             let first = last.saturating_add(1);
             if count > 1 {
                 self.announce(first, prepared)?;
             }
-            match self.link_from(first, prepared)? {
+            let linked = match self.link_from(first, prepared) {
+                Ok(linked) => linked,
+                Err(failed) if failed.linked == 0 => {
+                    self.drop_batch()?;
+                    return Err(explain("written", &failed.path, failed.error));
+                }
+                Err(failed) => {
+                    ledger.numbers.forget();
+                    prepared.leave_to_next_writer();
+                    return Err(self.incomplete(first, count, failed));
+                }
+            };
+            match linked {
                 0 => {
                     // Another program wrote without the lock.
                     ledger.numbers.forget();
@@ -306,16 +342,42 @@ impl Writer<'_> {
     }
 
     /// Links the events one after another until a name is taken; how many were linked.
-    fn link_from(&self, first: u64, prepared: &PreparedEvents) -> Result<usize, StoreError> {
-        for (index, from) in prepared.files.iter().enumerate() {
-            let seq = first.saturating_add(u64::try_from(index).unwrap_or(u64::MAX));
-            let to = self.ledger.numbers.path(seq);
-            match atomic::put(from, &to).map_err(|error| explain("written", &to, error))? {
-                Put::Done => {}
-                Put::Occupied => return Ok(index),
+    fn link_from(&self, first: u64, prepared: &PreparedEvents) -> Result<usize, LinkFailure> {
+        for (linked, from) in prepared.files.iter().enumerate() {
+            let seq = first.saturating_add(u64::try_from(linked).unwrap_or(u64::MAX));
+            let path = self.ledger.numbers.path(seq);
+            match give_number(from, &path, linked) {
+                Ok(Put::Done) => {}
+                Ok(Put::Occupied) => return Ok(linked),
+                Err(error) => {
+                    return Err(LinkFailure {
+                        linked,
+                        path,
+                        error,
+                    });
+                }
             }
         }
         Ok(prepared.files.len())
+    }
+
+    /// Reports a batch of which the last events could not be linked. Its list and its files stay, and
+    /// the next writer completes it.
+    fn incomplete(&self, first: u64, count: usize, failed: LinkFailure) -> StoreError {
+        let linked = u64::try_from(failed.linked).unwrap_or(u64::MAX);
+        let last = first.saturating_add(linked).saturating_sub(1);
+        let mut fault = explain("written", &failed.path, failed.error);
+        fault.kind = ErrorKind::OutcomeUnknown;
+        fault.what = format!(
+            "{linked} of {count} events were appended, up to event {last}: {}",
+            fault.what
+        );
+        fault.fix = Some(format!(
+            "free some space; the next tenure command that writes to {} appends the others, unless another program writes first. Look with {}",
+            self.ledger.path.display(),
+            command(&self.ledger.root, "log")
+        ));
+        fault
     }
 
     /// Reports a program that wrote between the events of a batch without the ledger lock. The events
@@ -332,7 +394,10 @@ impl Writer<'_> {
             ErrorKind::OutcomeUnknown,
             format!("{}: {words}", ledger.path.display()),
         )
-        .fix("see what was written with tenure ledger log before trying again")
+        .fix(format!(
+            "see what was written with {} before trying again",
+            command(&ledger.root, "log")
+        ))
     }
 
     fn announce(&self, first: u64, prepared: &PreparedEvents) -> Result<(), StoreError> {
@@ -384,7 +449,7 @@ impl Writer<'_> {
             }
             let complete = index > 0 && is(&from);
             if !complete
-                || atomic::put(&from, &to).map_err(|error| explain("written", &to, error))?
+                || give_number(&from, &to, index).map_err(|error| explain("written", &to, error))?
                     == Put::Occupied
             {
                 if index > 0 {
@@ -402,13 +467,31 @@ impl Writer<'_> {
     }
 }
 
+/// An event of a batch that could not be linked.
+struct LinkFailure {
+    /// How many events before it were linked.
+    linked: usize,
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// Links an event to its name, if that is free. After the first event of a batch the others must follow:
+/// where no link can be made because the disk is full, the file is renamed, which takes no space.
+fn give_number(from: &Path, to: &Path, linked_before: usize) -> io::Result<Put> {
+    match atomic::put(from, to) {
+        Err(_) if linked_before > 0 => atomic::move_in(from, to),
+        put => put,
+    }
+}
+
 /// Another program holds the ledger lock. The first words are the protocol's.
-pub(super) fn blocked(by: &BlockingLock) -> StoreError {
-    let what = format!(
-        "timeout waiting for lock: {} is held by {by}",
-        by.path.display()
+pub(super) fn blocked(by: BlockingLock) -> StoreError {
+    let what = format!("timeout waiting for lock: {} is held", by.path.display());
+    let fix = format!(
+        "nothing was changed; if that program has exited, remove its lock with {}",
+        command(by.root(), "break-lock --force")
     );
-    StoreError::new(ErrorKind::Contended, what).fix(
-        "nothing was changed; if that program has exited, remove its lock with tenure ledger break-lock --force",
-    )
+    StoreError::new(ErrorKind::Contended, what)
+        .because(by)
+        .fix(fix)
 }

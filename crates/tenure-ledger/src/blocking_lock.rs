@@ -1,7 +1,7 @@
 //! A ledger lock that blocks a writer: [`BlockingLock`].
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -43,6 +43,17 @@ pub struct BlockingLock {
     pub dead: bool,
     pub(super) fingerprint: Fingerprint,
 }
+
+impl BlockingLock {
+    /// The folder that contains `ledger/`.
+    pub fn root(&self) -> &Path {
+        let root = self.path.parent().and_then(Path::parent);
+        root.unwrap_or(&self.path)
+    }
+}
+
+/// As the cause of a [`tenure_core::StoreError`].
+impl std::error::Error for BlockingLock {}
 
 impl fmt::Display for BlockingLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

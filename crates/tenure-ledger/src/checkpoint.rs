@@ -107,6 +107,9 @@ impl Ledger {
             self.path.display()
         );
         StoreError::new(ErrorKind::Damaged, what)
-            .fix("list all damage with tenure ledger verify, and repair the ledger by hand: until then it is not known who holds what")
+            .fix(format!(
+                "list all damage with {}, and repair the ledger by hand: until then it is not known who holds what",
+                crate::command(&self.root, "verify")
+            ))
     }
 }

@@ -10,6 +10,7 @@
 //! | `reaped` | the file, between the two steps |
 //! | `reaping` | where the file was, and which event will report its end |
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -41,6 +42,31 @@ pub(super) struct FileClaim {
     pub(super) node: Option<NodeId>,
     /// The content, or why it can't be read.
     pub(super) content: Result<ClaimContent, String>,
+}
+
+/// A claim file that can't be read.
+#[derive(Debug, Clone)]
+pub struct MalformedClaimFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The node that it is named after, and that nobody can claim while it is there; `None` if its name is
+    /// not that of a node.
+    pub node: Option<NodeId>,
+    /// Why it can't be read.
+    pub why: String,
+}
+
+impl fmt::Display for MalformedClaimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} can't be read ({})", self.path.display(), self.why)?;
+        match &self.node {
+            Some(node) => write!(
+                f,
+                ": node {node} counts as claimed until the file is removed"
+            ),
+            None => write!(f, ": it claims no node"),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -93,6 +119,20 @@ impl Ledger {
         }
         claims.sort_by(|a, b| (&a.node, &a.path).cmp(&(&b.node, &b.path)));
         Ok(claims)
+    }
+
+    /// The claim files that can't be read.
+    pub fn malformed_claim_files(&self) -> Result<Vec<MalformedClaimFile>, StoreError> {
+        let all = self.file_claims()?.into_iter();
+        Ok(all
+            .filter_map(|claim| {
+                Some(MalformedClaimFile {
+                    why: claim.content.err()?,
+                    path: claim.path,
+                    node: claim.node,
+                })
+            })
+            .collect())
     }
 
     fn reaped(&self) -> PathBuf {
@@ -210,7 +250,7 @@ impl Writer<'_> {
         match done? {
             Appended::Done { .. } => Ok(FileReaped::Done),
             Appended::Mismatch { .. } => Ok(FileReaped::Changed),
-            Appended::Locked(by) => Err(crate::append::blocked(&by)),
+            Appended::Locked(by) => Err(crate::append::blocked(by)),
         }
     }
 

@@ -37,6 +37,7 @@ pub struct Follow<'a> {
 impl Ledger {
     /// Follows the events from this number on.
     pub fn follow(&self, from: u64) -> Result<Follow<'_>, StoreError> {
+        self.remove_dead_lock();
         let fault = |error| explain("watched", &self.path, error);
         let watch = FolderWatch::new().map_err(fault)?;
         // Tenure links its events; other programs rename them.

@@ -96,6 +96,7 @@ use std::time::Duration;
 use tenure_core::{ErrorKind, StoreError};
 
 pub use self::blocking_lock::{BlockingLock, LockContent};
+pub use self::claim_files::MalformedClaimFile;
 pub use self::claims::LedgerStore;
 pub use self::dialect::{Dialect, EntryName};
 pub use self::event::{BadEvent, MAX_EVENT, NewEvent, RecordedEvent};
@@ -124,6 +125,18 @@ const FOLDER: &str = "ledger";
 /// The name of the sidecar folder. It is inside the folder of the events, so that it is found however
 /// that folder is reached: through a link, a bind mount, or a mount of its own.
 pub(crate) const SIDECAR: &str = ".ledger-tenure";
+
+/// A command on the ledger in this folder, for a hint that works as it is.
+fn command(root: &Path, words: &str) -> String {
+    let root = root.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
+    let quoted = if !root.is_empty() && root.chars().all(plain) {
+        root
+    } else {
+        format!("'{}'", root.replace('\'', "'\\''"))
+    };
+    format!("tenure ledger {words} --dir {quoted}")
+}
 
 /// The outcome of an append.
 #[derive(Debug, Clone)]
@@ -338,16 +351,22 @@ impl Ledger {
     }
 
     /// Removes a ledger lock that a killed tenure process left behind, so that it does not block other
-    /// programs until tenure writes again. Every command that reads does this. Best effort: a reader
-    /// may lack the permission, and a tenure process that writes takes the lock over anyway.
-    fn remove_dead_lock(&self) -> Option<BlockingLock> {
+    /// programs until tenure writes again. Every command does this. Best effort: a reader may lack the
+    /// permission, and a tenure process that writes takes the lock over anyway.
+    pub fn remove_dead_lock(&self) -> Option<BlockingLock> {
         self.check_access().ok()?;
-        let clock = &*self.options.clock;
-        self.locked_by().filter(|lock| lock.dead)?;
+        if !self.lock.may_be_dead() {
+            return None;
+        }
         self.sidecar.make().ok()?;
         let at_once = TimeLimit::after(Duration::ZERO);
-        let _guard = self.writers.take(clock, at_once).ok()?;
-        let now = clock.now();
+        let _guard = self.writers.take(&*self.options.clock, at_once).ok()?;
+        self.remove_dead_lock_as_writer()
+    }
+
+    /// The same for a caller that has the writer lock.
+    fn remove_dead_lock_as_writer(&self) -> Option<BlockingLock> {
+        let now = self.options.clock.now();
         match self.lock.break_it(&now, None, false).ok()? {
             BreakOutcome::Removed(lock) => {
                 let words = format!("removed the ledger lock of {lock}: its process has exited");

@@ -12,7 +12,7 @@
 //! | nothing | the lock is linked there as a complete file: it is never empty |
 //! | a lock that tenure wrote (it is also linked in the sidecar folder) | its writer no longer has the writer lock, so it is dead: taken over |
 //! | a lock that names a tenure process which is proven dead | taken over by a swap ([`tenure_host::files::takeover`]) |
-//! | another program's file, an empty file, a folder | the writer waits for its removal, and reports it after [`TIMEOUT`] |
+//! | another program's file, an empty file, a folder | the writer waits for its removal, and reports it after [`TIMEOUT`] with the same lock, counted from the beginning of its call: writers that queue wait together, not one after another |
 //!
 //! # Invariants
 //!
@@ -28,7 +28,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -104,7 +104,13 @@ pub(super) struct LedgerLock {
     /// Reports when the lock is removed; `None` if the folder can't be watched. Made once: closing one
     /// takes the kernel ten milliseconds.
     watch: OnceLock<Option<LockWatch>>,
+    /// The lock that blocks this process, and when to give up on it.
+    blocked_by: Mutex<Option<(BlockingLockId, TimeLimit)>>,
 }
+
+/// Distinguishes a blocking lock from a later one. The time counts because a folder has no content and
+/// its inode may be used again at once.
+type BlockingLockId = (Fingerprint, Timestamp);
 
 /// The outcome of an attempt to take the lock.
 #[derive(Debug)]
@@ -158,6 +164,7 @@ impl LedgerLock {
             sidecar: sidecar.clone(),
             key,
             watch: OnceLock::new(),
+            blocked_by: Mutex::new(None),
         })
     }
 
@@ -175,27 +182,51 @@ impl LedgerLock {
         agent: &str,
         limit: TimeLimit,
     ) -> Result<LockAttempt<'_>, StoreError> {
-        let timeout = || TimeLimit::after(TIMEOUT).or_earlier(limit);
-        let mut patience = timeout();
-        let mut seen = None;
         loop {
             let now = clock.now();
             if let Some(inode) = self.try_take(&now, agent)? {
+                *self.blocked_by() = None;
                 return Ok(LockAttempt::Taken(LedgerLockGuard { lock: self, inode }));
             }
             let Some(blocking) = self.blocking(&now) else {
                 continue;
             };
-            // Another lock than before: the other programs make progress.
-            if seen.as_ref() != Some(&blocking.fingerprint) {
-                patience = timeout();
-                seen = Some(blocking.fingerprint.clone());
-            }
+            let patience = self.patience_with(&blocking).or_earlier(limit);
             if patience.has_passed() {
                 return Ok(LockAttempt::Blocked(blocking));
             }
             self.wait(patience.remaining());
         }
+    }
+
+    /// Looks at the lock before the caller waits for anything else: that wait counts too.
+    pub(super) fn notice(&self, now: &Moment) {
+        match self.blocking(now) {
+            Some(blocking) => {
+                self.patience_with(&blocking);
+            }
+            None => *self.blocked_by() = None,
+        }
+    }
+
+    /// When to give up on this lock. A new one means that other programs make progress.
+    fn patience_with(&self, blocking: &BlockingLock) -> TimeLimit {
+        let id = (blocking.fingerprint.clone(), blocking.since);
+        let mut blocked_by = self.blocked_by();
+        match &*blocked_by {
+            Some((known, until)) if *known == id => *until,
+            _ => {
+                let until = TimeLimit::after(TIMEOUT);
+                *blocked_by = Some((id, until));
+                until
+            }
+        }
+    }
+
+    fn blocked_by(&self) -> MutexGuard<'_, Option<(BlockingLockId, TimeLimit)>> {
+        self.blocked_by
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tries once; the inode of the lock if it was taken.
@@ -245,6 +276,22 @@ impl LedgerLock {
             return None;
         };
         (ours || matches!(judged, Liveness::Gone(_))).then_some(found.fingerprint)
+    }
+
+    /// Whether a lock is there that a killed tenure may have left: its process is not alive, and either
+    /// has exited or can't be judged, as after a power cut or in another container. Only a process that has
+    /// the writer lock can tell for sure.
+    pub(super) fn may_be_dead(&self) -> bool {
+        let Some(found) = self.read(&self.path) else {
+            return false;
+        };
+        match found.proof {
+            HolderProof::Protocol(Liveness::Gone(_)) => true,
+            HolderProof::Protocol(Liveness::Unverifiable(_)) => {
+                self.is_from_tenure(found.fingerprint.file)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the same file is also linked in the sidecar folder.

@@ -1,7 +1,8 @@
 //! `meta.json`: how long a claim lasts.
 //!
 //! `lock_timeout` is a duration as text (`"5m"`, `"1h30m"`, `"90s"`) or whole nanoseconds; five minutes
-//! if there is none. Everything else in the file belongs to other programs.
+//! if there is none, or if it is the number 0, as for the `af` tool. Everything else in the file belongs
+//! to other programs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +67,7 @@ impl Meta {
         };
         let timeout = match value {
             Value::String(text) => go_duration(text),
+            Value::Number(number) if number.as_u64() == Some(0) => Some(DEFAULT_TIMEOUT),
             Value::Number(number) => number.as_u64().map(Duration::from_nanos),
             _ => None,
         };
@@ -86,10 +88,11 @@ fn damaged(path: &Path, what: &str) -> StoreError {
     StoreError::new(ErrorKind::Damaged, format!("{} {what}", path.display()))
 }
 
-/// The content of a new file.
+/// The content of a new file. The `af` tool keeps it if it begins its own work in the same folder, and
+/// can't read a timeout that is text, so a documented ledger has none.
 pub(super) fn first(dialect: Dialect) -> String {
     match dialect {
-        Dialect::Documented => "{\n  \"lock_timeout\": \"5m\"\n}\n".into(),
+        Dialect::Documented => "{\n  \"version\": \"1.0\"\n}\n".into(),
         Dialect::Af => format!(
             "{{\n  \"version\": \"1.0\",\n  \"lock_timeout\": {}\n}}\n",
             DEFAULT_TIMEOUT.as_nanos()
@@ -140,6 +143,7 @@ mod tests {
         for (json, seconds) in [
             ("{}", 300.0),
             (r#"{"lock_timeout":null}"#, 300.0),
+            (r#"{"lock_timeout":0}"#, 300.0),
             (r#"{"lock_timeout":"5m"}"#, 300.0),
             (r#"{"lock_timeout":"1s"}"#, 1.0),
             (r#"{"lock_timeout":"1h"}"#, 3600.0),

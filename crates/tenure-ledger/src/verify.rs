@@ -177,6 +177,11 @@ impl Ledger {
         if let Some(lock) = self.remove_dead_lock() {
             let what = format!("removed the ledger lock of {lock}: its process has exited");
             verified.report(Severity::Note, "dead_lock", None, what);
+        } else if let Some(lock) = self.locked_by().filter(|lock| lock.dead) {
+            let what = format!(
+                "the ledger lock of {lock} stands, and its process has exited: no other program can write until a tenure that may write removes it"
+            );
+            verified.report(Severity::Warning, "dead_lock", None, what);
         }
         let acknowledged = self.read_acknowledged();
         let names = self.list_names(&mut verified)?;
@@ -209,6 +214,9 @@ impl Ledger {
         folded.report(&mut verified);
         let last = sequence.as_ref().map_or(0, |sequence| *sequence.end());
         acknowledged.check_end(last, &mut verified);
+        for file in self.malformed_claim_files()? {
+            verified.report(Severity::Warning, "malformed_claim", None, file.to_string());
+        }
         self.verify_checkpoint(&replay, &mut verified);
         verified.findings.sort_by_key(|found| found.event);
         Ok(verified)

@@ -46,8 +46,9 @@ pub use self::lease::{
 };
 pub use self::ledger::{
     AppendedJson, LedgerEventJson, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson,
-    LedgerLockJson, LedgerVerifiedJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
-    NodeReapedJson, NodeRefreshedJson, NodeReleasedJson, NodesReapedJson, SequenceMismatchJson,
+    LedgerLockJson, LedgerVerifiedJson, MalformedClaimJson, NodeClaimJson, NodeClaimedJson,
+    NodeClaimsJson, NodeReapedJson, NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
+    SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
 pub use self::sync::SyncJson;

@@ -74,6 +74,14 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     })
 }
 
+/// The option that names the folder, after a command: for hints, which must work as they are.
+fn in_folder(place: &Place) -> String {
+    let dir = place.folder.as_ref();
+    dir.map_or_else(String::new, |dir| {
+        format!(" --dir {}", words::quoted(&dir.display().to_string()))
+    })
+}
+
 fn options() -> Result<tenure_file::Options, Failure> {
     let start = context::start()?;
     let project = Project::find(&start, context::home().as_deref());
@@ -166,8 +174,9 @@ fn append(global: &Global, asked: &Append) -> Result<Answer, Failure> {
             ErrorCode::SequenceMismatch,
             format!(
                 "sequence mismatch: the newest event is {found}, not {expected}; nothing was written\n  \
-                 see the new events with: tenure ledger log --from {}",
-                expected.min(found).saturating_add(1)
+                 see the new events with: tenure ledger log --from {}{}",
+                expected.min(found).saturating_add(1),
+                in_folder(&asked.place)
             ),
         )
         .details(SequenceMismatchJson { expected, found })),
@@ -219,14 +228,15 @@ fn read_input() -> Result<Vec<Result<NewEvent, BadEvent>>, Failure> {
 }
 
 /// Another program holds the ledger lock. The first words are the protocol's.
-fn locked(lock: &BlockingLock) -> Failure {
+pub(crate) fn locked(lock: &BlockingLock) -> Failure {
     Failure::new(
         ErrorCode::LedgerLocked,
         format!(
             "timeout waiting for lock: {} is held by {lock}, {} ago; nothing was written\n  \
-             if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force",
+             if that program has exited, which tenure can't prove, run: tenure ledger break-lock --older-than 30s --force --dir {}",
             lock.path.display(),
-            words::elapsed(lock.age)
+            words::elapsed(lock.age),
+            words::quoted(&lock.root().display().to_string())
         ),
     )
     .details(lock_json(lock))

@@ -19,13 +19,15 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
     let tenure = context::open(global)?;
     match locks {
         Locks::List => list(&tenure),
-        Locks::Show { id } => show(&tenure, &id),
+        Locks::Show { id } => show(global, &tenure, &id),
         Locks::Release { id, force, reason } => {
             release(global, &tenure, &id, force, reason.as_deref())
         }
         Locks::Cleanup { dry_run } => cleanup(&tenure, dry_run),
         Locks::History { id, limit, since } => {
-            let key = id.map(|id| with_history(&tenure, &id)).transpose()?;
+            let key = id
+                .map(|id| with_history(global, &tenure, &id))
+                .transpose()?;
             let since = since.and_then(|age| {
                 tenure
                     .clock()
@@ -109,11 +111,11 @@ fn waiting(snapshot: &Snapshot) -> String {
     }
 }
 
-fn show(tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
+fn show(global: &Global, tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
     let snapshot = tenure
         .store()
-        .inspect(&find(tenure, id)?, call_deadline())?;
+        .inspect(&find(global, tenure, id)?, call_deadline())?;
     Ok(Answer::new(
         LockJson::new(&now, &snapshot),
         describe(&now, &snapshot),
@@ -171,7 +173,7 @@ fn release(
     force: bool,
     reason: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let key = find(tenure, id)?;
+    let key = find(global, tenure, id)?;
     let now = tenure.clock().now();
     if !force {
         let snapshot = tenure.store().inspect(&key, call_deadline())?;
@@ -266,7 +268,7 @@ fn detail(event: &Event) -> String {
 
 /// Finds a key by its name, its id, or a unique prefix of either, among the keys that are held or
 /// waited for.
-fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     let keys: Vec<Key> = tenure
         .store()
         .list(call_deadline())?
@@ -276,14 +278,17 @@ fn find(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     choose(id, &keys)?.ok_or_else(|| {
         Failure::new(
             ErrorCode::LockNotFound,
-            format!("no lock matches {id}: see tenure locks list"),
+            format!(
+                "no lock matches {id}: see tenure locks list{}",
+                words::in_store(global.store.as_deref())
+            ),
         )
         .details(json!({ "id": id }))
     })
 }
 
 /// The same among the keys that have a history.
-fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+fn with_history(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     if let Ok(exact) = Key::parse(id) {
         let query = HistoryQuery {
             key: Some(exact.clone()),
@@ -305,7 +310,10 @@ fn with_history(tenure: &Tenure, id: &str) -> Result<Key, Failure> {
     choose(id, &keys)?.ok_or_else(|| {
         Failure::new(
             ErrorCode::LockNotFound,
-            format!("{id} has no history: see tenure locks history"),
+            format!(
+                "{id} has no history: see tenure locks history{}",
+                words::in_store(global.store.as_deref())
+            ),
         )
         .details(json!({ "id": id }))
     })

@@ -5,11 +5,13 @@
 //!
 //! # Invariants
 //!
-//! 1. The note of a grant is saved before the event of the grant, and names that event by number and
-//!    digest. If that event was never appended, or another one has its number, the note counts for
-//!    nothing, and the ticket that the grant would have used up is still there. So a grant is tied to
-//!    its process from its event on (G10).
-//! 2. Without this state a claim lasts until it expires, as another program's claim does.
+//! 1. The note of a grant or renewal is saved before its event, and names that event by number and
+//!    digest. So a grant is tied to its process from its event on (G10).
+//! 2. The note of an event that is about to be appended stands beside the note of the present claim. If
+//!    the event was never appended, or another one has its number, that note counts for nothing: the
+//!    present holder's process is still known, and the ticket that the grant would have used up is still
+//!    there.
+//! 3. Without this state a claim lasts until it expires, as another program's claim does.
 //!
 //! The caller of every writing method has the writer lock.
 
@@ -20,6 +22,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Deadline, Epoch, Holder, Lease, Moment, StoreError, Ticket, Waiter};
 use tenure_host::files::fault::explain;
+use tenure_host::files::protocol::digest;
 use tenure_host::files::two_slot::TwoSlotFile;
 
 use crate::Ledger;
@@ -29,11 +32,20 @@ use crate::replay::{NodeClaim, Replay};
 /// How often to read again while another process writes.
 const ATTEMPTS: usize = 16;
 
+/// Longer nodes are too long for a file's name: their file is named after a digest.
+const MAX_NAME: usize = 200;
+
 /// What is known of one node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeState {
+    /// The node, if the file is not named after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<NodeId>,
     pub(super) grant: Option<GrantNote>,
+    /// The note of an event that is about to be appended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<NextNote>,
     pub(super) tickets: Vec<Waiter>,
     pub(super) last_ticket: u64,
     #[serde(skip)]
@@ -55,9 +67,17 @@ pub(super) struct GrantNote {
     digest: u64,
     pub(super) holder: Holder,
     pub(super) ttl: Duration,
-    /// The end that is in the ledger, and the one that is about to be.
-    ends: Vec<End>,
-    /// The ticket that the grant uses up.
+    end: Option<End>,
+}
+
+/// What will be known of a grant once an event is appended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct NextNote {
+    /// The number and digest of the event.
+    seq: u64,
+    digest: u64,
+    grant: GrantNote,
+    /// The ticket that a grant uses up.
     ticket: Option<Ticket>,
 }
 
@@ -82,15 +102,14 @@ impl From<&Deadline> for End {
 }
 
 impl GrantNote {
-    /// The note of a lease that begins with this event.
-    pub(super) fn new(token: u64, digest: u64, lease: &Lease, ticket: Option<Ticket>) -> Self {
+    /// The note of a lease on the claim that began with this event.
+    fn new(token: u64, digest: u64, lease: &Lease) -> Self {
         Self {
             token,
             digest,
             holder: lease.holder.clone(),
             ttl: lease.ttl,
-            ends: lease.expires.iter().map(End::from).collect(),
-            ticket,
+            end: lease.expires.as_ref().map(End::from),
         }
     }
 
@@ -101,7 +120,7 @@ impl GrantNote {
 
     /// The deadline of a claim that expires then by the wall clock.
     pub(super) fn deadline(&self, wall: Timestamp) -> Option<Deadline> {
-        let end = self.ends.iter().rfind(|end| end.wall == wall)?;
+        let end = self.end.as_ref().filter(|end| end.wall == wall)?;
         Some(Deadline {
             wall,
             ticks: end.ticks,
@@ -112,7 +131,11 @@ impl GrantNote {
 
 impl NodeState {
     fn slots(states: &Path, node: &NodeId) -> TwoSlotFile {
-        TwoSlotFile::new(&states.join(node.to_string()))
+        let mut name = node.to_string();
+        if name.len() > MAX_NAME {
+            name = format!("~{:016x}", digest(name.as_bytes()));
+        }
+        TwoSlotFile::new(&states.join(name))
     }
 
     /// The state of a node of which nothing is known.
@@ -130,7 +153,11 @@ impl NodeState {
         for _ in 0..ATTEMPTS {
             let (newest, flaw) = slots.read()?;
             if let Some((revision, slot, json)) = newest {
-                let state: Self = serde_json::from_slice(&json).unwrap_or_default();
+                let mut state: Self = serde_json::from_slice(&json).unwrap_or_default();
+                if state.node.as_ref().is_some_and(|of| of != node) {
+                    // Two nodes have the same digest. This one has no state.
+                    state = Self::empty(now);
+                }
                 return Ok(Self {
                     revision,
                     slot,
@@ -147,29 +174,32 @@ impl NodeState {
         Ok(Self::empty(now))
     }
 
-    /// Compares the note of the grant with the ledger. If its event was appended, the ticket is used
-    /// up. If its claim has ended or never began, the note is dropped.
+    /// Compares the notes with the ledger. The next note takes effect if its event was appended, and is
+    /// dropped if it was not. The note of a claim that has ended is dropped.
     pub(super) fn settle(
         &mut self,
         ledger: &Ledger,
         replay: &Replay,
         node: &NodeId,
     ) -> Result<(), StoreError> {
-        let Some(note) = &self.grant else {
-            return Ok(());
-        };
         let claim = replay.claims.get(node);
-        let is_current = claim.is_some_and(|claim| note.is_about(claim));
-        let was_appended = is_current
-            || (note.token <= replay.seq
-                && ledger
-                    .read(note.token)?
-                    .is_some_and(|event| event.digest() == note.digest));
-        if was_appended {
-            let used = note.ticket;
-            self.tickets.retain(|waiter| Some(waiter.ticket) != used);
+        if let Some(next) = &self.next {
+            let began =
+                claim.is_some_and(|claim| (claim.token, claim.digest) == (next.seq, next.digest));
+            let was_appended = began
+                || next.seq <= replay.seq
+                    && ledger
+                        .read(next.seq)?
+                        .is_some_and(|event| event.digest() == next.digest);
+            if was_appended {
+                self.advance();
+            } else {
+                self.next = None;
+                self.changed = true;
+            }
         }
-        if !is_current {
+        let is_current = |note: &GrantNote| claim.is_some_and(|claim| note.is_about(claim));
+        if !self.grant.as_ref().is_some_and(is_current) {
             self.end_grant();
         }
         Ok(())
@@ -180,28 +210,48 @@ impl NodeState {
         self.changed |= self.grant.take().is_some();
     }
 
-    pub(super) fn set_grant(&mut self, note: GrantNote) {
-        self.grant = Some(note);
+    /// Notes a grant whose event is about to get this number and digest, and use up this ticket.
+    pub(super) fn begin_grant(&mut self, digest: u64, lease: &Lease, ticket: Option<Ticket>) {
+        self.next = Some(NextNote {
+            seq: lease.token.0,
+            digest,
+            grant: GrantNote::new(lease.token.0, digest, lease),
+            ticket,
+        });
         self.changed = true;
+    }
+
+    /// Notes a renewal of a claim whose event is about to get this number and digest.
+    pub(super) fn begin_renewal(
+        &mut self,
+        seq: u64,
+        digest: u64,
+        claim: &NodeClaim,
+        lease: &Lease,
+    ) {
+        self.next = Some(NextNote {
+            seq,
+            digest,
+            grant: GrantNote::new(claim.token, claim.digest, lease),
+            ticket: None,
+        });
+        self.changed = true;
+    }
+
+    /// The event of the next note was appended.
+    pub(super) fn advance(&mut self) {
+        if let Some(next) = self.next.take() {
+            let used = next.ticket;
+            self.tickets
+                .retain(|waiter| used.is_none_or(|used| waiter.ticket != used));
+            self.grant = Some(next.grant);
+            self.changed = true;
+        }
     }
 
     pub(super) fn set_tickets(&mut self, tickets: Vec<Waiter>) {
         self.tickets = tickets;
         self.changed = true;
-    }
-
-    /// Adds the new end of a lease to the note about its claim.
-    pub(super) fn renew_grant(&mut self, claim: &NodeClaim, lease: &Lease) {
-        let known = self.grant.take().filter(|note| note.is_about(claim));
-        let mut note = known.unwrap_or_else(|| GrantNote {
-            ends: Vec::new(),
-            ..GrantNote::new(claim.token, claim.digest, lease, None)
-        });
-        note.holder = lease.holder.clone();
-        note.ttl = lease.ttl;
-        note.ends.retain(|end| end.wall == claim.expires);
-        note.ends.extend(lease.expires.iter().map(End::from));
-        self.set_grant(note);
     }
 
     /// Writes the state if it changed, or removes it if it says nothing.
@@ -210,7 +260,7 @@ impl NodeState {
             return Ok(());
         }
         let slots = Self::slots(states, node);
-        if self.grant.is_none() && self.tickets.is_empty() {
+        if self.grant.is_none() && self.next.is_none() && self.tickets.is_empty() {
             if self.on_disk {
                 slots.remove(self.slot)?;
             }
@@ -221,6 +271,7 @@ impl NodeState {
             };
             return Ok(());
         }
+        self.node = (node.to_string().len() > MAX_NAME).then(|| node.clone());
         let json =
             serde_json::to_vec(self).map_err(|error| explain("written", states, error.into()))?;
         let revision = self.revision.wrapping_add(1);
@@ -250,6 +301,11 @@ impl NodeState {
                 let stem = name
                     .strip_suffix(".a")
                     .or_else(|| name.strip_suffix(".b"))?;
+                if stem.starts_with('~') {
+                    let (newest, _) = TwoSlotFile::new(&states.join(stem)).read().ok()?;
+                    let state: Self = serde_json::from_slice(&newest?.2).ok()?;
+                    return state.node;
+                }
                 NodeId::parse(stem).ok()
             })
             .collect();

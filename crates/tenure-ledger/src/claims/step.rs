@@ -3,7 +3,7 @@
 //! ```text
 //!   look      replay the new events; read the node's state and the claim files
 //!   verb      the engine decides; what it wants to change is collected
-//!   commit    save the state, which names the event that is about to be appended;
+//!   commit    save the state: beside what is known now, it names the event that is about to be appended;
 //!             append the events, if the newest event is still the one that was seen
 //!   conflict  another program appended meanwhile: take the ledger lock, look again, run the verb again
 //! ```
@@ -29,7 +29,7 @@ use tenure_host::time_limit::TimeLimit;
 
 use super::LedgerStore;
 use super::claim_event::{ClaimEvent, file_reaped};
-use super::node_state::{GrantNote, NodeState};
+use super::node_state::NodeState;
 use super::view::ClaimsView;
 use crate::af::Unclaimable;
 use crate::append::{self, Writer};
@@ -261,7 +261,10 @@ impl<'a> LedgerStep<'a> {
             Err(Unclaimable::NotThere) => {
                 let what = format!("there is no node {node} in {root}");
                 Err(StoreError::new(ErrorKind::NotFound, what)
-                    .fix("list the nodes with tenure ledger log --type node_created; nothing was changed"))
+                    .fix(format!(
+                        "list the nodes with {}; nothing was changed",
+                        crate::command(ledger.root(), "log --type node_created")
+                    )))
             }
             Err(Unclaimable::State(state)) => {
                 let what = format!(
@@ -322,33 +325,40 @@ impl<'a> LedgerStep<'a> {
                 })?;
                 // The tickets stay as they are until the event is there.
                 let used = changes.removed_ticket;
-                let note = GrantNote::new(lease.token.0, digest(&event), &lease, used);
-                self.state()?.set_grant(note);
+                self.state()?.begin_grant(digest(&event), &lease, used);
                 self.save()?;
                 events.push(event);
                 if !self.append(&mut events, limit, lock)? {
                     return Ok(Committed::Conflict);
                 }
-                self.state()?
-                    .tickets
-                    .retain(|waiter| Some(waiter.ticket) != used);
+                self.state()?.advance();
             }
             Some((lease, Put::Extended | Put::Renewed)) => {
                 let Some(claim) = claim else {
                     return Ok(Committed::Conflict);
                 };
-                self.state()?.renew_grant(&claim, &lease);
+                let event = self.event(&ClaimEvent::Renew {
+                    claim: &claim,
+                    expires: end_of(&lease),
+                })?;
+                let before = u64::try_from(events.len()).unwrap_or(u64::MAX);
+                let seq = self
+                    .view
+                    .replay
+                    .seq
+                    .saturating_add(before)
+                    .saturating_add(1);
+                self.state()?
+                    .begin_renewal(seq, digest(&event), &claim, &lease);
                 if let Some(tickets) = changes.tickets {
                     self.state()?.set_tickets(tickets);
                 }
                 self.save()?;
-                events.push(self.event(&ClaimEvent::Renew {
-                    claim: &claim,
-                    expires: end_of(&lease),
-                })?);
+                events.push(event);
                 if !self.append(&mut events, limit, lock)? {
                     return Ok(Committed::Conflict);
                 }
+                self.state()?.advance();
             }
         }
         self.wakes.extend(changes.wakes);
@@ -395,7 +405,7 @@ impl<'a> LedgerStep<'a> {
                 Ok(true)
             }
             Appended::Mismatch { .. } => Ok(false),
-            Appended::Locked(by) => Err(append::blocked(&by)),
+            Appended::Locked(by) => Err(append::blocked(by)),
         }
     }
 

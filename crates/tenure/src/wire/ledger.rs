@@ -91,6 +91,20 @@ pub struct NodeClaimsJson {
     pub claims: Vec<NodeClaimJson>,
     /// How many more have expired but not been ended.
     pub expired: usize,
+    /// The files of claims that can't be read.
+    pub malformed: Vec<MalformedClaimJson>,
+}
+
+/// The file of a claim that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MalformedClaimJson {
+    /// The file.
+    pub file: String,
+    /// The node that it is named after, which counts as claimed.
+    pub node: Option<String>,
+    /// Why it can't be read.
+    pub message: String,
 }
 
 /// A claim in a list.

@@ -6,7 +6,7 @@ use tenure::{Project, StoreUrl, Tenure, Tie};
 use tenure_core::{Key, Reap, Reason, Released, Renewed, Verdict};
 use tenure_ledger::{LedgerStore, NodeId};
 
-use super::folder;
+use super::{folder, in_folder};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::ledger::{Place, WhichNode};
 use crate::args::{Global, WaitArgs};
@@ -17,8 +17,8 @@ use crate::table::Table;
 use crate::waiting;
 use crate::words;
 use tenure::wire::{
-    ErrorCode, NodeClaimJson, NodeClaimedJson, NodeClaimsJson, NodeRefreshedJson, NodeReleasedJson,
-    NodesReapedJson,
+    ErrorCode, MalformedClaimJson, NodeClaimJson, NodeClaimedJson, NodeClaimsJson,
+    NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
 };
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
@@ -53,8 +53,8 @@ pub(super) fn claim(
     }
     let mut signals = Signals::catch()?;
     let held = waiting::acquire_or(global, &tenure, key.as_str(), ask, &mut signals, |busy| {
-        let look = "tenure ledger claims";
-        let (message, details) = waiting::busy_report(global, &tenure, key.as_str(), busy, look);
+        let look = format!("tenure ledger claims{}", in_folder(place));
+        let (message, details) = waiting::busy_report(global, &tenure, key.as_str(), busy, &look);
         // The protocol's message comes first.
         let message = format!("node already locked: {message}");
         Failure::new(ErrorCode::NodeLocked, message).details(details)
@@ -70,11 +70,12 @@ pub(super) fn claim(
     remark(
         global,
         &format!(
-            "{} holds node {} {}; to release it: tenure ledger release {} {proof}",
+            "{} holds node {} {}; to release it: tenure ledger release {} {proof}{}",
             lease.holder.id,
             key.id(),
             words::lasts(&now, &lease),
-            key.id()
+            key.id(),
+            in_folder(place)
         ),
     );
     let data = NodeClaimedJson::new(&now, &lease, reason);
@@ -158,9 +159,18 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
         let file = claim.file.as_ref().map(|file| file.display().to_string());
         NodeClaimJson::new(&now, &claim.lease, &claim.verdict, file)
     });
+    let malformed = store.ledger().malformed_claim_files()?;
     let data = NodeClaimsJson {
         claims: listed.collect(),
         expired: expired.len(),
+        malformed: malformed
+            .iter()
+            .map(|file| MalformedClaimJson {
+                file: file.path.display().to_string(),
+                node: file.node.as_ref().map(ToString::to_string),
+                message: file.why.clone(),
+            })
+            .collect(),
     };
     let mut lines = Vec::new();
     if active.is_empty() {
@@ -195,10 +205,12 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
         }
         lines.push(table.text());
     }
+    lines.extend(malformed.iter().map(ToString::to_string));
     if !expired.is_empty() && !global.quiet {
         lines.push(format!(
-            "{} more expired and can be claimed; end them with: tenure ledger reap",
-            expired.len()
+            "{} more expired and can be claimed; end them with: tenure ledger reap{}",
+            expired.len(),
+            in_folder(place)
         ));
     }
     Ok(Answer::new(data, lines.join("\n")))
