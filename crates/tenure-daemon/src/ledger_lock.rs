@@ -6,6 +6,7 @@
 //! alone; every tenure command that looks at the ledger checks it, too.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -32,6 +33,8 @@ pub(crate) struct LedgerLockWatch {
     /// Closing it ends the thread.
     stop: Option<OwnedFd>,
     removed: Receiver<BlockingLock>,
+    /// The folder of the events. It may be replaced, and its removal is not reported while it is open.
+    folder: (u64, u64),
 }
 
 impl LedgerLockWatch {
@@ -43,9 +46,14 @@ impl LedgerLockWatch {
             .flat_map(|watch| watch.removed.try_iter())
             .map(|lock| format!("Removed the ledger lock of {lock}: its process had exited."))
             .collect();
-        let ended = |watch: &Self| watch.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        if watch.as_ref().is_none_or(ended) {
-            *watch = ledger_of(project).and_then(|root| Self::start(&root));
+        let root = ledger_of(project);
+        let folder = root.as_ref().and_then(|root| id(&root.join("ledger")));
+        let is_current = |watch: &Self| {
+            let runs = watch.thread.as_ref().is_some_and(|it| !it.is_finished());
+            runs && Some(watch.folder) == folder
+        };
+        if !watch.as_ref().is_some_and(is_current) {
+            *watch = root.and_then(|root| Self::start(&root));
         }
         removed
     }
@@ -53,6 +61,7 @@ impl LedgerLockWatch {
     /// `None` if the ledger can't be opened or watched: the next cycle tries again.
     fn start(root: &Path) -> Option<Self> {
         let ledger = Ledger::open(root, tenure_ledger::Options::default()).ok()?;
+        let folder = id(ledger.path())?;
         let watch = LockWatch::on(&ledger.path().join("ledger.lock"), Listen::Everything).ok()?;
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).ok()?;
         let (send, removed) = mpsc::channel();
@@ -63,6 +72,7 @@ impl LedgerLockWatch {
             thread: Some(thread.ok()?),
             stop: Some(stop),
             removed,
+            folder,
         })
     }
 }
@@ -74,6 +84,11 @@ impl Drop for LedgerLockWatch {
             let _ = thread.join();
         }
     }
+}
+
+fn id(folder: &Path) -> Option<(u64, u64)> {
+    let at = folder.metadata().ok()?;
+    Some((at.dev(), at.ino()))
 }
 
 fn ledger_of(project: &Project) -> Option<PathBuf> {

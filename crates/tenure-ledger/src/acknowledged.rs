@@ -1,9 +1,10 @@
 //! Which events tenure acknowledged, so that `verify` notices when one is gone or was replaced.
 //!
-//! The file `acknowledged` in the sidecar folder has eight bytes for each number: the digest of the event
-//! that tenure appended and synced under it, in little-endian order; zero if another program wrote the
-//! event, or if it is not known. An entry is written after the append can no longer be lost and before
-//! it is reported, each in its own place, so writers need no lock here.
+//! The file `acknowledged` in the sidecar folder has eight bytes for each number: a digest of 32 bits of the
+//! event that tenure appended and synced under it, and the same bits inverted, so that a torn entry is
+//! known as one. They are zero if another program wrote the event, or if it is not known. An entry is
+//! written after the append can no longer be lost and before it is reported, each in its own place, so
+//! writers need no lock here.
 //!
 //! It is a record for `verify` alone. Nothing else reads it, and an entry that can't be written is left
 //! out.
@@ -19,6 +20,9 @@ use crate::verify::{Severity, Verified};
 
 /// The size of an entry.
 const ENTRY: u64 = 8;
+
+/// The lower half of an entry.
+const LOW: u64 = u32::MAX as u64;
 
 /// Larger numbers are not recorded: the file would seem to be larger than most file systems allow.
 const MAX_NUMBER: u64 = u32::MAX as u64;
@@ -59,9 +63,15 @@ impl Ledger {
     }
 }
 
-/// A digest as an entry: zero means that there is none.
+/// The entry of an event with this digest.
 fn entry(digest: u64) -> u64 {
-    digest.max(1)
+    let folded = (digest ^ (digest >> 32)) & LOW;
+    folded | (!folded << 32)
+}
+
+/// Whether an entry is complete.
+fn is_whole(entry: u64) -> bool {
+    entry >> 32 == !entry & LOW
 }
 
 /// The acknowledged events. It must be read before the ledger is listed: an event that is appended
@@ -76,7 +86,7 @@ impl Acknowledged {
     fn get(&self, seq: u64) -> Option<u64> {
         let at = usize::try_from(seq.checked_sub(1)?.checked_mul(ENTRY)?).ok()?;
         let bytes = self.bytes.get(at..)?.first_chunk()?;
-        Some(u64::from_le_bytes(*bytes)).filter(|digest| *digest != 0)
+        Some(u64::from_le_bytes(*bytes)).filter(|entry| is_whole(*entry))
     }
 
     /// Reports an event that is not the one that was acknowledged.

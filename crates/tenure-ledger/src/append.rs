@@ -40,6 +40,7 @@ use tenure_core::{ErrorKind, Moment, StoreError};
 use super::{Appended, Ledger, command};
 use crate::blocking_lock::BlockingLock;
 use crate::lock::{LedgerLockGuard, LockAttempt};
+use crate::read::not_an_event;
 use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
@@ -95,9 +96,11 @@ impl Drop for PreparedEvents {
         if self.left.get() {
             return;
         }
-        for path in &self.files {
-            // The next writer removes a file that is left.
-            let _ = atomic::unlink(path);
+        // The last first: the next writer looks for files that are left from the first on.
+        for path in self.files.iter().rev() {
+            if atomic::unlink(path).is_err() {
+                return;
+            }
         }
     }
 }
@@ -151,9 +154,10 @@ impl Ledger {
 
     /// Removes the temporary files that a dead writer left behind.
     fn clear(&self, writer: &WriterId) {
-        for number in 1.. {
-            let path = self.temporary(writer, number);
-            if path.symlink_metadata().is_err() || atomic::unlink(&path).is_err() {
+        let is_left = |number: &usize| self.temporary(writer, *number).symlink_metadata().is_ok();
+        let left: Vec<usize> = (1..).take_while(is_left).collect();
+        for number in left.into_iter().rev() {
+            if atomic::unlink(&self.temporary(writer, number)).is_err() {
                 return;
             }
         }
@@ -234,6 +238,7 @@ impl Writer<'_> {
             ledger.clear(earlier);
         }
         self.guard.forget_dead();
+        self.guard.sign();
         Ok(())
     }
 
@@ -294,7 +299,7 @@ impl Writer<'_> {
             }
             let newest = ledger.numbers.path(last);
             if last > 0 && !newest.metadata().is_ok_and(|at| at.is_file()) {
-                return Err(ledger.not_an_event(&newest));
+                return Err(not_an_event(&newest));
             }
             let first = last.saturating_add(1);
             if count > 1 {

@@ -132,9 +132,12 @@ impl WriterGuard {
         }
     }
 
-    /// Leaves the name of a writer that did not queue. Best effort: without it, the files of this
-    /// writer stay if it is killed.
-    fn sign(&self) {
+    /// Leaves the name of a writer that did not queue, before it makes a file and after it removed those of
+    /// the one before it. Best effort: without the name, its files stay if it is killed.
+    pub(super) fn sign(&self) {
+        if self.place.is_some() {
+            return;
+        }
         let _ = self
             .file
             .write_all_at(format!("{}\n", self.id).as_bytes(), 0);
@@ -207,7 +210,6 @@ impl WriterLock {
             let now = clock.now();
             if self.queue_is_empty()? {
                 guard.folder = self.lock_folder(limit)?;
-                guard.sign();
                 return Ok((guard, Preparation::NotStarted(now)));
             }
         }
@@ -522,7 +524,12 @@ mod tests {
         guard.forget_dead();
         drop(guard);
         assert!(entries(&queue).unwrap().is_empty());
-        let first = take(&lock).unwrap().id().clone();
+        let guard = take(&lock).unwrap();
+        guard.sign();
+        let first = guard.id().clone();
+        drop(guard);
+        // A process that makes no file does not sign.
+        drop(take(&lock).unwrap());
         let second = take(&lock).unwrap();
         assert_eq!(second.earlier().collect::<Vec<_>>(), [&first]);
         assert_ne!(*second.id(), first);

@@ -640,3 +640,71 @@ fn only_nodes_can_be_claimed() {
         assert!(error.contains("node:1.2.3"), "{name}: {error}");
     }
 }
+
+/// Appends as another program does, at full speed, until it is stopped: the lock file, the largest number
+/// in the folder, a temporary file, a rename.
+fn append_until(stop: &AtomicBool, ledger: &Path, name: usize) -> usize {
+    let lock = ledger.join("ledger.lock");
+    let temp = ledger.join(format!(".event-{name}.tmp"));
+    let mut appended = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if fs::File::create_new(&lock).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let number = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let digits = name.strip_prefix("event-")?.strip_suffix(".json")?;
+            digits.parse::<u64>().ok()
+        };
+        let names = fs::read_dir(ledger).unwrap();
+        let last = names.filter_map(|entry| number(entry.unwrap())).max();
+        fs::write(
+            &temp,
+            r#"{"type":"note","timestamp":"2026-01-01T00:00:00Z"}"#,
+        )
+        .unwrap();
+        let next = format!("event-{:06}.json", last.unwrap_or(0) + 1);
+        fs::rename(&temp, ledger.join(next)).unwrap();
+        fs::remove_file(&lock).unwrap();
+        appended += 1;
+    }
+    appended
+}
+
+#[test]
+fn claims_are_granted_renewed_and_released_beside_four_appenders_at_full_speed() {
+    const NODES: usize = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let ledger = dir.path().join("ledger");
+    let stop = AtomicBool::new(false);
+    let appended: usize = std::thread::scope(|scope| {
+        let appenders: Vec<_> = (0..4)
+            .map(|name| {
+                let (stop, ledger) = (&stop, &ledger);
+                scope.spawn(move || append_until(stop, ledger, name))
+            })
+            .collect();
+        let verbs = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for node in 1..=NODES {
+                let held = Ask::new(&key(&node.to_string()), "a").granted(&store);
+                let grant = held.grant();
+                let renewed = store.renew(&grant, Duration::from_secs(600), soon());
+                assert!(matches!(renewed, Ok(Renewed::Extended(_))), "{renewed:?}");
+                let released = store.release(&grant, soon());
+                assert!(matches!(released, Ok(Released::Freed(_))), "{released:?}");
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let appended = appenders.into_iter().map(|one| one.join().unwrap()).sum();
+        verbs.unwrap();
+        appended
+    });
+    let verified = store.ledger().verify().unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.findings);
+    assert_eq!(
+        verified.events,
+        u64::try_from(appended + 3 * NODES).unwrap()
+    );
+}
