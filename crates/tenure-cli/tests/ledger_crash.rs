@@ -11,6 +11,7 @@ mod project;
 use std::fs;
 
 use project::{Project, until};
+use tenure_testkit::limit::Stopwatch;
 
 /// A ledger of each dialect in which the holder of node 1 was killed.
 fn with_dead_holder() -> [Project; 2] {
@@ -171,7 +172,7 @@ fn commands_that_meet_another_programs_ledger_lock_end_together_with_exit_6() {
         "--store ledger:. locks release node:1 --force",
         "--store ledger:. locks cleanup",
     ];
-    let begin = std::time::Instant::now();
+    let begin = Stopwatch::start();
     let running: Vec<_> = commands
         .iter()
         .map(|words| (words, project.call(&format!("--json {words}")).start()))

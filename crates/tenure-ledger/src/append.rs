@@ -154,9 +154,12 @@ impl Ledger {
 
     /// Removes the temporary files that a dead writer left behind.
     fn clear(&self, writer: &WriterId) {
-        let is_left = |number: &usize| self.temporary(writer, *number).symlink_metadata().is_ok();
-        let left: Vec<usize> = (1..).take_while(is_left).collect();
-        for number in left.into_iter().rev() {
+        let is_left = |number: usize| self.temporary(writer, number).symlink_metadata().is_ok();
+        let mut left = 0_usize;
+        while is_left(left.saturating_add(1)) {
+            left = left.saturating_add(1);
+        }
+        for number in (1..=left).rev() {
             if atomic::unlink(&self.temporary(writer, number)).is_err() {
                 return;
             }

@@ -97,15 +97,3 @@ impl Iterator for Events<'_> {
         }
     }
 }
-
-/// Something that is not a file has the name of an event.
-pub(super) fn not_an_event(path: &Path) -> StoreError {
-    let kind = match path.metadata() {
-        Ok(at) if at.is_dir() => "a folder",
-        Ok(_) => "not a file",
-        Err(_) => "a link to nothing",
-    };
-    let what = format!("{} has the name of an event and is {kind}", path.display());
-    StoreError::new(ErrorKind::Damaged, what)
-        .fix("see what it is, and move it out of the folder by hand; nothing was changed")
-}

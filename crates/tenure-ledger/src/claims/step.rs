@@ -260,11 +260,10 @@ impl<'a> LedgerStep<'a> {
             Ok(()) => Ok(()),
             Err(Unclaimable::NotThere) => {
                 let what = format!("there is no node {node} in {root}");
-                Err(StoreError::new(ErrorKind::NotFound, what)
-                    .fix(format!(
-                        "list the nodes with {}; nothing was changed",
-                        crate::command(ledger.root(), "log --type node_created")
-                    )))
+                Err(StoreError::new(ErrorKind::NotFound, what).fix(format!(
+                    "list the nodes with {}; nothing was changed",
+                    crate::command(ledger.root(), "log --type node_created")
+                )))
             }
             Err(Unclaimable::State(state)) => {
                 let what = format!(

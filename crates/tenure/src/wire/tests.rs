@@ -502,6 +502,11 @@ fn claims_on_nodes() {
         &NodeClaimsJson {
             claims: vec![NodeClaimJson::new(&now(), &claim, &Verdict::Alive, None)],
             expired: 1,
+            malformed: vec![MalformedClaimJson {
+                file: "locks/7.lock".into(),
+                node: Some("7".into()),
+                message: "torn".into(),
+            }],
         },
         json!({
             "claims": [{
@@ -510,6 +515,7 @@ fn claims_on_nodes() {
                 "expiresAt": "2026-11-16T05:04:55.000Z", "remainingSeconds": 295, "file": null,
             }],
             "expired": 1,
+            "malformed": [{ "file": "locks/7.lock", "node": "7", "message": "torn" }],
         }),
     );
     let evidence = Evidence::ProcessGone { pid: 42 };
