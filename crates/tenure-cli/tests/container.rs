@@ -89,3 +89,20 @@ fn a_pid_of_another_container_is_never_judged() {
     project.tenure("run build --no-wait -- true").exits(6);
     project.tenure("fence build --token 1").exits(0);
 }
+
+#[test]
+fn a_shell_that_is_pid_1_names_itself_to_take_the_exclusive_lock() {
+    let project = Project::new();
+    let script = "$TENURE exclusive acquire --holder me; echo $?
+        $TENURE exclusive acquire --holder me --pid $$ -q; echo $?
+        $TENURE exclusive release; echo $?";
+    let Some(call) = container(&project, script) else {
+        return;
+    };
+    let said = call.end().exits(0);
+    assert_eq!(said.out, "4\n0\nReleased the exclusive lock.\n0\n");
+    assert!(
+        said.err.contains("pid 1") && said.err.contains("--pid $$"),
+        "{said:?}"
+    );
+}

@@ -268,3 +268,83 @@ fn a_lock_without_an_end_says_so() {
         }
     }
 }
+
+/// Calls `tenure exclusive acquire` from a process that exits before it, and shows what it says.
+const ORPHAN: &str = r#"
+sh -c 'caller=$$
+  ( while kill -0 $caller 2>/dev/null; do sleep 0.01; done
+    exec "$TENURE" exclusive acquire --holder orphan 2>&1 ) &' | cat
+"#;
+
+#[test]
+fn the_lock_is_not_taken_for_a_caller_that_has_ended() {
+    let project = beads();
+    let said = project.shell(ORPHAN).end().exits(0);
+    for words in ["adopts orphans", "--pid"] {
+        assert!(said.out.contains(words), "{said:?}");
+    }
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+}
+
+/// A shell that adopts orphans, as `systemd --user` does.
+#[allow(unsafe_code, reason = "only the process itself can ask for orphans")]
+fn subreaper(project: &Project, script: &str) -> project::Call {
+    use std::os::unix::process::CommandExt;
+    let mut shell = project.program("sh");
+    shell.args(["-c", script]);
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        shell.pre_exec(|| {
+            let this = rustix::process::getpid();
+            Ok(rustix::process::set_child_subreaper(Some(this))?)
+        });
+    }
+    project.prepare(shell)
+}
+
+#[test]
+fn a_caller_that_adopts_orphans_has_to_name_itself() {
+    let project = beads();
+    let said = subreaper(&project, ORPHAN).end().exits(0);
+    assert!(said.out.contains("adopts orphans"), "{said:?}");
+    assert!(!project.path(".beads/.exclusive-lock").exists());
+    let script = "$TENURE exclusive acquire --holder me; echo $?
+        $TENURE exclusive acquire --holder me --pid $$ -q; echo $?; echo $$
+        cat .beads/.exclusive-lock; $TENURE exclusive release -q";
+    let said = subreaper(&project, script).end().exits(0);
+    assert!(said.err.contains("--pid $$"), "{said:?}");
+    let mut lines = said.out.splitn(4, '\n');
+    assert_eq!((lines.next(), lines.next()), (Some("4"), Some("0")));
+    let pid = lines.next().unwrap();
+    let lock: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!(lock["pid"].to_string(), pid);
+}
+
+#[test]
+fn a_caller_that_ends_while_it_waits_leaves_no_lock() {
+    let project = beads();
+    let mut held = project.hold("exclusive run --holder first");
+    let key = "database --store exclusive:.beads";
+    let script = "$TENURE exclusive acquire --holder late --wait 10m; true";
+    let caller = project.shell(script).start();
+    project.until_waiting(key, 1);
+    caller.killed();
+    held.let_go();
+    held.ended().exits(0);
+    project::until("the waiter has given up", || {
+        project.waiting(key).is_empty()
+    });
+    assert_eq!(project.verdict(key), "free");
+    assert_eq!(project.story(key), "granted 1, released 1");
+}
+
+#[test]
+fn a_background_job_takes_the_lock_for_the_shell_that_waits_for_it() {
+    let project = beads();
+    let script = "nohup $TENURE exclusive acquire --holder me > said 2>&1 &
+        wait $! || exit 9; echo $$; cat .beads/.exclusive-lock";
+    let said = project.shell(script).end().exits(0);
+    let (pid, text) = said.out.split_once('\n').unwrap();
+    let lock: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(lock["pid"].to_string(), pid);
+}

@@ -6,6 +6,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`caller`] | the process that called this one, if it still runs |
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
 //! | [`flock`] | [`flock::FileLock`]: a kernel lock on a named file |
 //! | [`files`] | files that survive a crash: two-slot files, sidecars, step locks |
@@ -35,6 +36,7 @@ compile_error!(
 );
 
 pub mod bell;
+pub mod caller;
 pub mod clock;
 pub mod files;
 pub mod flock;

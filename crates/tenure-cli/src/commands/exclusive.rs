@@ -8,6 +8,7 @@ use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, Lock
 use tenure::{Ask, Project, StoreUrl, Tenure, Tie};
 use tenure_core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
 use tenure_file::exclusive::{Check, should_skip_database};
+use tenure_host::caller::{self, Caller};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -132,11 +133,24 @@ fn ask<'a>(tenure: &'a Tenure, who: &Who) -> Result<Ask<'a>, Failure> {
 fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
     refuse_second(&asked.who.place)?;
     let tenure = open(global, &asked.who.place, asked.who.version.as_deref())?;
-    let pid = asked.pid.unwrap_or_else(context::shell);
+    let pid = match asked.pid {
+        Some(pid) => pid,
+        None => calling_process()?,
+    };
     let ask = ask(&tenure, &asked.who)?.tied_to(Tie::Process(pid));
     let mut signals = Signals::catch()?;
     let held = waiting::acquire(global, &tenure, KEY, ask, &mut signals)?;
     let lease = held.lease().clone();
+    // As long as it is the parent, its pid is no other process's.
+    if asked.pid.is_none() && caller::parent() != Some(pid) {
+        let _freed = held.release()?;
+        return Err(Failure::new(
+            ErrorCode::NoProcess,
+            format!(
+                "the process that called tenure, pid {pid}, has ended: the exclusive lock was released again"
+            ),
+        ));
+    }
     held.leave_standing();
     remark(
         global,
@@ -152,6 +166,25 @@ fn acquire(global: &Global, asked: &Acquire) -> Result<Answer, Failure> {
         lease.token.to_string()
     };
     Ok(Answer::new(data, text))
+}
+
+/// The process that called tenure and is to hold the lock.
+fn calling_process() -> Result<u32, Failure> {
+    let why = match caller::calling_process() {
+        Ok(Caller::Running(pid)) => return Ok(pid),
+        Ok(Caller::Adopted(pid)) => format!(
+            "the process that called tenure may have ended: its parent process is pid {pid}, which adopts orphans"
+        ),
+        Ok(Caller::OutsideContainer) => {
+            "the process that called tenure runs outside of this container".to_owned()
+        }
+        Err(error) => format!("the process that called tenure can't be determined ({error})"),
+    };
+    let fix = "name the process that is to hold the lock with --pid, for example --pid $$ in a shell, or use tenure exclusive run";
+    Err(Failure::new(
+        ErrorCode::NoProcess,
+        format!("{why}\n  {fix}"),
+    ))
 }
 
 fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Answer, Failure> {
