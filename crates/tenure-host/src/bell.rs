@@ -13,7 +13,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,9 +31,11 @@ use crate::liveness_lock::LivenessFolder;
 pub fn ring(folder: &LivenessFolder, lock: &LivenessId) {
     let pipe = std::fs::File::options()
         .write(true)
-        .custom_flags(libc::O_NONBLOCK)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
         .open(folder.file(lock));
-    if let Ok(mut pipe) = pipe {
+    // Another user may have put something else there.
+    let is_pipe = |file: &std::fs::File| file.metadata().is_ok_and(|it| it.file_type().is_fifo());
+    if let Some(mut pipe) = pipe.ok().filter(is_pipe) {
         // A full pipe holds earlier rings that will wake the process.
         let _ = pipe.write(b"!");
     }
@@ -219,6 +221,18 @@ mod tests {
             ring(&folder, lock.id());
             assert!(long.join().unwrap());
         });
+    }
+
+    #[test]
+    fn ringing_writes_into_nothing_but_a_pipe() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "mine").unwrap();
+        std::os::unix::fs::symlink(&file, dir.path().join("link")).unwrap();
+        for id in ["file", "link"] {
+            ring(&LivenessFolder::new(dir.path()), &LivenessId(id.into()));
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), b"mine");
     }
 
     #[test]

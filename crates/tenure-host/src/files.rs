@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`atomic`] | files that appear complete or not at all |
+//! | [`permissions`] | new files and folders get the permissions of their folder |
 //! | [`two_slot`] | a small record that survives a writer that is killed halfway |
 //! | [`step_lock`] | the kernel lock that serialises tenure's own processes |
 //! | [`protocol`] | [`LockProtocol`]: how one lock is written, read and removed |
@@ -17,6 +18,7 @@ pub mod atomic;
 pub mod fault;
 pub mod lock_watch;
 pub mod options;
+pub mod permissions;
 pub mod protocol;
 pub mod rfc3339;
 pub mod sidecar;

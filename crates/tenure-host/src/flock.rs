@@ -19,7 +19,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+
+use crate::files::permissions::open_or_create;
 
 /// An exclusive lock, held until this is dropped.
 ///
@@ -156,15 +157,19 @@ fn is_held(file: &File) -> io::Result<bool> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let always = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = Mode::from_bits_retain(0o666);
     // Network file systems grant an exclusive lock only on a descriptor that can write.
-    match rustix::fs::open(path, OFlags::RDWR | OFlags::CREATE | always, mode) {
+    match open_or_create(path, OFlags::RDWR) {
         // Elsewhere reading is enough, also for a user who may not write the file or its folder.
-        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
-            Ok(rustix::fs::open(path, OFlags::RDONLY | always, mode)?.into())
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
         }
-        opened => Ok(opened?.into()),
+        opened => opened,
     }
 }
 

@@ -19,9 +19,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tenure_core::LivenessId;
+
+use crate::files::permissions::{create_folder, create_pipe};
 
 /// The folder with the liveness locks of one store.
 #[derive(Debug, Clone)]
@@ -124,13 +126,8 @@ impl LivenessFolder {
 pub(crate) fn open_to_probe(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
         .open(path)
-}
-
-fn make_pipe(path: &Path) -> io::Result<()> {
-    let mode = Mode::from_bits_retain(0o666);
-    Ok(mknodat(CWD, path, FileType::Fifo, mode, 0)?)
 }
 
 /// The liveness lock of this process. Dropping it releases it, and so does the end of this process and of
@@ -140,6 +137,8 @@ pub struct LivenessLock {
     id: LivenessId,
     file: File,
     path: PathBuf,
+    /// Whether the pipe stays in its folder.
+    stays: AtomicBool,
 }
 
 impl LivenessLock {
@@ -148,27 +147,23 @@ impl LivenessLock {
         loop {
             let id = LivenessId(uuid::Uuid::new_v4().simple().to_string());
             let path = folder.file(&id);
-            match make_pipe(&path) {
+            let file = match create_pipe(&path) {
+                // There is no folder yet, or another process swept the pipe before we opened it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(folder.path())?;
-                    make_pipe(&path)?;
+                    create_folder(folder.path())?;
+                    continue;
                 }
-                made => made?,
-            }
-            let open = File::options()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NONBLOCK)
-                .open(&path);
-            let file = match open {
-                // Another process swept it before we opened it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                opened => opened?,
+                created => created?,
             };
             file.lock()?;
             // Another process may have swept it before we locked it; then no process can find it.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Self { id, file, path });
+                return Ok(Self {
+                    id,
+                    file,
+                    path,
+                    stays: AtomicBool::new(false),
+                });
             }
         }
     }
@@ -176,6 +171,12 @@ impl LivenessLock {
     /// Rings this process's own bell, even if its pipe was removed from the folder.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.file, b"!");
+    }
+
+    /// Leaves the pipe in its folder after this process: another process has to know whether one that
+    /// inherited the lock still runs.
+    pub fn leave_pipe(&self) {
+        self.stays.store(true, Ordering::Relaxed);
     }
 
     /// The lock's id.
@@ -193,7 +194,9 @@ impl AsFd for LivenessLock {
 impl Drop for LivenessLock {
     fn drop(&mut self) {
         // Best effort: a later sweep removes a pipe that stays.
-        let _ = fs::remove_file(&self.path);
+        if !self.stays.load(Ordering::Relaxed) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -218,7 +221,7 @@ mod tests {
         let folder = LivenessFolder::new(dir.path());
         let lock = LivenessLock::take(&folder).unwrap();
         for name in ["dead", "needed"] {
-            make_pipe(&dir.path().join(name)).unwrap();
+            create_pipe(&dir.path().join(name)).unwrap();
         }
         let notes = dir.path().join("notes");
         fs::write(&notes, "not ours").unwrap();

@@ -83,6 +83,13 @@ impl LocalPresence {
         us.is_some() && holder.liveness_lock() == us
     }
 
+    /// Leaves the pipe of this process's liveness lock in its folder; see [`LivenessLock::leave_pipe`].
+    pub fn leave_pipe(&self) {
+        if let Some(lock) = self.lock.get() {
+            lock.leave_pipe();
+        }
+    }
+
     /// Tests the process of a holder or waiter. This process itself needs no test.
     pub fn probe(&self, holder: &Holder) -> Liveness {
         if self.is_us(holder) {

@@ -9,10 +9,11 @@
 //! It is a record for `verify` alone. Nothing else reads it, and an entry that can't be written is left
 //! out.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+use tenure_host::files::permissions::{OFlags, open_or_create};
 
 use crate::Ledger;
 use crate::event::RecordedEvent;
@@ -43,11 +44,7 @@ impl Ledger {
             .flat_map(|d| entry(*d).to_le_bytes())
             .collect();
         let write = || -> io::Result<()> {
-            File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(self.acknowledged())?
+            open_or_create(&self.acknowledged(), OFlags::WRONLY)?
                 .write_all_at(&bytes, (first - 1) * ENTRY)
         };
         // Best effort: `verify` then knows less.

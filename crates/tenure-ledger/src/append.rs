@@ -28,9 +28,8 @@
 //! its own.
 
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -45,6 +44,7 @@ use crate::writer_lock::{Preparation, WriterGuard, WriterId};
 use tenure_host::files::Disk;
 use tenure_host::files::atomic::{self, Put, Sync};
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::{OFlags, create_new};
 use tenure_host::files::protocol::digest;
 use tenure_host::time_limit::TimeLimit;
 
@@ -183,11 +183,7 @@ impl Ledger {
     }
 
     fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(path)?;
+        let mut file = create_new(path, OFlags::WRONLY)?;
         file.write_all(bytes)?;
         if self.options.disk == Disk::PowerCut {
             file.sync_all()?;

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,7 @@ use crate::lock::LedgerLockGuard;
 use crate::node::NodeId;
 use tenure_host::files::atomic;
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::{OFlags, open_or_create};
 use tenure_host::files::protocol::{Fingerprint, digest};
 use tenure_host::files::rfc3339;
 use tenure_host::time_limit::TimeLimit;
@@ -223,7 +224,9 @@ impl Writer<'_> {
             seq: expected.saturating_add(1),
             digest: digest(event.unwrap_or_default()),
         };
-        fs::write(&reaping, serde_json::to_vec(&pending).unwrap_or_default())
+        let record = serde_json::to_vec(&pending).unwrap_or_default();
+        open_or_create(&reaping, OFlags::WRONLY | OFlags::TRUNC)
+            .and_then(|mut file| file.write_all(&record))
             .map_err(|error| explain("written", &reaping, error))?;
         let fault = |error: io::Error| explain("removed", &claim.path, error);
         if read_claim(&claim.path).is_none_or(|now| now.fingerprint != claim.fingerprint)

@@ -116,6 +116,7 @@ use self::number::Numbers;
 use self::writer_lock::WriterLock;
 use tenure_host::files::atomic::{self, Sync};
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::create_folder;
 use tenure_host::files::sidecar::Sidecar;
 use tenure_host::time_limit::TimeLimit;
 
@@ -225,7 +226,7 @@ impl Ledger {
     /// Creates a ledger in this folder. An existing one is opened if it has the same dialect.
     pub fn init(root: &Path, dialect: Dialect, options: Options) -> Result<Self, StoreError> {
         let path = root.join(FOLDER);
-        std::fs::create_dir_all(&path).map_err(|error| explain("made", &path, error))?;
+        create_folder(&path).map_err(|error| explain("made", &path, error))?;
         let meta = root.join(meta::FILE);
         // Atomically: other programs may read or create it at the same time.
         let temp = root.join(format!(".meta-{}.tmp", std::process::id()));

@@ -24,6 +24,7 @@ use tenure_core::StoreError;
 
 use crate::dialect::{Dialect, EntryName};
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::{OFlags, open_or_create};
 
 /// How far to walk: listing is cheaper beyond this.
 const WALK: u64 = 4096;
@@ -139,12 +140,7 @@ impl Numbers {
     fn write_hint(&self, seq: u64) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_none() {
-            let open = File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&self.hint)?;
-            *file = Some(open);
+            *file = Some(open_or_create(&self.hint, OFlags::WRONLY)?);
         }
         match &*file {
             Some(file) => file.write_all_at(format!("{seq:020}\n").as_bytes(), 0),

@@ -41,11 +41,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::{OFlags, create_folder, create_pipe, open_or_create};
 use tenure_host::files::step_lock::{PATIENCE, StepLock};
 use tenure_host::time_limit::TimeLimit;
 
@@ -276,12 +276,7 @@ impl WriterLock {
     }
 
     fn open(&self) -> Result<File, StoreError> {
-        File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&self.path)
+        open_or_create(&self.path, OFlags::RDWR)
             .map_err(|error| explain("written", &self.path, error))
     }
 
@@ -325,7 +320,7 @@ impl WriterLock {
         let make = || {
             let all = match entries_in(&self.queue) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(&self.queue)?;
+                    create_folder(&self.queue)?;
                     Vec::new()
                 }
                 all => all?,
@@ -333,10 +328,8 @@ impl WriterLock {
             let last = all.into_iter().map(|entry| entry.number).max();
             let number = last.unwrap_or(0).saturating_add(1);
             let path = self.queue.join(format!("{number}-{id}"));
-            let anyone = Mode::from_bits_retain(0o666);
-            mknodat(CWD, &path, FileType::Fifo, anyone, 0)?;
             // Both ends: the pipe has a writer for as long as this process keeps it open.
-            let file = File::options().read(true).write(true).open(&path)?;
+            let file = create_pipe(&path)?;
             file.lock()?;
             Ok(QueuePlace {
                 queue: self.queue.clone(),

@@ -1,7 +1,7 @@
 //! Opening the database: pragmas, waiting for other writers, and the files that are refused.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
+use tenure_host::files::permissions::{OFlags, create_new, follow_group};
 
 use crate::fault::explain;
 use crate::schema;
@@ -40,6 +41,8 @@ pub(crate) fn open(
         return Err(is_a_folder(path));
     }
     make_file(path, || ())?;
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    refuse_planted_links(&real)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -57,12 +60,37 @@ pub(crate) fn open(
     };
     let _no_read_only_verb = OPENING.read().unwrap_or_else(PoisonError::into_inner);
     let mut db = open().map_err(|error| explain(path, error))?;
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Err(error) = schema::prepare(&real, &mut db, boot) {
         leave_no_log(&db, &real);
         return Err(error);
     }
+    for log in [beside(&real, "-wal"), beside(&real, "-shm")] {
+        follow_group(&log, &real);
+    }
     Ok((db, real))
+}
+
+/// A file of SQLite's beside the database.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut file = path.as_os_str().to_owned();
+    file.push(end);
+    file.into()
+}
+
+/// SQLite would write through a link that another user put in the place of one of its files.
+fn refuse_planted_links(path: &Path) -> Result<(), StoreError> {
+    let files = ["-wal", "-shm", "-journal"].map(|end| beside(path, end));
+    match files.iter().find(|file| file.is_symlink()) {
+        None => Ok(()),
+        Some(link) => Err(StoreError::new(
+            ErrorKind::NotAStore,
+            format!(
+                "{} is a link, and SQLite would write through it",
+                link.display()
+            ),
+        )
+        .fix("look where it leads, and remove the link")),
+    }
 }
 
 /// Sets how a connection waits for other processes, and how many statements it keeps.
@@ -99,13 +127,9 @@ fn make_file(path: &Path, before_clearing: impl FnOnce()) -> Result<(), StoreErr
     }
     before_clearing();
     let _ = LivenessFolder::new(schema::liveness_folder_of(&path)).clear();
-    // An error is SQLite's to report: it is about to open the same file.
-    let _ = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o644)
-        .open(&path);
+    // SQLite gives the log the mode of the database. An error is SQLite's to report: it is about to open
+    // the same file.
+    let _ = create_new(&path, OFlags::RDWR);
     Ok(())
 }
 
@@ -167,9 +191,7 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
 /// Before a refused database is closed: removes the log if reading made it, and leaves a log that
 /// another program wrote as it is.
 pub(crate) fn leave_no_log(db: &Connection, path: &Path) {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let written = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let written = std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0);
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, written);
 }
 

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use tenure_core::{Epoch, ErrorKind, StoreError};
+use tenure_host::files::permissions::create_folder;
 
 use crate::fault::explain;
 use crate::foreign;
@@ -68,7 +69,8 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<
             }
             // A power cut that undid all of this would bring back tokens that were granted by then.
             sync(path, db)?;
-            std::fs::create_dir_all(liveness_folder_of(path)).map_err(|error| {
+            let made = create_folder(&liveness_folder_of(path));
+            made.map(drop).map_err(|error| {
                 StoreError::new(
                     ErrorKind::Io,
                     format!("{} can't be made", liveness_folder_of(path).display()),

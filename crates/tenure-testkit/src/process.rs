@@ -221,11 +221,25 @@ fn look(pid: u32) -> Option<(State, u64)> {
 
 /// A command that runs another one as a user who is not root; `None` if that can't be done here.
 pub fn as_another_user() -> Option<Command> {
-    let setpriv = || {
+    through_setpriv(|| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command
-    };
+    })
+}
+
+/// The same as this user, with a group of its own and this one.
+pub fn as_user(user: u32, group: u32) -> Option<Command> {
+    through_setpriv(|| {
+        let mut command = Command::new("setpriv");
+        command
+            .args([format!("--reuid={user}"), format!("--regid={user}")])
+            .arg(format!("--groups={group}"));
+        command
+    })
+}
+
+fn through_setpriv(setpriv: impl Fn() -> Command) -> Option<Command> {
     let can = setpriv()
         .arg("test")
         .arg("-x")

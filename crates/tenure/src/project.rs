@@ -1,10 +1,10 @@
 //! Finding and creating a project, and listing its stores: [`Project`].
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_board::Board;
+use tenure_host::files::permissions::{OFlags, create_folder, create_new};
 
 use crate::open::StoreUrl;
 
@@ -55,18 +55,10 @@ impl Project {
         let project = Self {
             root: root.to_owned(),
         };
-        let new = match fs::create_dir(project.folder()) {
-            Ok(()) => true,
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists && project.folder().is_dir() =>
-            {
-                false
-            }
-            Err(error) => return Err(error),
-        };
+        let new = !project.folder().is_dir() && create_folder(&project.folder())?;
         for (name, text) in [(".gitignore", GITIGNORE), (".gitattributes", GITATTRIBUTES)] {
             let file = project.folder().join(name);
-            match fs::File::options().write(true).create_new(true).open(&file) {
+            match create_new(&file, OFlags::WRONLY) {
                 Ok(mut file) => io::Write::write_all(&mut file, text.as_bytes())?,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -178,6 +170,8 @@ fn is_same(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -6,10 +6,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+
+use crate::files::permissions::create_new;
 
 /// What a write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +36,12 @@ pub enum Put {
 /// never written into: it may be linked to a public name as well.
 pub fn write(path: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     unlink(path)?;
-    let mut file = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)?;
+    let file = create_new(path, OFlags::WRONLY)?;
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    fill(file, bytes, sync)
+}
+
+fn fill(mut file: File, bytes: &[u8], sync: Sync) -> io::Result<()> {
     file.write_all(bytes)?;
     if sync == Sync::ToDisk {
         file.sync_all()?;
@@ -47,9 +49,11 @@ pub fn write(path: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces `path` with a complete new file, by way of the private name `temp`.
+/// Replaces `path` with a complete new file, by way of the private name `temp`. It gets the permissions of
+/// its folder.
 pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result<()> {
-    write(temp, bytes, sync)?;
+    unlink(temp)?;
+    fill(create_new(temp, OFlags::WRONLY)?, bytes, sync)?;
     fs::rename(temp, path)?;
     if sync == Sync::ToDisk
         && let Some(folder) = path.parent()

@@ -2,16 +2,18 @@
 //!
 //! It lays out the names and keeps the history file whole. What the files mean is up to the store.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 use serde::Serialize;
 use tenure_core::StoreError;
 
 use crate::LivenessFolder;
 use crate::files::fault::explain;
+use crate::files::permissions::{create_folder, open_or_create};
 
 /// The sidecar folder of one lock.
 #[derive(Debug, Clone)]
@@ -69,9 +71,11 @@ impl Sidecar {
         if ignore.metadata().is_ok_and(|there| there.len() > 0) {
             return Ok(());
         }
-        fs::create_dir_all(&self.path)
-            .and_then(|()| fs::write(&ignore, "*\n"))
-            .map_err(|error| explain("written", &self.path, error))
+        let create = || {
+            create_folder(&self.path)?;
+            open_or_create(&ignore, OFlags::WRONLY)?.write_all(b"*\n")
+        };
+        create().map_err(|error| explain("written", &self.path, error))
     }
 
     /// The file of the [`crate::files::step_lock::StepLock`].
@@ -129,11 +133,7 @@ const TAIL: u64 = 64 * 1024;
 
 /// Opens a history file to append to it, and creates it if it does not exist.
 pub fn open_history(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)
+    open_or_create(path, OFlags::RDWR | OFlags::APPEND)
 }
 
 /// Cuts off an incomplete last line, and returns the complete lines at the end of the file.

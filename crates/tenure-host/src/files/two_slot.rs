@@ -11,10 +11,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use tenure_core::StoreError;
 
 use crate::files::atomic;
 use crate::files::fault::explain;
+use crate::files::permissions::open_or_create;
 use crate::files::protocol::digest;
 
 /// The newer complete slot: its revision, its number (0 or 1), its contents.
@@ -74,11 +76,7 @@ impl TwoSlotFile {
             let (length, digest) = (contents.len(), digest(contents));
             let mut bytes = format!("{revision} {digest:016x} {length}\n").into_bytes();
             bytes.extend(contents);
-            let mut file = fs::File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)?;
+            let mut file = open_or_create(path, OFlags::WRONLY)?;
             file.write_all(&bytes)?;
             file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
         };

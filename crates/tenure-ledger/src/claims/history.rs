@@ -15,6 +15,7 @@ use tenure_core::{
 use crate::Ledger;
 use crate::replay::{ChangeKind, ClaimChange, Replay};
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::{OFlags, open_or_create};
 
 #[derive(Serialize, Deserialize)]
 struct EndingNote {
@@ -40,11 +41,7 @@ impl Ledger {
         let write = || {
             let mut line = serde_json::to_vec(&ending)?;
             line.push(b'\n');
-            std::fs::File::options()
-                .append(true)
-                .create(true)
-                .open(&path)?
-                .write_all(&line)
+            open_or_create(&path, OFlags::WRONLY | OFlags::APPEND)?.write_all(&line)
         };
         write().map_err(|error| explain("written", &path, error))
     }

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Deadline, Epoch, Holder, Lease, Moment, StoreError, Ticket, Waiter};
 use tenure_host::files::fault::explain;
+use tenure_host::files::permissions::create_folder;
 use tenure_host::files::protocol::digest;
 use tenure_host::files::two_slot::TwoSlotFile;
 
@@ -277,7 +278,7 @@ impl NodeState {
         let revision = self.revision.wrapping_add(1);
         self.slot = match slots.write(revision, self.slot, &json) {
             Err(_) if !states.exists() => {
-                std::fs::create_dir_all(states).map_err(|error| explain("made", states, error))?;
+                create_folder(states).map_err(|error| explain("made", states, error))?;
                 slots.write(revision, self.slot, &json)?
             }
             written => written?,
