@@ -327,3 +327,202 @@ fn shells_that_break_locks_never_break_that_of_a_tenure_nor_does_it_break_a_live
         "{rounds} rounds: {beside:?} times a tenure was beside a shell that others had robbed"
     );
 }
+
+/// A command that removes its own lock, as root's `rm -rf` would, and leaves a process behind that keeps
+/// working until the file `done` exists.
+const ROBBED: &str = r"
+setsid sh -c ': > escaped; while [ ! -e done ] && [ -d storage ]; do sleep 0.01; done; echo robbed >> order' &
+until [ -e escaped ]; do sleep 0.01; done
+chmod 755 storage/lock; rm -rf storage/lock
+exec sleep 300
+";
+
+#[test]
+fn a_robbed_lease_is_not_granted_again_while_its_command_runs() {
+    let project = Project::uninitialised();
+    let said = project.call(&format!("run {STORE} board")).sh(ROBBED).end();
+    said.fails(7, &["the lease on board", "was lost"]);
+    // The path is free, and the robbed command still runs.
+    assert!(!project.path("storage/lock").exists());
+    let board = format!("board {STORE}");
+    assert_eq!(project.story(&board), "granted 1, forced 1");
+    let run = format!("run {STORE} board --no-wait -- touch ran");
+    project.tenure(&run).fails(6, &["board is locked by"]);
+    project.tenure(&format!("fence {board} --token 1")).exits(7);
+    assert!(!project.path("ran").exists());
+    let waiter = project
+        .call(&format!("run {STORE} board --wait 10m"))
+        .sh("echo next >> order")
+        .start();
+    project.until_waiting(&board, 1);
+    project.write("done", "");
+    waiter.ended().exits(0);
+    assert_eq!(project.read("order"), "robbed\nnext\n");
+    assert_eq!(
+        project.story(&board),
+        "granted 1, forced 1, granted 2, released 2"
+    );
+}
+
+#[test]
+fn force_ends_the_wait_for_a_robbed_command() {
+    let project = Project::uninitialised();
+    project
+        .call(&format!("run {STORE} board"))
+        .sh(ROBBED)
+        .end()
+        .exits(7);
+    project
+        .tenure(&format!("locks release board --force {STORE}"))
+        .exits(0);
+    project
+        .tenure(&format!("run {STORE} board --no-wait -- true"))
+        .exits(0);
+    project.write("done", "");
+}
+
+/// What bilu does with a lock that it finds: it breaks one whose pid is dead, again and again.
+const BREAKER: &str = r#"
+until mkdir storage/lock 2>/dev/null; do
+  [ -d storage ] || exit 1
+  pid=$(cat storage/lock/pid 2>/dev/null)
+  if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then
+    rm -rf storage/lock 2>/dev/null || sleep 0.01
+    : > tried
+  else
+    sleep 0.01
+  fi
+done
+rmdir storage/lock
+"#;
+
+/// Who is killed with SIGKILL.
+#[derive(Debug, Clone, Copy)]
+enum Victims {
+    Tenure,
+    ItsGroup,
+    ItsGroupAndItsCommands,
+}
+
+impl Contest {
+    /// Starts a tenure that holds the lock, in a process group of its own, and waits until its command
+    /// runs. Returns the pid of the command.
+    fn holder(&self, script: &str) -> (Child, u32) {
+        let _ = fs::remove_file(self.project.path("held"));
+        let script = format!("echo $$ > held.new; mv held.new held; {script}");
+        let tenure = self.tenure.to_str().unwrap();
+        let run = ["run", "--store", "mkdir:storage/lock", "board", "--"];
+        let words = [&["setsid", tenure][..], &run, &["sh", "-c", &script]].concat();
+        let holder = self.start(&words);
+        until("the command runs", || self.project.path("held").exists());
+        let command = self.project.read("held").trim().parse().unwrap();
+        (holder, command)
+    }
+
+    fn sh(&self, script: &str) -> Child {
+        self.start(&["sh", "-c", script])
+    }
+}
+
+#[test]
+fn a_shell_removes_the_lock_of_a_killed_tenure_without_the_help_of_another() {
+    use project::process::signal;
+    use rustix::process::{Pid, Signal, kill_process_group};
+    let contest = Contest::new(true);
+    let group = |leader: u32| {
+        let leader = Pid::from_raw(i32::try_from(leader).unwrap()).unwrap();
+        kill_process_group(leader, Signal::KILL).unwrap();
+    };
+    for victims in [
+        Victims::Tenure,
+        Victims::ItsGroup,
+        Victims::ItsGroupAndItsCommands,
+    ] {
+        let (mut tenure, command) = contest.holder("exec sleep 300");
+        match victims {
+            Victims::Tenure => signal(tenure.id(), Signal::KILL),
+            Victims::ItsGroup => group(tenure.id()),
+            Victims::ItsGroupAndItsCommands => {
+                group(command);
+                group(tenure.id());
+            }
+        }
+        tenure.wait().unwrap();
+        let code = ended(&mut contest.sh(BREAKER), &format!("a shell ({victims:?})"));
+        assert_eq!(code, 0, "{victims:?}");
+    }
+}
+
+#[test]
+fn a_shell_can_not_remove_the_lock_while_a_command_of_the_killed_tenure_runs() {
+    let contest = Contest::new(true);
+    let escaped = "setsid sh -c ': > escaped; while [ ! -e done ] && [ -d storage ]; do sleep 0.01; done' & exec sleep 300";
+    let (mut tenure, _) = contest.holder(escaped);
+    until("a process has left the group", || {
+        contest.project.path("escaped").exists()
+    });
+    tenure.kill().unwrap();
+    tenure.wait().unwrap();
+    let mut shell = contest.sh(BREAKER);
+    until("the shell has tried", || {
+        contest.project.path("tried").exists()
+    });
+    for _ in 0..20 {
+        assert!(contest.project.path("storage/lock/tenure").exists());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    contest.project.write("done", "");
+    assert_eq!(ended(&mut shell, "the shell"), 0);
+}
+
+#[test]
+fn a_shell_removes_the_lock_of_a_process_that_tenure_locked_for() {
+    let contest = Contest::new(true);
+    let mut process = contest.start(&["sleep", "600"]);
+    let tenure = contest.tenure.to_str().unwrap();
+    let pid = process.id().to_string();
+    let store = ["--store", "mkdir:storage/lock", "--pid", &pid, "-q"];
+    let words = [&[tenure, "acquire", "board"][..], &store].concat();
+    assert_eq!(ended(&mut contest.start(&words), "acquire"), 0);
+    assert!(!contest.sh("rm -rf storage/lock").wait().unwrap().success());
+    assert!(contest.project.path("storage/lock/tenure").exists());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(ended(&mut contest.sh(BREAKER), "the shell"), 0);
+}
+
+#[test]
+fn the_daemon_removes_the_lock_of_a_tenure_that_was_killed_with_its_helper() {
+    let project = Project::new();
+    fs::create_dir_all(project.path(".bilu/board/tasks")).unwrap();
+    project.write(".bilu/board/config.json", "{}");
+    let _daemon = project.daemon("--interval 1h");
+    project.until_logged("Cycle done", 0);
+    for _ in 0..2 {
+        let held = project.hold("run --store mkdir:.bilu/storage/lock board");
+        let mut helpers = Vec::new();
+        until("its helper runs", || {
+            helpers = helpers_of(held.pid());
+            !helpers.is_empty()
+        });
+        for helper in helpers {
+            project::process::signal(helper, rustix::process::Signal::KILL);
+        }
+        held.killed();
+        until("the lock is gone", || {
+            !project.path(".bilu/storage/lock").exists()
+        });
+    }
+}
+
+/// The helper processes that a process has started.
+fn helpers_of(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_helper = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let has = |line: &str| status.lines().any(|found| found == line);
+        has("Name:\ttenure-helper") && has(&format!("PPid:\t{parent}"))
+    };
+    pids.filter(is_helper).collect()
+}

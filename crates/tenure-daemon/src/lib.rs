@@ -8,6 +8,7 @@
 //! | [`reap`] | ending expired and dead leases in every store of the project |
 //! | `sleep` | between two cycles: wait for the interval, a change of a lock, or a signal |
 //! | `ledger_lock` | the ledger lock of a killed tenure, removed as soon as it dies |
+//! | `board_locks` | the locks of boards, and the exit of their holders |
 //! | `lock_locations` | where exclusive locks may appear, watched with inotify |
 //! | `signals` | the signals that the daemon reacts to |
 //! | [`lock`] | one daemon per project: a kernel lock on `daemon.lock` |
@@ -32,6 +33,7 @@
 //!
 //! The daemon takes its own lock first and keeps it. Everything else is taken and released inside a cycle.
 
+mod board_locks;
 pub mod cycle;
 mod ledger_lock;
 pub mod lock;

@@ -12,6 +12,7 @@ use tenure_core::{Clock, Moment};
 use tenure_host::flock::{FileLock, TryLock};
 use tenure_host::{HostClock, identity};
 
+use crate::board_locks::BoardLocks;
 use crate::cycle::{CycleReport, CycleResult, cycle};
 use crate::ledger_lock::LedgerLockWatch;
 use crate::lock;
@@ -273,6 +274,7 @@ impl<'a> Daemon<'a> {
                 None => {}
             }
             self.refresh(&mut locations);
+            let mut boards = BoardLocks::of(&self.options.project);
             let began = self.clock.now();
             self.state.cycle_since = Some(began.wall);
             self.write_state();
@@ -298,6 +300,7 @@ impl<'a> Daemon<'a> {
                 ended.ticks.saturating_sub(began.ticks),
                 signals,
                 &mut locations,
+                &mut boards,
                 report.holder.as_ref(),
                 || self.lock.is_current(),
             )?;

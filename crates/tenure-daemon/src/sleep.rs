@@ -1,4 +1,5 @@
-//! Between two cycles: [`sleep`] until the interval ends, an exclusive lock changes or a signal arrives.
+//! Between two cycles: [`sleep`] until the interval ends, an exclusive lock changes, the holder of a board's
+//! lock dies or a signal arrives.
 //!
 //! 1. Time counts while the machine is suspended, and never jumps: the timer is one of the kernel's boot
 //!    clock.
@@ -13,6 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use tenure_host::bell::alarm;
 
+use crate::board_locks::BoardLocks;
 use crate::lock_locations::LockLocations;
 use crate::signals::Signals;
 
@@ -34,6 +36,7 @@ pub(crate) fn sleep(
     took: Duration,
     signals: &mut Signals,
     locations: &mut LockLocations,
+    boards: &mut BoardLocks,
     holder: Option<&OwnedFd>,
     has_lock: impl Fn() -> bool,
 ) -> io::Result<()> {
@@ -42,7 +45,9 @@ pub(crate) fn sleep(
     loop {
         let woken_by = {
             let changes = locations.fds().chain(holder.map(AsFd::as_fd));
-            wait(signals, &due, changes)?
+            let changes: Vec<BorrowedFd<'_>> = changes.collect();
+            let changes = changes.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+            wait(signals, &due, changes.chain(boards.poll_fds()))?
         };
         match woken_by {
             WokenBy::Signal => return signals.drain(),
@@ -54,7 +59,8 @@ pub(crate) fn sleep(
             return signals.drain();
         }
         let holder_ended = holder.is_some_and(|process| is_readable(process.as_fd()));
-        if locations.take_changes() || holder_ended || !has_lock() {
+        let dead = boards.has_dead_holder();
+        if locations.take_changes() || holder_ended || dead || !has_lock() {
             return match wait(signals, &distance, [])? {
                 WokenBy::Signal => signals.drain(),
                 WokenBy::Timer | WokenBy::Change => Ok(()),
@@ -71,16 +77,15 @@ enum WokenBy {
 
 /// Blocks until a signal, the timer or one of `changes` is ready.
 fn wait<'a>(
-    signals: &Signals,
-    timer: &OwnedFd,
-    changes: impl IntoIterator<Item = BorrowedFd<'a>>,
+    signals: &'a Signals,
+    timer: &'a OwnedFd,
+    changes: impl IntoIterator<Item = PollFd<'a>>,
 ) -> io::Result<WokenBy> {
-    let changes: Vec<BorrowedFd<'_>> = changes.into_iter().collect();
     let mut fds = vec![
         PollFd::new(signals, PollFlags::IN),
         PollFd::new(timer, PollFlags::IN),
     ];
-    fds.extend(changes.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    fds.extend(changes);
     loop {
         match poll(&mut fds, None) {
             Ok(_) => break,

@@ -15,9 +15,11 @@
 //!
 //! 1. Tenure prepares its lock under a private name and renames it without replacing anything: no
 //!    program ever sees the lock without its pid.
-//! 2. While tenure's lock is at its path, the folder is read-only (mode 0555). A shell that saw a dead
+//! 2. While the holder of tenure's lock runs, the folder is read-only (mode 0555). A shell that saw a dead
 //!    pid a moment before and "breaks" the lock with `rm -rf` fails, unless it is root. A read-only
 //!    folder can be renamed only within its parent, so the private names are in the same folder.
+//!    Once the holder has exited, a helper process makes the folder writable again ([`ExitHelper`]), so
+//!    that `rm -rf` can remove the lock of a killed holder.
 //! 3. If tenure's lock is removed or replaced, the lease is lost ([`Removal::Loss`]): another program
 //!    may have held the lock since.
 //! 4. A dead lock that a shell is removing file by file is still recognised as the dead one, by its
@@ -35,16 +37,20 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, unlinkat};
 use tenure_core::{
     Binding, Doubt, ErrorKind, Holder, HolderId, Key, Lease, Liveness, StoreError, Token,
 };
-use tenure_host::identity;
+use tenure_host::exit_helper::ExitHelper;
+use tenure_host::exit_watch::ExitWatch;
+use tenure_host::files::permissions::{folder_mode, hand_over};
+use tenure_host::{LivenessFolder, identity};
 
 use self::folder::{
     CMD, Contents, Entry, ForeignFiles, LockFolder, NAMES, PID, TENURE, TS, TenureFile,
@@ -60,6 +66,9 @@ use tenure_host::files::protocol::{
 
 /// The only key.
 pub const KEY: &str = "board";
+
+/// The mode of tenure's lock while its holder runs.
+const PROTECTED: u32 = 0o555;
 
 /// The mkdir lock, as a store.
 ///
@@ -181,6 +190,7 @@ impl LockProtocol for Mkdir {
         self.discard(path)?;
         // No other user may look into it while it is incomplete.
         DirBuilder::new().mode(0o700).create(path)?;
+        let folder = File::from(folder::open(path)?);
         let json = serde_json::to_string(&file).map_err(io::Error::other)?;
         for (name, text) in [
             (PID, file.pid().to_string()),
@@ -188,11 +198,8 @@ impl LockProtocol for Mkdir {
             (CMD, file.cmd()),
             (TENURE, json),
         ] {
-            let mut file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o444)
-                .open(path.join(name))?;
+            let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&folder, name, how, Mode::from_bits_retain(0o444))?);
             file.set_permissions(Permissions::from_mode(0o444))?;
             file.write_all(format!("{text}\n").as_bytes())?;
             // The last file repeats what the others contain.
@@ -200,7 +207,25 @@ impl LockProtocol for Mkdir {
                 file.sync_all()?;
             }
         }
-        fs::set_permissions(path, Permissions::from_mode(0o555))
+        hand_over(&folder, path, PROTECTED)
+    }
+
+    fn unprotect_after_exit(
+        &self,
+        prepared: &Path,
+        holder: &Holder,
+        live: &LivenessFolder,
+    ) -> Option<ExitHelper> {
+        let start = || -> io::Result<Option<ExitHelper>> {
+            let Some(exit) = ExitWatch::on(live, &holder.binding)? else {
+                return Ok(None);
+            };
+            let folder = File::from(folder::open(prepared)?);
+            let mode = folder_mode(&self.path)?;
+            ExitHelper::start(&exit, &folder, TENURE, mode).map(Some)
+        };
+        // Without it, a shell has to wait until a tenure or the daemon removes the lock of a killed process.
+        start().ok().flatten()
     }
 
     fn put(&self, from: &Path) -> io::Result<Put> {
@@ -403,9 +428,12 @@ fn program(command: &str) -> Option<&str> {
 
 /// Deletes a discarded lock file by file, as far as permissions allow.
 fn delete(bin: &Path) {
-    let _ = fs::set_permissions(bin, Permissions::from_mode(0o700));
-    for name in NAMES {
-        let _ = atomic::unlink(&bin.join(name));
+    // By its descriptor: another user may have put a link there.
+    if let Ok(folder) = folder::open(bin) {
+        let _ = fchmod(&folder, Mode::RWXU);
+        for name in NAMES {
+            let _ = unlinkat(&folder, name, AtFlags::empty());
+        }
     }
     let _ = fs::remove_dir(bin);
 }

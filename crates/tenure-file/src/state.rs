@@ -171,6 +171,10 @@ pub(crate) struct State {
     /// The lease that tenure granted and that has not ended.
     pub(crate) grant: Option<LeaseRecord>,
     pub(crate) tickets: Vec<Waiter>,
+    /// Leases that another program ended while their commands ran. No other lease is granted before
+    /// those commands have ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) robbed: Vec<LeaseRecord>,
     /// A step that has begun and not ended.
     pub(crate) pending: Option<Pending>,
 }

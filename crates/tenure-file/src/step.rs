@@ -24,6 +24,7 @@ use tenure_core::{
     Deadline, ErrorKind, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness, LivenessId,
     Moment, StoreError, Ticket, Token, Waiter,
 };
+use tenure_host::exit_helper::ExitHelper;
 use tenure_host::files::atomic::Put;
 use tenure_host::files::fault::{explain, unsettled};
 use tenure_host::files::protocol::{Fingerprint, LockProtocol};
@@ -45,6 +46,8 @@ pub struct FileStep<'a, P> {
     changes: Changes,
     /// The processes to wake after the step.
     pub(crate) wakes: Vec<LivenessId>,
+    /// Ends the protection of the lock that this step granted.
+    pub(crate) exit_helper: Option<ExitHelper>,
 }
 
 /// What the engine wants to change.
@@ -110,6 +113,21 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
             Ended::Released => Ending::Released,
             Ended::Proven(evidence) => Ending::Proven(evidence.clone()),
         };
+        let is_robbed = |record: &LeaseRecord| {
+            lease.token == Token::NONE
+                && record.holder == lease.holder
+                && record.acquired_at == lease.acquired_at
+        };
+        let known = self.picture.state.robbed.len();
+        self.picture
+            .state
+            .robbed
+            .retain(|record| !is_robbed(record));
+        if self.picture.state.robbed.len() < known {
+            // Its end is on record already.
+            self.dirty = true;
+            return Ok(());
+        }
         if is_forced(&ending) && !self.protocol().may_discard(self.protocol().path()) {
             let path = self.protocol().path().display();
             return Err(StoreError::new(
@@ -178,6 +196,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             dirty: false,
             changes: Changes::default(),
             wakes: Vec::new(),
+            exit_helper: None,
         };
         if let Some(flaw) = step.picture.state_flaw.take() {
             step.recover_state(&flaw)?;
@@ -218,6 +237,13 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         .fix("find out which program it is, and try again; nothing was changed"))
     }
 
+    /// Whether this process holds the lease on record.
+    pub(crate) fn holds_grant(&self) -> bool {
+        let Picture { store, state, .. } = &self.picture;
+        let grant = state.grant.as_ref();
+        grant.is_some_and(|grant| store.presence.is_us(&grant.holder))
+    }
+
     pub(super) fn protocol(&self) -> &'a P {
         self.picture.store.protocol()
     }
@@ -232,6 +258,17 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     fn read_lock(&mut self) -> Result<(), StoreError> {
         loop {
             self.picture.read_lock();
+            let robbed = self.picture.lock.robbed.iter();
+            let robbed: Vec<LeaseRecord> = robbed.map(|(record, _)| record.clone()).collect();
+            let presence = &self.picture.store.presence;
+            if robbed.iter().any(|record| presence.is_us(&record.holder)) {
+                // What this process started may outlive it.
+                presence.leave_pipe();
+            }
+            if self.picture.state.robbed != robbed {
+                self.picture.state.robbed = robbed;
+                self.dirty = true;
+            }
             if let Some((record, ending)) = self.picture.lock.ended_outside.take() {
                 self.wake(&record.holder);
                 let pending = Pending {
@@ -329,6 +366,9 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
         if let Some((record, _)) = &pending.granted {
             store.state_file.raise_ceiling(record.token)?;
             change(&next, protocol.prepare(&record.lease(store.key()), &next))?;
+            let live = store.presence.folder();
+            // Before the lock gets its path: from then on this process may be killed while it holds it.
+            self.exit_helper = protocol.unprotect_after_exit(&next, &record.holder, live);
             self.picture.state.newest = record.token.0;
             self.picture.state.boot = Some(self.picture.now.epoch.clone());
         }
@@ -348,13 +388,23 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             (None, Some(stale)) => takeover::remove(protocol, &aside, stale),
             (None, None) => Ok(Taken::Done),
         };
-        let happened = match change(protocol.path(), taken).map_err(unsettled)? {
+        let taken = match change(protocol.path(), taken) {
+            Err(error) if error.kind == ErrorKind::ReadOnly && self.is_still_there(&pending) => {
+                self.end_exit_helper();
+                let _ = protocol.discard(&next);
+                self.drop_pending()?;
+                return Err(error);
+            }
+            taken => taken.map_err(unsettled)?,
+        };
+        let happened = match taken {
             Taken::Done => true,
             // Another program has removed the lock that was to be removed.
             Taken::Missing => pending.granted.is_none(),
             Taken::Different => false,
         };
         if !happened {
+            self.end_exit_helper();
             change(&next, protocol.discard(&next))?;
             self.drop_pending()?;
             return Ok(Committed::Conflict);
@@ -369,6 +419,18 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             let _ = protocol.discard(&next);
         }
         Ok(Committed::Yes)
+    }
+
+    /// Whether the lock that a step was to replace or remove is at its path.
+    fn is_still_there(&self, pending: &Pending) -> bool {
+        let there = self.picture.store.found();
+        there.map(|found| found.fingerprint) == pending.replaced
+    }
+
+    fn end_exit_helper(&mut self) {
+        if let Some(helper) = self.exit_helper.take() {
+            helper.end();
+        }
     }
 
     /// Puts the lock of a grant back at its path, if that is free.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, Key, Revision, StoreError};
 use tenure_host::LocalPresence;
+use tenure_host::exit_helper::ExitHelper;
 use tenure_host::files::lock_watch::{Listen, Listener, LockWatch};
 use tenure_host::files::protocol::{FoundLock, LockProtocol};
 use tenure_host::files::step_lock::{ObservedStepLock, StepLock};
@@ -29,6 +30,8 @@ pub struct FileStore<P> {
     for_waiters: OnceLock<Option<Listener>>,
     /// Wakes holders on every change of the lock.
     for_holders: OnceLock<Option<Listener>>,
+    /// Ends the protection of this process's lock when this process is killed.
+    exit_helper: Mutex<Option<ExitHelper>>,
     pub(crate) options: Options,
 }
 
@@ -47,6 +50,7 @@ impl<P: LockProtocol> FileStore<P> {
             stepping: Mutex::new(()),
             for_waiters: OnceLock::new(),
             for_holders: OnceLock::new(),
+            exit_helper: Mutex::new(None),
             options,
         }
     }
@@ -123,6 +127,11 @@ impl<P: LockProtocol> FileStore<P> {
         }
     }
 
+    fn exit_helper(&self) -> MutexGuard<'_, Option<ExitHelper>> {
+        let helper = self.exit_helper.lock();
+        helper.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn step_lock(&self, by: Instant) -> Result<(MutexGuard<'_, ()>, StepLock), StoreError> {
         let one = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = StepLock::take(&self.sidecar().step_lock(), remaining(by))?;
@@ -140,6 +149,14 @@ impl<P: LockProtocol> FileStore<P> {
         let lock = self.step_lock(by)?;
         let mut step = FileStep::begin(self)?;
         let answer = step.run(by, verb);
+        if let Some(helper) = step.exit_helper.take() {
+            // That of a lock which names another process ends by itself.
+            *self.exit_helper() = Some(helper).filter(|_| step.holds_grant());
+        } else if !step.holds_grant()
+            && let Some(helper) = self.exit_helper().take()
+        {
+            helper.end();
+        }
         let revision = self.revision(step.picture.state.revision);
         drop(lock);
         self.presence.ring(step.wakes);

@@ -9,6 +9,9 @@
 //! | a grant | a malformed one | the grant; malformed once its holder is dead |
 //! | a grant | another one | that lock: the grant was ended by force |
 //! | no grant | a lock | the lock |
+//!
+//! Beside it, a lease that another program ended counts while its command still runs
+//! ([`LockView::robbed`]): no claim is granted, but its holder can't renew, release or use it any more.
 
 use tenure_core::engine::Look;
 use tenure_core::{
@@ -46,6 +49,8 @@ pub(crate) struct LockView {
     pub(crate) current: Option<Current>,
     /// A lease that tenure granted and another program ended.
     pub(crate) ended_outside: Option<(LeaseRecord, Ending)>,
+    /// Leases that another program ended and whose commands still run.
+    pub(crate) robbed: Vec<(LeaseRecord, Liveness)>,
     /// The token in the lock.
     token: Option<Token>,
 }
@@ -97,7 +102,15 @@ impl LockView {
                 _ => (None, Some((record.clone(), Ending::Released))),
             },
         };
+        let just_ended = match &ended_outside {
+            Some((record, Ending::Proven(_))) => Some(record),
+            Some((_, Ending::Released)) | None => None,
+        };
+        let robbed = state.robbed.iter().chain(just_ended);
         Self {
+            robbed: robbed
+                .filter_map(|record| Some((record.clone(), still_runs(presence, record)?)))
+                .collect(),
             current,
             ended_outside,
             token,
@@ -109,6 +122,14 @@ impl LockView {
         let current = self.current.as_ref();
         current.is_some_and(|current| current.at_path == AtPath::Nothing)
     }
+}
+
+/// How the command of a lease that has ended still runs, if it does.
+fn still_runs(presence: &LocalPresence, record: &LeaseRecord) -> Option<Liveness> {
+    // Only a liveness lock tells that what runs belongs to the lease.
+    record.holder.liveness_lock()?;
+    let liveness = presence.probe(&record.holder);
+    matches!(liveness, Liveness::Running | Liveness::Orphaned).then_some(liveness)
 }
 
 fn forced(by: HolderId, how: &str) -> Ending {
@@ -203,9 +224,19 @@ impl<P: LockProtocol> Look for Picture<'_, P> {
 
     fn leases(&mut self, _key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
         let current = self.lock.current.iter();
-        Ok(current
-            .map(|current| (current.lease.clone(), current.liveness.clone()))
-            .collect())
+        let current = current.map(|current| (current.lease.clone(), current.liveness.clone()));
+        // This process knows that its own lease has ended.
+        let us = |record: &LeaseRecord| self.store.presence.is_us(&record.holder);
+        let robbed = self.lock.robbed.iter().filter(|(record, _)| !us(record));
+        let robbed = robbed.map(|(record, liveness)| {
+            // Without its token: for its holder it has ended.
+            let lease = Lease {
+                token: Token::NONE,
+                ..record.lease(self.store.key())
+            };
+            (lease, liveness.clone())
+        });
+        Ok(current.chain(robbed).collect())
     }
 
     fn tickets(&mut self, _key: &Key) -> Result<Vec<Waiter>, StoreError> {

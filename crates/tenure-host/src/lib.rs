@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`caller`] | the process that called this one, if it still runs |
 //! | [`clock`] | [`HostClock`]: wall and boot clock |
+//! | [`exit_watch`] | [`exit_watch::ExitWatch`]: a descriptor that is ready when a process has exited |
+//! | [`exit_helper`] | [`exit_helper::ExitHelper`]: a process that acts after another one has exited |
 //! | [`flock`] | [`flock::FileLock`]: a kernel lock on a named file |
 //! | [`files`] | files that survive a crash: two-slot files, sidecars, step locks |
 //! | [`identity`] | identifies a process: pid, start time, boot, namespace, host |
@@ -38,6 +40,8 @@ compile_error!(
 pub mod bell;
 pub mod caller;
 pub mod clock;
+pub mod exit_helper;
+pub mod exit_watch;
 pub mod files;
 pub mod flock;
 pub mod identity;

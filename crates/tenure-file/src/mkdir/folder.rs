@@ -189,10 +189,15 @@ impl TenureFile {
     }
 }
 
+/// Opens a folder, without following a link.
+pub(super) fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+}
+
 /// Reads the lock at `path`, without following a link; `None` if nothing is there.
 pub(super) fn read(path: &Path) -> io::Result<Option<Entry>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = match openat(CWD, path, flags, Mode::empty()) {
+    let open = match open(path) {
         Ok(open) => open,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::NOTDIR | Errno::LOOP) => return not_a_folder(path),

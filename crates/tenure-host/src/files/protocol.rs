@@ -8,8 +8,10 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{Key, Lease, Liveness, Token};
+use tenure_core::{Holder, Key, Lease, Liveness, Token};
 
+use crate::LivenessFolder;
+use crate::exit_helper::ExitHelper;
 use crate::files::atomic::Put;
 use crate::files::lock_watch::Listen;
 
@@ -89,6 +91,17 @@ pub trait LockProtocol: Send + Sync {
 
     /// Removes a lock that has a private name. A missing one is no error.
     fn discard(&self, path: &Path) -> io::Result<()>;
+
+    /// For a protocol that protects its locks from other programs: starts what ends the protection of a
+    /// prepared lock once its holder has exited. `live` has the holder's liveness lock.
+    fn unprotect_after_exit(
+        &self,
+        _prepared: &Path,
+        _holder: &Holder,
+        _live: &LivenessFolder,
+    ) -> Option<ExitHelper> {
+        None
+    }
 
     /// What it means when another program removes a lock of tenure's.
     fn removal(&self) -> Removal {
