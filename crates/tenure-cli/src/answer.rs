@@ -218,7 +218,23 @@ impl From<TaskError> for Failure {
                     blocked_by: by.into_iter().map(|task| task.id).collect(),
                 })
             }
+            TaskError::Done { task } => {
+                let message = format!(
+                    "task \"{}\" was set to {} while this command waited, so it was not started\n  \
+                     start another with tenure tasks next, or repeat the command to start it anyway",
+                    task.title, task.status
+                );
+                Self::new(ErrorCode::TaskDone, message)
+                    .details(json!({ "taskId": task.id, "status": task.status }))
+            }
             TaskError::Locked { task, lease } => words::task_locked(&task, &lease),
+            TaskError::LockedLine {
+                number,
+                task,
+                lease,
+            } => words::task_locked(&task, &lease).hint(format!(
+                "line {number}: a runner works on this task, so nothing was imported"
+            )),
             TaskError::Superseded { task, lease } => words::task_lost(&task, lease.as_deref()),
             TaskError::BadLines(lines) => {
                 let details: Vec<Value> = lines

@@ -77,7 +77,8 @@ impl From<ErrorCode> for Exit {
             | E::SectionNotFound
             | E::TaskDone
             | E::TaskNotFound
-            | E::TasksBlocked => Self::NotFound,
+            | E::TasksBlocked
+            | E::TasksLeft => Self::NotFound,
             E::HiddenProcess | E::OtherContainer | E::PermissionDenied | E::TaskBlocked => {
                 Self::NotAllowed
             }

@@ -9,8 +9,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
+use tenure::duration;
 use tenure_host::{Tied, bell};
 
+use crate::answer::remark;
+use crate::args::Global;
 use crate::signals::{Signals, stop_here};
 use crate::terminal::Terminal;
 
@@ -32,10 +35,63 @@ pub(crate) struct Ended {
     pub(crate) stop_signal: Option<i32>,
 }
 
+/// How a command is being ended.
+#[derive(Debug, Default)]
+struct Ending {
+    /// When KILL follows TERM.
+    kill: Option<OwnedFd>,
+    /// Until when a second Ctrl+C counts as one: later, it is a new first one. Programs that read commands
+    /// use Ctrl+C for themselves.
+    second_until: Option<OwnedFd>,
+    /// Whether a person insisted.
+    insisted: bool,
+}
+
+impl Ending {
+    /// TERM to the process group now, KILL after `grace`.
+    fn begin(&mut self, tied: &Tied, grace: Duration) -> io::Result<()> {
+        tied.signal(Signal::TERM);
+        // A stopped process would not react to TERM.
+        tied.signal(Signal::CONT);
+        if self.kill.is_none() {
+            self.kill = Some(bell::alarm(grace)?);
+        }
+        Ok(())
+    }
+
+    /// A SIGINT: the first is forwarded, the second ends the command, the third kills it.
+    fn interrupt(&mut self, global: &Global, tied: &Tied, grace: Duration) -> io::Result<()> {
+        if self.insisted {
+            tied.signal(Signal::KILL);
+        } else if self.second_until.is_some() {
+            self.insisted = true;
+            self.begin(tied, grace)?;
+            let grace = duration::format(grace);
+            let words = format!(
+                "ending the command (SIGTERM); SIGKILL follows after {grace}, or with the next Ctrl+C"
+            );
+            remark(global, &words);
+        } else {
+            tied.signal(Signal::INT);
+            self.second_until = Some(bell::alarm(grace)?);
+        }
+        Ok(())
+    }
+}
+
+/// What [`supervise`] waits for besides signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Lost,
+    Kill,
+    NoSecond,
+}
+
 /// Waits until a command ends. Forwards signals to it, stops when it is stopped, and ends it when
-/// `lost` becomes readable: TERM to its process group, KILL after `grace`. Calls `settled` once, when
-/// the command has run for [`SHORT_RUN`].
+/// `lost` becomes readable, or at the second Ctrl+C: TERM to its process group, KILL after `grace`. Calls
+/// `settled` once, when the command has run for [`SHORT_RUN`].
 pub(crate) fn supervise(
+    global: &Global,
     tied: &Tied,
     signals: &mut Signals,
     terminal: Option<Terminal>,
@@ -46,14 +102,14 @@ pub(crate) fn supervise(
     let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
     let mut stop_signal = None;
-    let mut kill_timer: Option<OwnedFd> = None;
+    let mut ending = Ending::default();
     let mut settled = Some(settled);
     let mut rounds = 0_u64;
     loop {
         if let Some(status) = reap(group, terminal, signals)? {
             let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(group));
             // Ends the rest of its group, too.
-            if was_lost {
+            if was_lost || ending.insisted {
                 tied.signal(Signal::KILL);
             }
             return Ok(Ended {
@@ -70,43 +126,61 @@ pub(crate) fn supervise(
             settled();
         }
         rounds += 1;
+        let events = [
+            (Event::Lost, (!was_lost).then_some(lost)),
+            (Event::Kill, ending.kill.as_ref()),
+            (Event::NoSecond, ending.second_until.as_ref()),
+        ];
+        let watched: Vec<(Event, &OwnedFd)> = events
+            .into_iter()
+            .filter_map(|(event, fd)| Some((event, fd?)))
+            .collect();
         let mut fds = vec![PollFd::new(&*signals, PollFlags::IN)];
-        if let Some(timer) = &kill_timer {
-            fds.push(PollFd::new(timer, PollFlags::IN));
-        } else if !was_lost {
-            fds.push(PollFd::new(lost, PollFlags::IN));
-        }
+        fds.extend(
+            watched
+                .iter()
+                .map(|(_, fd)| PollFd::new(*fd, PollFlags::IN)),
+        );
         let timeout = settled.is_some().then_some(&SHORT_RUN);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let second = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        let happened: Vec<Event> = watched
+            .iter()
+            .zip(fds.iter().skip(1))
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|((event, _), _)| *event)
+            .collect();
         drop(fds);
+        for event in happened {
+            match event {
+                Event::Lost => {
+                    was_lost = true;
+                    ending.begin(tied, grace)?;
+                }
+                Event::Kill => {
+                    tied.signal(Signal::KILL);
+                    ending.kill = None;
+                }
+                Event::NoSecond => ending.second_until = None,
+            }
+        }
         for signal in signals.pending() {
             match Signal::from_named_raw(signal) {
                 Some(Signal::TSTP) => stop_together(tied),
+                Some(Signal::INT) => {
+                    stop_signal = Some(signal);
+                    ending.interrupt(global, tied, grace)?;
+                }
                 Some(named) if named != Signal::CHILD => {
-                    if matches!(
-                        named,
-                        Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT
-                    ) {
+                    if matches!(named, Signal::TERM | Signal::HUP | Signal::QUIT) {
                         stop_signal = Some(signal);
                     }
                     tied.signal(named);
                 }
                 _ => {}
             }
-        }
-        if second && was_lost {
-            tied.signal(Signal::KILL);
-            kill_timer = None;
-        } else if second {
-            was_lost = true;
-            tied.signal(Signal::TERM);
-            // A stopped process would not react to TERM.
-            tied.signal(Signal::CONT);
-            kill_timer = Some(bell::alarm(grace)?);
         }
     }
 }

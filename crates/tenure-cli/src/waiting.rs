@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
 use tenure_core::{Busy, Cycle};
 
-pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, situation};
+pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, limit, situation};
 
 use crate::answer::Failure;
 use crate::args::{Global, RequestArgs, WaitArgs};
@@ -246,13 +246,14 @@ impl SignalWatch {
         let thread = std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
+                let mut first = None;
                 loop {
                     let mut fds = [
                         PollFd::new(&signals, PollFlags::IN),
                         PollFd::new(&*stopped, PollFlags::IN),
                     ];
                     if poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR) {
-                        return None;
+                        return first;
                     }
                     let stopping = fds.last().is_some_and(|fd| !fd.revents().is_empty());
                     for signal in signals.pending() {
@@ -262,13 +263,19 @@ impl SignalWatch {
                                 stop_here();
                                 continue;
                             }
+                            // Leaving the queue takes a moment, longer where the store is busy. A
+                            // second signal does not wait for that: other processes can prove that a
+                            // waiter has exited.
+                            signal if first.is_some() => {
+                                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                            }
                             signal if leaves(signal) => cancel.leave(),
                             _ => cancel.interrupt(),
                         }
-                        return Some(signal);
+                        first.get_or_insert(signal);
                     }
                     if stopping {
-                        return None;
+                        return first;
                     }
                 }
             })?;

@@ -13,6 +13,9 @@ use crate::answer::Failure;
 /// Where the end of a lease would be, if it has none.
 const NO_END: &str = "no end";
 
+/// In place of a time that the record of another program does not tell.
+const UNKNOWN: &str = "an unknown time";
+
 /// A time for programs and people alike.
 pub(crate) fn time(at: Timestamp) -> String {
     TimeJson(at).to_string()
@@ -22,6 +25,11 @@ pub(crate) fn time(at: Timestamp) -> String {
 pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
     let age = Duration::try_from(now.wall.duration_since(at)).unwrap_or_default();
     format!("{} ago", elapsed(age))
+}
+
+/// How long ago, if the record tells.
+pub(crate) fn ago_if_known(now: &Moment, at: Option<Timestamp>) -> String {
+    at.map_or_else(|| "unknown".to_owned(), |at| ago(now, at))
 }
 
 /// Rounded down to whole seconds, or to milliseconds below one second.
@@ -89,12 +97,10 @@ pub(crate) fn ordinal(number: usize) -> String {
 
 /// The holder, and since when it holds the lease.
 pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
-    format!(
-        "{} since {}, {}",
-        lease.holder,
-        time(lease.acquired_at),
-        ago(now, lease.acquired_at)
-    )
+    match lease.since() {
+        Some(at) => format!("{} since {}, {}", lease.holder, time(at), ago(now, at)),
+        None => format!("{} since {UNKNOWN}", lease.holder),
+    }
 }
 
 /// Who holds a key, with which token; or that it is free.
@@ -165,7 +171,13 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         .iter()
         .filter(|(_, verdict)| verdict.ended().is_none());
     for (lease, _) in held {
-        lines.push(format!("{key} is locked by {}", self::held(now, lease)));
+        // The lock of a task's section keeps other runners out of the task, too.
+        let what = if lease.key.as_str() == key {
+            key.to_owned()
+        } else {
+            format!("{} (the section of {key})", lease.key)
+        };
+        lines.push(format!("{what} is locked by {}", self::held(now, lease)));
         if let Some(command) = &lease.holder.command {
             lines.push(format!("  it runs: {command}"));
         }
@@ -198,6 +210,14 @@ pub(crate) fn short(id: &str) -> &str {
         Some((first, _)) if id.len() == 36 && first.len() == 8 => first,
         _ => id,
     }
+}
+
+/// A task's title in quotes; its id if another program left the title empty.
+pub(crate) fn title(task: &Task) -> String {
+    if task.title.trim().is_empty() {
+        return task.id.clone();
+    }
+    format!("\"{}\"", task.title)
 }
 
 /// A task in one line.

@@ -212,6 +212,30 @@ fn a_writer_that_holds_the_database_for_a_moment_does_not_cost_the_lease() {
 }
 
 #[test]
+fn a_lease_that_can_not_be_renewed_because_the_database_is_busy_ends_its_command_in_time() {
+    let project = Project::new();
+    project.tenure("tasks add one").exits(0);
+    let run = project.hold("run build --ttl 2s");
+    let work = project
+        .call("tasks work --as me --ttl 2s")
+        .sh("echo $$; exec sleep 300")
+        .start();
+    until("the task is worked on", || work.out().ends_with('\n'));
+    let commands = [run.command(), work.command()];
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.busy_timeout(Duration::from_secs(30)).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // The database stays busy until both commands have ended.
+    for command in commands {
+        until("its command is gone", || !process::alive(command));
+    }
+    db.execute_batch("ROLLBACK").unwrap();
+    let words = ["could not be renewed", "its command was stopped"];
+    run.ended().fails(7, &words);
+    work.ended().fails(7, &words);
+}
+
+#[test]
 fn a_key_that_can_not_be_given_back_is_complained_of() {
     let project = Project::new();
     let mut run = project.hold("run build --ttl 1h");

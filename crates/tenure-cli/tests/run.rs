@@ -231,6 +231,33 @@ fn a_signal_that_the_command_does_not_handle_ends_all_of_it() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_a_command_that_ignores_the_first_and_a_third_kills_it() {
+    let project = Project::new();
+    for (ignored, code) in [("INT", 143), ("INT TERM", 137)] {
+        let script = format!("trap '' {ignored}; echo $$; while :; do sleep 0.02; done");
+        let mut run = project
+            .call("run build")
+            .env("TENURE_RUN_KILL_GRACE", "1h")
+            .sh(&script)
+            .start();
+        until("the command runs", || run.out().ends_with('\n'));
+        let group = run.command();
+        // One at a time: the kernel merges two that are pending.
+        run.signal(Signal::INT);
+        until("the first was forwarded, and the second seen", || {
+            run.signal(Signal::INT);
+            run.err().contains("SIGKILL follows") || !run.runs()
+        });
+        if code == 137 {
+            run.signal(Signal::INT);
+        }
+        run.ended().fails(code, &["ending the command (SIGTERM)"]);
+        until("the group is gone", || process::members(group).is_empty());
+    }
+    assert_eq!(project.tenure("locks list").out, "No locks.\n");
+}
+
+#[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     // nohup(1) makes its command ignore SIGHUP before it runs it.
     let project = Project::new();

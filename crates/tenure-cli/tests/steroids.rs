@@ -368,11 +368,269 @@ fn the_other_programs_database_opened_as_sqlite_is_refused_with_the_right_url() 
 }
 
 #[test]
-fn tasks_of_the_other_program_cannot_be_changed() {
+fn tasks_of_the_other_program_are_left_to_it_in_a_clear_sentence() {
     let folder = Folder::new();
-    for words in ["tasks list", "sections list", "tasks next --as me"] {
-        folder
-            .tenure(words)
-            .fails(2, &["locks only, no tasks", "sqlite:PATH"]);
+    let commands = [
+        "tasks list",
+        "tasks show x",
+        "sections list",
+        "tasks next --as me",
+        "tasks update x --status completed",
+    ];
+    for words in commands {
+        folder.tenure(words).fails(
+            2,
+            &[
+                "belong to the other program",
+                "tenure run task:ID",
+                "with that program",
+            ],
+        );
     }
+}
+
+/// The section that both tasks of the sample are in.
+const TASKS_SECTION: &str = "0cc02cf5-cfd9-448a-a242-0edca40c972a";
+
+#[test]
+fn a_task_is_not_granted_while_another_runner_holds_its_section() {
+    let folder = Folder::new();
+    let lock = "UPDATE section_locks SET runner_id = 'them', acquired_at = datetime('now'),
+                expires_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 hour')";
+    assert_eq!(folder.db.execute(lock, []).unwrap(), 1);
+    let words = Folder::words(&format!("run task:{FREE} --as me --no-wait"));
+    let refused = folder.project.call(&words).sh("echo ran").end();
+    let section = format!("section:{TASKS_SECTION}");
+    refused.fails(6, &[&section, "the section of task:", "them"]);
+    assert_eq!(folder.holder(FREE), None);
+    // The runner that holds the section may take its tasks.
+    let words = Folder::words(&format!("run task:{FREE} --as them --no-wait"));
+    folder.project.call(&words).sh("true").end().exits(0);
+    // A waiter gets the task when the section is released. It is not woken, so it polls.
+    let words = Folder::words(&format!("run task:{FREE} --as me --wait 10m"));
+    let waiting = folder
+        .project
+        .call(&words)
+        .env("TENURE_LOCKING_POLL_INTERVAL", "1h")
+        .sh("echo ran")
+        .start();
+    until("it waits", || {
+        let shown = folder.tenure(&format!("locks show {FREE} --json")).json();
+        shown["data"]["queue"][0]["holder"] == "me"
+    });
+    assert!(
+        waiting.err().contains("its section is held by them"),
+        "{}",
+        waiting.err()
+    );
+    folder.db.execute("DELETE FROM section_locks", []).unwrap();
+    assert_eq!(waiting.ended().exits(0).out.trim(), "ran");
+}
+
+#[test]
+fn a_tenure_that_holds_the_section_keeps_others_out_of_its_tasks_but_not_its_own_command() {
+    let folder = Folder::new();
+    let words = Folder::words(&format!("run section:{TASKS_SECTION} --as me"));
+    let mut holder = folder.project.hold(&words);
+    folder
+        .tenure(&format!("acquire task:{FREE} --as other --no-wait"))
+        .fails(6, &["me"]);
+    holder.let_go();
+    holder.ended().exits(0);
+    let inner = format!(
+        "$TENURE run --store steroids:.steroids/steroids.db task:{FREE} --no-wait -- echo ran"
+    );
+    let said = folder.project.call(&words).sh(&inner).end().exits(0);
+    assert_eq!(said.out.trim(), "ran");
+}
+
+/// The other program's cleaner: it deletes the locks of tasks without a running invocation.
+const CLEANER: &str = "DELETE FROM task_locks WHERE task_id NOT IN
+    (SELECT task_id FROM task_invocations WHERE status = 'running')";
+
+#[test]
+fn a_holder_notices_at_once_that_the_other_programs_cleaner_deleted_its_row() {
+    let folder = Folder::new();
+    // Neither a poll nor a renewal comes in time.
+    let words = Folder::words(&format!("run task:{FREE} --as me --ttl 10h"));
+    let run = folder
+        .project
+        .call(&words)
+        .env("TENURE_LOCKING_POLL_INTERVAL", "1h")
+        .sh("echo $$; exec sleep 300")
+        .start();
+    until("the command runs", || run.out().ends_with('\n'));
+    until("its lease is watched", || {
+        project::process::has_thread(run.pid(), "keep-lease")
+    });
+    folder.tenure("locks list").exits(0);
+    assert_eq!(folder.db.execute(CLEANER, []).unwrap(), 2);
+    run.ended().fails(7, &["lost", "its command was stopped"]);
+    let history = folder.tenure(&format!("locks history {FREE}")).exits(0).out;
+    assert!(history.contains("forced"), "{history}");
+    assert!(history.contains("outside tenure"), "{history}");
+}
+
+#[test]
+fn the_cleaner_spares_sections_and_tasks_with_a_running_invocation() {
+    let folder = Folder::new();
+    let invocation = "INSERT INTO task_invocations (task_id, role, provider, model, prompt, status)
+                      VALUES (?1, 'coder', 'p', 'm', '', 'running')";
+    folder.db.execute(invocation, [FREE]).unwrap();
+    let task = folder
+        .project
+        .hold(&Folder::words(&format!("run task:{FREE} --as me")));
+    let section = folder
+        .project
+        .hold(&Folder::words(&format!("run section:{SECTION} --as me")));
+    folder.db.execute(CLEANER, []).unwrap();
+    for (key, mut run) in [(FREE, task), (SECTION, section)] {
+        let shown = folder.tenure(&format!("locks show {key} --json")).json();
+        assert_eq!(shown["data"]["leases"][0]["verdict"], "alive", "{shown}");
+        run.let_go();
+        run.ended().exits(0);
+    }
+}
+
+#[test]
+fn the_history_shows_what_the_other_program_ended() {
+    let folder = Folder::new();
+    folder
+        .tenure(&format!("acquire task:{FREE} --as me"))
+        .exits(0);
+    folder.db.execute("DELETE FROM task_locks", []).unwrap();
+    // The first command since then is the one that asks for the history.
+    let said = folder.tenure("locks history --json").exits(0).json();
+    let events = said["data"]["events"].as_array().unwrap();
+    let kinds: Vec<&str> = events
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["granted", "forced"], "{said}");
+}
+
+#[test]
+fn a_busy_database_ends_the_command_in_time() {
+    let folder = Folder::new();
+    let run = folder
+        .project
+        .hold(&Folder::words(&format!("run task:{FREE} --as me --ttl 2s")));
+    let command = run.command();
+    folder.db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // The database stays busy until the command has ended.
+    until("its command is gone", || !project::process::alive(command));
+    folder.db.execute_batch("COMMIT").unwrap();
+    run.ended()
+        .fails(7, &["could not be renewed", "its command was stopped"]);
+}
+
+/// Rows that make no sense, each with its key in output and a part of what is said of it. None of
+/// them ends by itself.
+const ODD_ROWS: [(&str, &str, &str); 5] = [
+    (
+        "INSERT INTO task_locks VALUES ('blob', x'00ff', datetime('now'), x'0102', datetime('now'))",
+        "task:blob",
+        "expires_at is x'0102', not a time",
+    ),
+    (
+        "INSERT INTO task_locks VALUES (NULL, 'r', datetime('now'), '2024-01-15T11:30:00Z', datetime('now'))",
+        "task:rowid=",
+        "task_id is NULL",
+    ),
+    (
+        "INSERT INTO task_locks VALUES ('two' || char(10) || 'lines', 'r', datetime('now'), datetime('now', '+1 hour'), '')",
+        "task:rowid=",
+        "task_id is \"two\\nlines\"",
+    ),
+    (
+        "INSERT INTO task_locks VALUES ('west', 'r', datetime('now'), datetime('now', '-4 hours'), datetime('now'))",
+        "task:west",
+        "is before acquired_at",
+    ),
+    (
+        "INSERT INTO section_locks VALUES (x'0a', 'r', datetime('now'), datetime('now', '+1 hour'))",
+        "section:rowid=",
+        "section_id is x'0A'",
+    ),
+];
+
+#[test]
+fn a_row_that_makes_no_sense_is_named_and_the_others_are_listed_cleaned_up_and_forced() {
+    let folder = Folder::new();
+    folder
+        .db
+        .execute_batch("PRAGMA foreign_keys = OFF")
+        .unwrap();
+    for (sql, _, _) in ODD_ROWS {
+        assert_eq!(folder.db.execute(sql, []).unwrap(), 1);
+    }
+    folder.lock(FREE);
+    let list = folder.tenure("locks list").exits(0).out;
+    for (_, key, problem) in ODD_ROWS {
+        let line = list.lines().find(|line| line.contains(problem));
+        assert!(
+            line.is_some_and(|line| line.contains(key)),
+            "{problem:?} in {list}"
+        );
+    }
+    assert_eq!(list.matches("MALFORMED").count(), ODD_ROWS.len(), "{list}");
+    for invented in ["1970", "9999", "years"] {
+        assert!(!list.contains(invented), "{list}");
+    }
+    let shown = folder.tenure("locks show task:blob").exits(0).out;
+    assert!(shown.contains("x'00FF'"), "{shown}");
+    assert!(shown.contains("Problem:"), "{shown}");
+    folder
+        .tenure("acquire task:west --as me --no-wait")
+        .fails(6, &["locked by r"]);
+    // The two rows of the sample have expired.
+    let cleanup = folder.tenure("locks cleanup").exits(0).out;
+    assert_eq!(
+        cleanup.matches("it expired at 2024").count(),
+        2,
+        "{cleanup}"
+    );
+    folder
+        .tenure(&format!("locks release task:{FREE} --force --as me"))
+        .exits(0);
+    // A row without a usable id goes by force, under the name that the list gives it.
+    let json = folder.tenure("locks list --json").exits(0).json();
+    let locks = json["data"]["locks"].as_array().unwrap().clone();
+    assert_eq!(locks.len(), ODD_ROWS.len(), "{json}");
+    for lock in locks {
+        assert_ne!(lock["problems"], serde_json::Value::Null, "{lock}");
+        let key = lock["key"].as_str().unwrap();
+        folder
+            .project
+            .call(&Folder::words("locks release --force --as me"))
+            .arg(key)
+            .end()
+            .exits(0);
+    }
+    assert_eq!(folder.tenure("locks list").exits(0).out, "No locks.\n");
+}
+
+#[test]
+fn garbage_beside_an_end_that_has_passed_does_not_keep_the_lock() {
+    let folder = Folder::new();
+    let garbage = "UPDATE task_locks SET acquired_at = 'garbage', heartbeat_at = x'00'";
+    assert_eq!(folder.db.execute(garbage, []).unwrap(), 1);
+    let shown = folder.tenure(&format!("locks show {LOCKED}")).exits(0).out;
+    for word in ["expired", "unknown", "\"garbage\"", "x'00'"] {
+        assert!(shown.contains(word), "{word:?} in {shown}");
+    }
+    assert!(!shown.contains("1970"), "{shown}");
+    let json = folder
+        .tenure(&format!("locks show {LOCKED} --json"))
+        .exits(0)
+        .json();
+    assert_eq!(
+        json["data"]["leases"][0]["acquiredAt"],
+        serde_json::Value::Null
+    );
+    folder.db.execute("DELETE FROM section_locks", []).unwrap();
+    let said = folder
+        .tenure(&format!("acquire task:{LOCKED} --as me --no-wait --json"))
+        .exits(0);
+    assert_eq!(said.json()["data"]["reason"], "claimed_expired");
 }

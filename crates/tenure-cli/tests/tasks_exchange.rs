@@ -419,9 +419,18 @@ fn an_import_does_not_change_a_task_that_a_runner_works_on() {
         &project,
         "{\"title\":\"new\"}\n{\"id\":\"a\",\"title\":\"A\",\"status\":\"completed\"}\n",
     );
-    assert_ne!(said.code, 0);
-    assert!(said.err.contains("line 2: "), "{said:?}");
-    assert!(said.err.contains("me"), "{said:?}");
+    let said = said.fails(
+        6,
+        &["line 2: ", "locked by runner me", "nothing was imported"],
+    );
+    assert_eq!(export(&project), before);
+    drop(said);
+    // A line that is wrong is reported first: waiting would not help.
+    import(
+        &project,
+        "{\"id\":\"a\",\"title\":\"A\",\"status\":\"completed\"}\n{\"title\":7}\n",
+    )
+    .fails(2, &["line 2: "]);
     assert_eq!(export(&project), before);
     project
         .tenure("tasks update a --status completed --as me")

@@ -197,6 +197,88 @@ fn a_task_that_was_completed_during_the_wait_is_not_started_again() {
 }
 
 #[test]
+fn waiting_for_a_task_that_gets_completed_ends_with_that_news() {
+    for ends in ["review", "completed", "skipped"] {
+        let project = Project::new();
+        let task = id(project.call("tasks add --quiet").arg("Fix bug").end());
+        update(&project, "Fix bug", "--status in_progress --as runner-a")
+            .end()
+            .exits(0);
+        // It is in progress when the second runner begins to wait for it.
+        let b = update(&project, "Fix bug", "--status in_progress --as runner-b").start();
+        project.until_waiting(&format!("task:{task}"), 1);
+        update(
+            &project,
+            "Fix bug",
+            &format!("--status {ends} --as runner-a"),
+        )
+        .end()
+        .exits(0);
+        b.ended().fails(
+            4,
+            &["Fix bug", &format!("was set to {ends}"), "not started"],
+        );
+        let shown = project
+            .tenure(&format!("tasks show {task} --json"))
+            .exits(0)
+            .json();
+        assert_eq!(shown["data"]["status"], ends, "{shown}");
+        // Not even for a moment: each status that it had is in its history.
+        let past = shown["data"]["history"].as_array().unwrap();
+        let statuses = past.iter().filter(|past| past["field"] == "status").count();
+        assert_eq!(statuses, 2, "pending and in_progress: {shown}");
+        assert_eq!(project.tenure("locks list").out, "No locks.\n");
+        // Repeated, the command means it.
+        update(&project, "Fix bug", "--status in_progress --as runner-b")
+            .end()
+            .exits(0);
+    }
+}
+
+#[test]
+fn a_task_that_failed_during_the_wait_is_started() {
+    let project = Project::new();
+    let task = id(project.call("tasks add --quiet").arg("Fix bug").end());
+    update(&project, "Fix bug", "--status in_progress --as runner-a")
+        .end()
+        .exits(0);
+    let b = update(&project, "Fix bug", "--status in_progress --as runner-b").start();
+    project.until_waiting(&format!("task:{task}"), 1);
+    update(&project, "Fix bug", "--status failed --as runner-a")
+        .end()
+        .exits(0);
+    b.ended().exits(0);
+    assert_eq!(status(&project, "Fix bug"), "in_progress");
+}
+
+#[test]
+fn a_wait_for_a_task_says_how_long_it_lasts_and_which_option_ends_it() {
+    let project = Project::new();
+    project.tenure("tasks add one").exits(0);
+    project.tenure("tasks next --as other").exits(0);
+    for words in [
+        "tasks update one --status in_progress --as me",
+        "tasks next --wait --as me",
+        "tasks work --as me -- true",
+    ] {
+        let waiting = project.start(words);
+        until("it says so", || {
+            let err = waiting.err();
+            ["up to 30m", "--wait", "--no-wait"]
+                .iter()
+                .all(|word| err.contains(word))
+        });
+        drop(waiting);
+        // The same with a limit of its own, which ends the wait.
+        let limited = words
+            .replace("--wait ", "")
+            .replace("--as me", "--as me --wait 1s");
+        let said = project.tenure(&limited);
+        said.fails(6, &["up to 1s", "the wait timed out"]);
+    }
+}
+
+#[test]
 fn an_expired_lock_is_claimed_as_documented() {
     let project = Project::new();
     let task = id(project.tenure("tasks add --quiet One"));
@@ -543,7 +625,7 @@ fn a_row_that_another_program_wrote_is_a_lock() {
 
     sqlite3(
         &project,
-        "UPDATE task_locks SET expires_at = datetime('now', '-1 second')",
+        "UPDATE task_locks SET acquired_at = datetime('now', '-1 hour'), expires_at = datetime('now', '-1 second')",
     );
     let said = project.tenure("tasks next --as me --json").exits(0).json();
     assert_eq!(said["data"]["reason"], "claimed_expired");

@@ -133,6 +133,29 @@ fn a_wait_of_no_time_does_not_wait() {
 }
 
 #[test]
+fn a_second_ctrl_c_ends_a_wait_that_can_not_leave_a_busy_database() {
+    let project = Project::new();
+    let mut holder = project.hold("run build --ttl 1h");
+    let mut waiter = project.queue("build", "run build --as me --wait 10m -- true");
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    waiter.signal(Signal::INT);
+    until("the second one ended it", || {
+        waiter.signal(Signal::INT);
+        !waiter.runs()
+    });
+    waiter.ended().exits(130);
+    db.execute_batch("ROLLBACK").unwrap();
+    // Its ticket holds up nobody.
+    holder.let_go();
+    holder.ended().exits(0);
+    project
+        .tenure("run build --as next --no-wait -- true")
+        .exits(0);
+}
+
+#[test]
 fn an_interrupt_leaves_the_queue() {
     let project = Project::new();
     let held = project.hold("run build --ttl 1h");

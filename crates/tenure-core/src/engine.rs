@@ -47,6 +47,7 @@ pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
 
 use std::time::Duration;
 
+use crate::claim::Claim;
 use crate::decide::Rules;
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
@@ -72,6 +73,18 @@ pub trait Look {
 
     /// Probes the process or session of a waiter.
     fn probe(&mut self, waiter: &Holder) -> Liveness;
+
+    /// The leases of other keys that keep this claim from being granted: the lease of a task's section,
+    /// in a store whose other programs work on a task only while they hold its section. None of them has
+    /// ended.
+    fn obstacles(&mut self, _claim: &Claim) -> Result<Vec<(Lease, Liveness)>, Self::Error> {
+        Ok(Vec::new())
+    }
+
+    /// What can't be understood in the records of this key, as sentences that quote it.
+    fn problems(&mut self, _key: &Key) -> Result<Vec<String>, Self::Error> {
+        Ok(Vec::new())
+    }
 
     /// The rules to decide by.
     fn rules(&self) -> &Rules {

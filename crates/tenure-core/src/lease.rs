@@ -41,11 +41,12 @@ pub struct Lease {
     pub holder: Holder,
     /// The fencing token.
     pub token: Token,
-    /// When it was granted.
+    /// When it was granted; [`Lease::UNKNOWN_TIME`] if the record does not tell. [`Lease::since`] is for
+    /// output.
     pub acquired_at: Timestamp,
     /// When it expires unless it is renewed; `None` for a lock of a protocol whose locks do not expire.
     pub expires: Option<Deadline>,
-    /// When the holder last renewed it.
+    /// When the holder last renewed it; [`Lease::UNKNOWN_TIME`] if the record does not tell.
     pub heartbeat_at: Timestamp,
     /// How long each renewal lasts.
     pub ttl: Duration,
@@ -63,6 +64,19 @@ pub struct Grant {
 }
 
 impl Lease {
+    /// Stands for a time that the record of another program does not tell. It is never shown.
+    pub const UNKNOWN_TIME: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// When it was granted, if the record tells.
+    pub fn since(&self) -> Option<Timestamp> {
+        Some(self.acquired_at).filter(|at| *at != Self::UNKNOWN_TIME)
+    }
+
+    /// When the holder last renewed it, if the record tells.
+    pub fn heard(&self) -> Option<Timestamp> {
+        Some(self.heartbeat_at).filter(|at| *at != Self::UNKNOWN_TIME)
+    }
+
     /// The grant that this lease proves.
     pub fn grant(&self) -> Grant {
         Grant {

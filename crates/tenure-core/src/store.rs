@@ -254,6 +254,8 @@ pub struct Snapshot {
     pub leases: Vec<(Lease, Verdict)>,
     /// The waiters, in order.
     pub queue: Vec<Waiter>,
+    /// What can't be understood in these records, as sentences that quote it.
+    pub problems: Vec<String>,
     /// The state that was seen.
     pub revision: Revision,
 }

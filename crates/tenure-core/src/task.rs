@@ -86,6 +86,11 @@ impl Status {
         matches!(self, Self::Pending | Self::InProgress)
     }
 
+    /// Whether the work is done. A failed task is not: another runner may try it.
+    pub fn is_finished(self) -> bool {
+        matches!(self, Self::Review | Self::Completed | Self::Skipped)
+    }
+
     /// Whether tasks that depend on it may begin.
     pub fn is_done(self) -> bool {
         matches!(self, Self::Completed | Self::Skipped)

@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
 
@@ -45,7 +46,8 @@ use crate::lock_tables::{LockTable, LockTables};
 use crate::schema;
 use crate::store::{SqliteOptions, SqliteStore};
 
-/// How often a waiter polls the lock row of another program, which wakes no waiters.
+/// How often a waiter or a holder polls the lock rows that it depends on: another program that writes them
+/// wakes nobody.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The other program's database.
@@ -90,23 +92,22 @@ impl SqliteStore {
         .fix("name task:ID or section:ID, or use the project's own store for other keys"))
     }
 
-    /// What a waiter for this key has to poll: the lock row of another program. Call it before the
-    /// revision is compared, so that no change is missed.
+    /// What a process that waits for this key, or holds it, has to poll: the rows that another program may
+    /// change. Call it before the revision is compared, so that no change is missed.
     pub(crate) fn foreign_lock(&self, key: &Key) -> Result<Option<ForeignLock>, StoreError> {
         if self.foreign.is_none() {
             return Ok(None);
         }
         self.poll(|db| {
-            let ours = db
-                .prepare_cached("SELECT 1 FROM leases WHERE key = ?1")?
-                .exists([key.as_str()])?;
-            let runner = if ours { None } else { runner(db, key)? };
+            let keys = std::iter::once(key.clone()).chain(section_of(db, key)?);
+            let mut rows = Vec::new();
+            for key in keys {
+                let runner = runner(db, &key)?;
+                rows.push((key, runner));
+            }
             let version = version(db)?;
-            Ok(runner.map(|runner| ForeignLock {
-                key: key.clone(),
-                runner,
-                version,
-            }))
+            let held = rows.iter().any(|(_, runner)| runner.is_some());
+            Ok(held.then_some(ForeignLock { rows, version }))
         })
     }
 
@@ -161,24 +162,29 @@ impl ForeignDatabase {
     }
 }
 
-/// A lock of another program that a waiter polls.
+/// Lock rows that a process polls: that of a key and, for a task, that of its section.
 #[derive(Debug)]
 pub(crate) struct ForeignLock {
-    key: Key,
-    runner: String,
+    /// Each with the runner that has it.
+    rows: Vec<(Key, Option<String>)>,
     version: u32,
 }
 
 impl ForeignLock {
-    /// Whether the runner released the lock or lost it to another one. A renewal does not count: the
-    /// waiter looks again at the end that it saw anyway.
+    /// Whether a runner released its lock or lost it to another one. A renewal does not count: the
+    /// process looks again at the end that it saw anyway.
     fn changed_hands(&mut self, db: &Connection) -> rusqlite::Result<bool> {
         let version = version(db)?;
         if version == self.version {
             return Ok(false);
         }
         self.version = version;
-        Ok(runner(db, &self.key)?.as_deref() != Some(&self.runner))
+        for (key, had) in &self.rows {
+            if runner(db, key)? != *had {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -187,7 +193,26 @@ fn runner(db: &Connection, key: &Key) -> rusqlite::Result<Option<String>> {
         return Ok(None);
     };
     let row = table.read(LockTables::Attached, db, id)?;
-    Ok(row.map(|row| row.runner().to_owned()))
+    Ok(row.map(|row| row.runner()))
+}
+
+/// The key of the section that a task of the other program is in. `None` also if its tasks have no such
+/// column: then they are in no section.
+pub(crate) fn section_of(db: &Connection, key: &Key) -> rusqlite::Result<Option<Key>> {
+    let Some((LockTable::Task, id)) = LockTable::of(key) else {
+        return Ok(None);
+    };
+    let sql = "SELECT section_id FROM other.tasks WHERE id = ?1 AND typeof(section_id) = 'text'";
+    let section: Option<String> = match db.prepare_cached(sql) {
+        Ok(mut statement) => statement.query_row([id], |row| row.get(0)).optional()?,
+        Err(rusqlite::Error::SqliteFailure(failure, _))
+            if failure.extended_code == rusqlite::ffi::SQLITE_ERROR =>
+        {
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(section.and_then(|id| Key::parse(format!("section:{id}")).ok()))
 }
 
 /// Changes whenever another connection has committed something to the other program's database.
@@ -204,8 +229,8 @@ pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
         .query_map([], |row| {
             Ok((
                 row.get::<_, String>(0)?,
-                row.get::<_, String>(1)?,
-                row.get::<_, String>(2)?,
+                row.get::<_, Value>(1)?,
+                row.get::<_, Value>(2)?,
             ))
         })?
         .collect::<Result<Vec<_>, _>>()?;
@@ -246,9 +271,11 @@ fn note(db: &Connection, key: &Key, unless: &str) -> rusqlite::Result<()> {
         return Ok(());
     };
     let kind = table.kind();
+    // A row with NULL in it can't be noted. It is malformed: if this process is killed between the two
+    // commits, that row still counts as held, as it did before.
     db.prepare_cached(&format!(
         "INSERT OR REPLACE INTO main.leaving SELECT ?1, runner_id, expires_at
-         FROM other.{kind}_locks WHERE {kind}_id = ?2 AND runner_id <> ?3"
+         FROM other.{kind}_locks WHERE {kind}_id = ?2 AND runner_id <> ?3 AND expires_at IS NOT NULL"
     ))?
     .execute(params![key.as_str(), id, unless])?;
     Ok(())

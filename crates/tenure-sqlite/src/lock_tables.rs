@@ -6,10 +6,23 @@
 //!
 //! The two tables are in tenure's own database, or in another program's that is attached to it: see
 //! [`crate::foreign`].
+//!
+//! # Values that make no sense
+//!
+//! Other programs may write any value into any column. A row is always read, and one row never keeps
+//! another from being read.
+//!
+//! 1. The end counts: a row whose `expires_at` is a time that has passed has expired, whatever the other
+//!    columns hold.
+//! 2. A time without a zone is UTC, as SQLite's `datetime('now')` is. A local time written west of UTC then
+//!    looks like the past, so an `expires_at` without a zone that is earlier than `acquired_at` is no end.
+//! 3. A row without an end that can be understood is malformed: it never expires (G4).
+//! 4. A row whose id can't be part of a key is malformed too. Its key names the row: `task:rowid=17`.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::{
     Binding, Deadline, Doubt, Epoch, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
@@ -48,12 +61,26 @@ pub(crate) enum LockTable {
 /// A row of either table.
 #[derive(Debug, Clone)]
 pub(crate) struct LockRow {
-    id: String,
-    runner: String,
-    acquired_at: String,
-    expires_at: String,
-    heartbeat_at: String,
+    id: Column,
+    runner: Column,
+    acquired_at: Column,
+    expires_at: Column,
+    heartbeat_at: Column,
 }
+
+/// A value of a row: text, unless another program wrote something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Column {
+    Text(String),
+    /// As SQL writes it: `NULL`, `42`, `x'00FF'`.
+    Other(String),
+}
+
+/// How many bytes of a value that is no text are shown.
+const SHOWN_BYTES: usize = 32;
+
+/// In place of an id that can't be part of a key: the number of its row follows.
+const ROW: &str = "rowid=";
 
 /// A lock table's row and tenure's lease, combined.
 #[derive(Debug)]
@@ -122,10 +149,31 @@ impl LockTable {
         id: &str,
     ) -> rusqlite::Result<Option<LockRow>> {
         let sql = format!("{} AND {}_id = ?1", self.select(tables), self.kind());
-        db.prepare_cached(&sql)?.query_row([id], row).optional()
+        let found = db.prepare_cached(&sql)?.query_row([id], row).optional()?;
+        match (found, row_number(id)) {
+            (None, Some(number)) => self.read_unnamed(tables, db, number),
+            (found, _) => Ok(found),
+        }
     }
 
-    /// Every row, with its key. A row whose id can't be part of a key is left out.
+    /// The row of this number, if its id can't be part of a key.
+    fn read_unnamed(
+        self,
+        tables: LockTables,
+        db: &Connection,
+        number: i64,
+    ) -> rusqlite::Result<Option<LockRow>> {
+        let sql = format!("{} AND held.rowid = ?1", self.select(tables));
+        let found = db.prepare(&sql)?.query_row([number], row).optional()?;
+        Ok(found.filter(|row| self.key(row).is_none()))
+    }
+
+    /// The key of a row, if its id can be part of one.
+    fn key(self, row: &LockRow) -> Option<Key> {
+        Key::parse(format!("{}:{}", self.kind(), row.id.text()?)).ok()
+    }
+
+    /// Every row, with its key.
     pub(crate) fn all(
         self,
         tables: LockTables,
@@ -135,27 +183,168 @@ impl LockTable {
         let rows = statement
             .query_map([], row)?
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(rows
+        let read = rows.len();
+        let mut all: Vec<(Key, LockRow)> = rows
             .into_iter()
-            .filter_map(|row| Some((Key::parse(format!("{}:{}", self.kind(), row.id)).ok()?, row)))
-            .collect())
+            .filter_map(|row| Some((self.key(&row)?, row)))
+            .collect();
+        if all.len() < read {
+            all.extend(self.all_unnamed(tables, db)?);
+        }
+        Ok(all)
     }
+
+    /// The rows whose id can't be part of a key, under a key that names the row.
+    fn all_unnamed(
+        self,
+        tables: LockTables,
+        db: &Connection,
+    ) -> rusqlite::Result<Vec<(Key, LockRow)>> {
+        let sql = self
+            .select(tables)
+            .replacen("SELECT ", "SELECT held.rowid, ", 1);
+        let mut unnamed = Vec::new();
+        let mut statement = db.prepare(&sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(found) = rows.next()? {
+            let number: i64 = found.get(0)?;
+            let row = row_from(found, 1)?;
+            let name = format!("{}:{ROW}{number}", self.kind());
+            if let (None, Ok(key)) = (self.key(&row), Key::parse(name)) {
+                unnamed.push((key, row));
+            }
+        }
+        Ok(unnamed)
+    }
+}
+
+/// The number of the row that an id stands for, if it is no id of a task or section.
+fn row_number(id: &str) -> Option<i64> {
+    id.strip_prefix(ROW)?.parse().ok()
 }
 
 impl LockRow {
     /// Who has it.
-    pub(crate) fn runner(&self) -> &str {
-        &self.runner
+    pub(crate) fn runner(&self) -> String {
+        self.runner.name()
+    }
+
+    /// When it ends, if that can be told.
+    fn deadline(&self) -> Option<Deadline> {
+        let wall = self.expires_at.time()?;
+        if self.ends_before_it_begins() {
+            return None;
+        }
+        Some(Deadline {
+            wall,
+            ticks: std::time::Duration::ZERO,
+            epoch: Epoch::unknown(),
+        })
+    }
+
+    /// Whether its end, without a zone, is earlier than its beginning.
+    fn ends_before_it_begins(&self) -> bool {
+        let zoned = |text: &str| text.parse::<Timestamp>().is_ok();
+        let end = self.expires_at.time();
+        let begins = self.acquired_at.time();
+        end.zip(begins).is_some_and(|(end, begins)| end < begins)
+            && !self.expires_at.text().is_some_and(zoned)
+    }
+
+    /// What can't be understood in it, as sentences that quote it.
+    pub(crate) fn problems(&self, kind: &str, key: &Key) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.id.text() != Some(key.id()) {
+            problems.push(format!(
+                "{kind}_id is {}, which no key can name",
+                self.id.quoted()
+            ));
+        }
+        if self.runner.text().is_none() {
+            problems.push(format!("runner_id is {}, not text", self.runner.quoted()));
+        }
+        let times = [
+            ("acquired_at", &self.acquired_at),
+            ("expires_at", &self.expires_at),
+            ("heartbeat_at", &self.heartbeat_at),
+        ];
+        // A section has no heartbeat; there it is a second look at `acquired_at`.
+        let times = times.iter().take(if kind == "task" { 3 } else { 2 });
+        for (name, time) in times.filter(|(_, time)| time.time().is_none()) {
+            problems.push(format!("{name} is {}, not a time", time.quoted()));
+        }
+        if self.ends_before_it_begins() {
+            problems.push(format!(
+                "expires_at ({}) is before acquired_at ({}): it seems to be a local time, and has no zone",
+                self.expires_at.quoted(),
+                self.acquired_at.quoted()
+            ));
+        }
+        problems
+    }
+}
+
+impl Column {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other(_) => None,
+        }
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        instant(self.text()?)
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Text(text) | Self::Other(text) => text.clone(),
+        }
+    }
+
+    fn quoted(&self) -> String {
+        match self {
+            Self::Text(text) => format!("{text:?}"),
+            Self::Other(literal) => literal.clone(),
+        }
+    }
+}
+
+impl FromSql for Column {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let literal = |bytes: &[u8]| {
+            let digits = bytes
+                .iter()
+                .take(SHOWN_BYTES)
+                .map(|byte| format!("{byte:02X}"));
+            let more = if bytes.len() > SHOWN_BYTES { "..." } else { "" };
+            Self::Other(format!("x'{}{more}'", digits.collect::<String>()))
+        };
+        Ok(match value {
+            ValueRef::Null => Self::Other("NULL".to_owned()),
+            ValueRef::Integer(number) => Self::Other(number.to_string()),
+            ValueRef::Real(number) => Self::Other(number.to_string()),
+            ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Self::Text(text.to_owned()),
+                Err(_) => literal(bytes),
+            },
+            ValueRef::Blob(bytes) => literal(bytes),
+        })
     }
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<LockRow> {
+    row_from(row, 0)
+}
+
+/// The row whose columns begin at this one.
+fn row_from(row: &Row<'_>, first: usize) -> rusqlite::Result<LockRow> {
     Ok(LockRow {
-        id: row.get(0)?,
-        runner: row.get(1)?,
-        acquired_at: row.get(2)?,
-        expires_at: row.get(3)?,
-        heartbeat_at: row.get(4)?,
+        id: row.get(first)?,
+        runner: row.get(first + 1)?,
+        acquired_at: row.get(first + 2)?,
+        expires_at: row.get(first + 3)?,
+        heartbeat_at: row.get(first + 4)?,
     })
 }
 
@@ -228,7 +417,13 @@ pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite
     }
     let (kind, schema) = (table.kind(), tables.schema());
     let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE {kind}_id = ?1");
-    db.prepare_cached(&sql)?.execute([id])?;
+    let removed = db.prepare_cached(&sql)?.execute([id])?;
+    if let (0, Some(number)) = (removed, row_number(id))
+        && table.read_unnamed(tables, db, number)?.is_some()
+    {
+        let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE rowid = ?1");
+        db.execute(&sql, [number])?;
+    }
     Ok(())
 }
 
@@ -247,80 +442,53 @@ pub(crate) fn merge(key: &Key, ours: Option<Lease>, tables: Option<LockRow>) -> 
             lease: None,
             overruled: Some((lease, outside("sql"))),
         },
-        (Some(mut lease), Some(tables)) if tables.runner == lease.holder.id.as_str() => {
+        (Some(mut lease), Some(tables))
+            if tables.runner.text() == Some(lease.holder.id.as_str()) =>
+        {
             let known = lease.expires.as_ref().map(|end| rows::time(end.wall));
-            if known.as_ref() != Some(&tables.expires_at) {
+            let mut malformed = None;
+            if known.as_deref() != tables.expires_at.text() {
                 // The same runner renewed it with another program.
-                let Some(expires) = deadline(&tables.expires_at) else {
-                    let spoiled = Liveness::Unverifiable(Doubt::Malformed);
-                    return CombinedLock {
-                        lease: Some((lease, Some(spoiled))),
-                        overruled: None,
-                    };
-                };
-                lease.expires = Some(expires);
+                match tables.deadline() {
+                    Some(expires) => lease.expires = Some(expires),
+                    None => malformed = Some(Liveness::Unverifiable(Doubt::Malformed)),
+                }
             }
             CombinedLock {
-                lease: Some((lease, None)),
+                lease: Some((lease, malformed)),
                 overruled: None,
             }
         }
-        (ours, Some(tables)) => {
-            let overruled = ours.map(|lease| (lease, outside(&tables.runner)));
-            foreign(key, &tables, overruled)
-        }
+        (ours, Some(tables)) => CombinedLock {
+            lease: Some(foreign(key, &tables)),
+            overruled: ours.map(|lease| (lease, outside(&tables.runner()))),
+        },
     }
 }
 
-fn foreign(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> CombinedLock {
-    let times = (
-        instant(&tables.acquired_at),
-        instant(&tables.heartbeat_at),
-        deadline(&tables.expires_at),
-    );
-    let (Some(acquired_at), Some(heartbeat_at), Some(expires)) = times else {
-        return malformed(key, tables, overruled);
-    };
+/// A lease that another program wrote: no token, no process. It has an end only if that can be told.
+fn foreign(key: &Key, tables: &LockRow) -> (Lease, Option<Liveness>) {
+    let time = |column: &Column| column.time().unwrap_or(Lease::UNKNOWN_TIME);
+    let named = tables.id.text() == Some(key.id());
+    let expires = tables.deadline().filter(|_| named);
+    let malformed = expires
+        .is_none()
+        .then_some(Liveness::Unverifiable(Doubt::Malformed));
     let lease = Lease {
-        acquired_at,
-        heartbeat_at,
-        expires: Some(expires),
-        ..unknown(key, tables)
-    };
-    CombinedLock {
-        lease: Some((lease, None)),
-        overruled,
-    }
-}
-
-/// A row whose times can't be read: its runner holds it, with no known end.
-fn malformed(key: &Key, tables: &LockRow, overruled: Option<(Lease, Evidence)>) -> CombinedLock {
-    CombinedLock {
-        lease: Some((
-            unknown(key, tables),
-            Some(Liveness::Unverifiable(Doubt::Malformed)),
-        )),
-        overruled,
-    }
-}
-
-/// A lease that another program wrote: no token, no process, no known end.
-fn unknown(key: &Key, tables: &LockRow) -> Lease {
-    let id = HolderId::parse(tables.runner.clone()).unwrap_or_else(|_| HolderId::unreadable());
-    Lease {
         key: key.clone(),
         token: Token::NONE,
         holder: Holder {
-            id,
+            id: HolderId::parse(tables.runner()).unwrap_or_else(|_| HolderId::unreadable()),
             host: "an unknown host".into(),
             command: None,
             binding: Binding::Detached,
         },
-        acquired_at: Timestamp::UNIX_EPOCH,
-        heartbeat_at: Timestamp::UNIX_EPOCH,
-        expires: None,
+        acquired_at: time(&tables.acquired_at),
+        heartbeat_at: time(&tables.heartbeat_at),
+        expires,
         ttl: std::time::Duration::ZERO,
-    }
+    };
+    (lease, malformed)
 }
 
 /// A time in either of the formats that are found in these tables. Without an offset it is UTC,
@@ -332,14 +500,6 @@ pub(crate) fn instant(text: &str) -> Option<Timestamp> {
             .to_zoned(TimeZone::UTC)
             .ok()
             .map(|zoned| zoned.timestamp())
-    })
-}
-
-fn deadline(text: &str) -> Option<Deadline> {
-    Some(Deadline {
-        wall: instant(text)?,
-        ticks: std::time::Duration::ZERO,
-        epoch: Epoch::unknown(),
     })
 }
 

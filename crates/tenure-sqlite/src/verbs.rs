@@ -87,6 +87,10 @@ impl EngineStore for SqliteStore {
     }
 
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        // A lease that another program ended belongs into the history, although no verb has met it since.
+        if self.check_access().is_ok() && self.read(by, |reader| reader.any_overruled())?.0 {
+            self.write(by, |write| write.settle_overruled())?;
+        }
         Ok(self.read(by, |reader| history::tell(reader.db, query))?.0)
     }
 

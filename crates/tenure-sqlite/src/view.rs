@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension};
 use tenure_core::engine::{self, Look};
 use tenure_core::{
-    Epoch, Evidence, Holder, Key, Lease, Liveness, Moment, Snapshot, Token, Verdict, Waiter,
+    Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Moment, Snapshot, Token, Verdict, Waiter,
 };
 use tenure_host::LocalPresence;
 
+use crate::foreign;
 use crate::lock_tables::{self, LockTable, LockTables};
 use crate::rows::{self, select_lease, select_ticket};
 
@@ -50,9 +51,40 @@ impl Look for ReadTransaction<'_> {
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.presence.probe(waiter)
     }
+
+    fn problems(&mut self, key: &Key) -> rusqlite::Result<Vec<String>> {
+        let Some((table, id)) = LockTable::of(key) else {
+            return Ok(Vec::new());
+        };
+        let row = table.read(self.tables, self.db, id)?;
+        Ok(row.map_or_else(Vec::new, |row| row.problems(table.kind(), key)))
+    }
 }
 
 impl ReadTransaction<'_> {
+    /// The lease of a task's section in another program's database, if it keeps this claim out: another
+    /// runner works in the section.
+    pub(crate) fn obstacles(&self, claim: &Claim) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
+        let Some(section) = self.section_of(&claim.key)? else {
+            return Ok(Vec::new());
+        };
+        let in_the_way = |(lease, liveness): &(Lease, Liveness)| {
+            lease.holder.id != claim.holder.id
+                && !claim.within.contains(&lease.token)
+                && Verdict::on(self.now, lease, liveness).ended().is_none()
+        };
+        let leases = self.key(&section)?.leases;
+        Ok(leases.into_iter().filter(in_the_way).collect())
+    }
+
+    /// The key of the section that a task is in, in another program's database.
+    pub(crate) fn section_of(&self, key: &Key) -> rusqlite::Result<Option<Key>> {
+        match self.tables {
+            LockTables::Own => Ok(None),
+            LockTables::Attached => foreign::section_of(self.db, key),
+        }
+    }
+
     /// The leases of one key, and what is known of their holders.
     pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
         let ours = self
@@ -129,12 +161,36 @@ impl ReadTransaction<'_> {
             })
     }
 
+    /// The keys of our leases that have a row in a lock table.
+    pub(crate) fn shared_keys(&self) -> rusqlite::Result<Vec<Key>> {
+        let select = "SELECT key FROM leases WHERE key LIKE 'task:%' OR key LIKE 'section:%'";
+        let mut statement = self.db.prepare_cached(select)?;
+        let keys = statement
+            .query_map([], |row| row.get::<_, String>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(keys
+            .into_iter()
+            .filter_map(|key| Key::parse(key).ok())
+            .collect())
+    }
+
+    /// Whether another program ended a lease of ours, and that is not on record yet.
+    pub(crate) fn any_overruled(&self) -> rusqlite::Result<bool> {
+        for key in self.shared_keys()? {
+            if self.key(&key)?.overruled.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Every key that is held or waited for.
     pub(crate) fn all(&self) -> rusqlite::Result<Vec<Snapshot>> {
         let mut whole = WholeStore {
             reader: *self,
             leases: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            problems: BTreeMap::new(),
         };
         let mut ours: BTreeMap<Key, Lease> = BTreeMap::new();
         let mut statement = self.db.prepare_cached(select_lease!(""))?;
@@ -144,7 +200,11 @@ impl ReadTransaction<'_> {
         }
         let mut theirs = BTreeMap::new();
         for table in [LockTable::Task, LockTable::Section] {
-            theirs.extend(table.all(self.tables, self.db)?);
+            for (key, row) in table.all(self.tables, self.db)? {
+                let problems = row.problems(table.kind(), &key);
+                whole.problems.insert(key.clone(), problems);
+                theirs.insert(key, row);
+            }
         }
         let mut statement = self.db.prepare_cached(select_ticket!(""))?;
         for row in
@@ -185,6 +245,7 @@ struct WholeStore<'a> {
     reader: ReadTransaction<'a>,
     leases: BTreeMap<Key, (Lease, Liveness)>,
     tickets: BTreeMap<Key, Vec<Waiter>>,
+    problems: BTreeMap<Key, Vec<String>>,
 }
 
 impl Look for WholeStore<'_> {
@@ -204,5 +265,9 @@ impl Look for WholeStore<'_> {
 
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.reader.presence.probe(waiter)
+    }
+
+    fn problems(&mut self, key: &Key) -> rusqlite::Result<Vec<String>> {
+        Ok(self.problems.remove(key).unwrap_or_default())
     }
 }

@@ -7,7 +7,7 @@ use tenure_core::decide::View;
 use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
 use tenure_core::task;
 use tenure_core::{
-    Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment, Presence,
+    Claim, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment, Presence,
     StoreError, TaskError, Ticket, Token, Waiter,
 };
 
@@ -101,6 +101,14 @@ impl Look for WriteTransaction<'_> {
 
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.reader.probe(waiter)
+    }
+
+    fn obstacles(&mut self, claim: &Claim) -> Result<Vec<(Lease, Liveness)>, TransactionError> {
+        Ok(self.reader.obstacles(claim)?)
+    }
+
+    fn problems(&mut self, key: &Key) -> Result<Vec<String>, TransactionError> {
+        Ok(self.reader.problems(key)?)
     }
 }
 
@@ -341,14 +349,7 @@ impl WriteTransaction<'_> {
 
     /// Takes leases off the record that another program ended by writing the lock tables.
     pub(crate) fn settle_overruled(&mut self) -> Result<(), TransactionError> {
-        let select = "SELECT key FROM leases WHERE key LIKE 'task:%' OR key LIKE 'section:%'";
-        let keys = self
-            .reader
-            .db
-            .prepare_cached(select)?
-            .query_map([], |row| row.get::<_, String>(0))?
-            .collect::<Result<Vec<_>, _>>()?;
-        for key in keys.into_iter().filter_map(|key| Key::parse(key).ok()) {
+        for key in self.reader.shared_keys()? {
             self.leases(&key)?;
         }
         Ok(())

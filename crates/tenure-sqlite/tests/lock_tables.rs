@@ -209,7 +209,8 @@ fn a_row_of_another_program_is_honoured_until_it_expires() {
         }
         assert!(project.store.reap(Reap::Free, soon()).unwrap().is_empty());
         project.sql(&format!(
-            "UPDATE task_locks SET expires_at = {before}; UPDATE section_locks SET expires_at = {before};"
+            "UPDATE task_locks SET acquired_at = datetime('now','-1 hour'), expires_at = {before};
+             UPDATE section_locks SET acquired_at = datetime('now','-1 hour'), expires_at = {before};"
         ));
         for (key, table) in [(task(), "task_locks"), (section(), "section_locks")] {
             let (lease, reason) = Ask::new(&key, "runner-1").granted_for(&project.store);
@@ -354,7 +355,8 @@ fn the_same_runner_may_renew_its_row_with_another_program() {
         "2099-01-01T00:00:00.000Z"
     );
     assert_eq!(verdict, Verdict::Alive);
-    project.sql("UPDATE task_locks SET expires_at = datetime('now', '-1 minute')");
+    project
+        .sql("UPDATE task_locks SET expires_at = strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 minute')");
     let (_, reason) = Ask::new(&task(), "runner-2").granted_for(&project.other());
     assert_eq!(reason, Reason::ClaimedExpired);
     let renewed = project
@@ -365,6 +367,31 @@ fn the_same_runner_may_renew_its_row_with_another_program() {
         matches!(&renewed, Renewed::Lost(now) if now.len() == 1),
         "{renewed:?}"
     );
+}
+
+#[test]
+fn a_local_time_west_of_utc_does_not_look_like_the_past() {
+    // A program in New York holds it for another hour: its end says so in local time, without a zone.
+    let local = "datetime('now', '-5 hours', '+1 hour')";
+    for (key, table) in [(task(), "task_locks"), (section(), "section_locks")] {
+        let project = Project::new();
+        let (kind, id) = key.as_str().split_once(':').unwrap();
+        project.sql(&format!(
+            "INSERT INTO {table} ({kind}_id, runner_id, expires_at) VALUES ('{id}', 'coder', {local})"
+        ));
+        assert!(project.store.reap(Reap::Free, soon()).unwrap().is_empty());
+        let snapshot = project.store.inspect(&key, soon()).unwrap();
+        assert_eq!(snapshot.lease().unwrap().1, Verdict::Malformed);
+        let problems = snapshot.problems.join("; ");
+        assert!(problems.contains("is before acquired_at"), "{problems}");
+        let refused = Ask::new(&key, "runner-1").once(&project.store);
+        assert!(matches!(refused, Acquired::Busy(_)), "{refused:?}");
+        // With its zone, the same end has passed, whatever the beginning says.
+        project.sql(&format!(
+            "UPDATE {table} SET expires_at = replace({local}, ' ', 'T') || 'Z'"
+        ));
+        assert_eq!(project.store.reap(Reap::Free, soon()).unwrap().len(), 1);
+    }
 }
 
 #[test]

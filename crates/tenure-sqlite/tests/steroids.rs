@@ -212,7 +212,8 @@ fn tenure_takes_over_what_the_tool_let_expire_in_either_form_of_time() {
     ] {
         let both = Both::new();
         both.tool.sql(&format!(
-            "INSERT INTO task_locks (task_id, runner_id, expires_at) VALUES ('t1', 'coder', {end})"
+            "INSERT INTO task_locks (task_id, runner_id, acquired_at, expires_at)
+             VALUES ('t1', 'coder', datetime('now', '-1 hour'), {end})"
         ));
         assert_eq!(
             both.store.reap(Reap::DryRun, soon()).unwrap().len(),

@@ -449,6 +449,7 @@ impl Story<'_> {
                     Shortage::Locked => "locked",
                     Shortage::Later { .. } => "later",
                     Shortage::Blocked => "blocked",
+                    Shortage::LeftToOthers => "left to others",
                     Shortage::NothingLeft => "nothing left",
                 };
                 assert_eq!(words, self.model.shortage(), "{:#?}", self.told);

@@ -112,6 +112,7 @@ fn runner(name: &str) -> Runner {
         patience: Patience::Try,
         within: vec![],
         leaves: Vec::new(),
+        reopens: true,
     }
 }
 

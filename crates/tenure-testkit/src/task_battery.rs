@@ -219,6 +219,7 @@ pub fn runner(store: &dyn TaskStore, name: &str) -> Runner {
         patience: Patience::Try,
         within: vec![],
         leaves: vec![],
+        reopens: true,
     }
 }
 

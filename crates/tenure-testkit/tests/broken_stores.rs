@@ -148,6 +148,7 @@ impl Store for LockFile {
             key: key.clone(),
             leases: vec![],
             queue: vec![],
+            problems: vec![],
             revision: Revision(0),
         })
     }

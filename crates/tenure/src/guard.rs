@@ -211,6 +211,12 @@ impl Guard {
         tell();
     }
 
+    /// How long its holder may take to stop once the lease can't be trusted any more: half of what is kept
+    /// in reserve until it ends.
+    pub(crate) fn time_to_react(&self) -> Duration {
+        margin(self.lease.ttl) / 2
+    }
+
     /// How the lease was lost, if it was.
     pub fn loss(&self) -> Option<Arc<Loss>> {
         self.trust.lock().loss.clone()

@@ -130,6 +130,8 @@ pub struct Tenure {
     local: Option<Arc<dyn LocalStore>>,
     /// The same, if it holds tasks too.
     pub(crate) tasks: Option<Arc<dyn TaskStore>>,
+    /// Whether the tasks in the store are another program's, which shares only its locks.
+    foreign_tasks: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     identity: String,
@@ -250,6 +252,7 @@ impl Tenure {
             store: Arc::<dyn LocalStore>::clone(&store),
             local: Some(store),
             tasks: None,
+            foreign_tasks: false,
             clock,
             config,
             identity,
@@ -271,6 +274,7 @@ impl Tenure {
             store,
             local: None,
             tasks: None,
+            foreign_tasks: false,
             clock: Arc::new(HostClock::new()),
             config,
             identity: String::new(),
@@ -290,6 +294,12 @@ impl Tenure {
     /// The tasks and sections of the store.
     pub fn tasks(&self) -> Result<&Arc<dyn TaskStore>, StoreError> {
         self.tasks.as_ref().ok_or_else(|| {
+            if self.foreign_tasks {
+                let what = "the tasks in this database belong to the other program: tenure shares its locks, and neither lists nor changes its tasks";
+                return StoreError::new(ErrorKind::Unsupported, what).fix(
+                    "list and change them with that program; work on one under its lock with tenure run task:ID",
+                );
+            }
             let what = "this store holds locks only, no tasks";
             StoreError::new(ErrorKind::Unsupported, what)
                 .fix("name a store that has them: sqlite:PATH, or the project's own")

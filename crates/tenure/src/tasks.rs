@@ -39,7 +39,7 @@ pub use tenure_core::task::{
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
 
 use crate::Error;
-use crate::acquire::{self, Cancel, OnTimeout, Progress, Request, call_deadline};
+use crate::acquire::{self, Cancel, OnTimeout, Progress, Request, call_deadline, deadline_in};
 use crate::ask::{Ask, Tie};
 use crate::guard::{Guard, Loss};
 
@@ -49,6 +49,7 @@ pub struct AnyTask {
     /// How long to wait when nothing is left that others could make ready.
     idle_for: Option<Duration>,
     leaves: Vec<String>,
+    reopens: bool,
 }
 
 impl AnyTask {
@@ -57,6 +58,7 @@ impl AnyTask {
             tasks,
             idle_for: None,
             leaves: Vec::new(),
+            reopens: true,
         }
     }
 }
@@ -72,6 +74,13 @@ impl Ask<'_, AnyTask> {
     /// Leaves the task with this id to others when it looks for any.
     pub fn leave_to_others(mut self, id: &str) -> Self {
         self.wanted.leaves.push(id.to_owned());
+        self
+    }
+
+    /// Does not begin a certain task that is done by then, because another runner finished it meanwhile:
+    /// [`start`](Self::start) fails with [`TaskError::Done`](tenure_core::TaskError::Done) instead.
+    pub fn unless_done(mut self) -> Self {
+        self.wanted.reopens = false;
         self
     }
 
@@ -168,6 +177,7 @@ impl Ask<'_, AnyTask> {
             patience: self.patience(),
             within: self.within.clone(),
             leaves: self.wanted.leaves.clone(),
+            reopens: self.wanted.reopens,
         })
     }
 }
@@ -333,8 +343,10 @@ impl TaskGuard {
         for guard in self.guards.iter().flat_map(Guards::all) {
             let (tasks, tell) = (Arc::clone(&self.tasks), tell.clone());
             let id = self.task.id.clone();
+            let limit = guard.time_to_react();
             guard.on_lost(move || {
-                if !matches!(tasks.ended_by(&id, token, call_deadline()), Ok(Some(_))) {
+                // The question must not hold up the loss where the database is busy.
+                if !matches!(tasks.ended_by(&id, token, deadline_in(limit)), Ok(Some(_))) {
                     tell();
                 }
             });

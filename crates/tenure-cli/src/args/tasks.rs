@@ -77,8 +77,9 @@ ready task, 4 no task is left (or every task that is left waits for one that no 
 
 The command reads the task as JSON on its standard input. If it exits with 0 the task is completed,
 otherwise it failed; unless the command set another status itself (tenure tasks update
-$TENURE_TASK_ID --status review). tenure exits with 0 when no task is left, with 1 if a task failed
-for good, with 7 if a task's lease was lost.")]
+$TENURE_TASK_ID --status review). Exit codes: 0 no task is left; 1 a task failed for good; 7 a task's
+lease was lost; 6 other runners still hold what is left, after the wait or with --no-wait; 4 what is
+left waits for tasks that no runner works on, or is left to other runners.")]
     Work(Work),
     /// Delete tasks for good, here and in every clone that syncs
     #[command(after_help = "Example: tenure tasks delete 'Fix bug'
@@ -225,10 +226,11 @@ pub(crate) struct Work {
     /// How long the leases last; tenure renews them while the command runs [default: locking.runTimeout, 5m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
-    /// When no task is left, wait this long for a new one
+    /// Wait at most this long for a task to become ready, also for a new one when none is left
+    /// [default: locking.waitTimeout, 30m, and not for new ones]
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait for tasks that other runners hold
+    /// Do not wait: end when no task is ready
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// The command and its arguments

@@ -1,6 +1,6 @@
 //! `tenure locks`: list locks, show their history, and end expired and dead ones.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline};
@@ -76,7 +76,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
                 lease.holder.to_string(),
                 lease.token.to_string(),
                 state_word(verdict).to_owned(),
-                words::ago(&now, lease.acquired_at),
+                words::ago_if_known(&now, lease.since()),
                 words::until(&now, lease, verdict),
                 waiting.clone(),
             ]);
@@ -85,7 +85,13 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
             rows.row([snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting]);
         }
     }
-    Ok(Answer::new(data, rows.text()))
+    let mut text = rows.text();
+    for snapshot in &snapshots {
+        for problem in &snapshot.problems {
+            text.push_str(&format!("\n{}: {problem}", snapshot.key));
+        }
+    }
+    Ok(Answer::new(data, text))
 }
 
 /// The state of a lease in one word.
@@ -129,7 +135,12 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
         lines.push(line("Holder:", "none (the key is free)".into()));
     }
     for (lease, verdict) in &snapshot.leases {
-        let at = |at| format!("{} ({})", words::time(at), words::ago(now, at));
+        let at = |at: Option<Timestamp>| {
+            at.map_or_else(
+                || "unknown".to_owned(),
+                |at| format!("{} ({})", words::time(at), words::ago(now, at)),
+            )
+        };
         let left = match &lease.expires {
             None => String::new(),
             Some(end) => end.remaining(now).map_or_else(
@@ -141,13 +152,17 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
             line("Holder:", lease.holder.to_string()),
             line("Token:", lease.token.to_string()),
             line("State:", words::state(now, lease, verdict)),
-            line("Acquired:", at(lease.acquired_at)),
-            line("Heartbeat:", at(lease.heartbeat_at)),
+            line("Acquired:", at(lease.since())),
+            line("Heartbeat:", at(lease.heard())),
             line("Expires:", format!("{}{left}", words::expiry(now, lease))),
         ]);
         if let Some(command) = &lease.holder.command {
             lines.push(line("Runs:", command.clone()));
         }
+    }
+    for (index, problem) in snapshot.problems.iter().enumerate() {
+        let name = if index == 0 { "Problem:" } else { "" };
+        lines.push(line(name, problem.clone()));
     }
     for (index, waiter) in snapshot.queue.iter().enumerate() {
         let name = if index == 0 { "Waiting:" } else { "" };

@@ -62,7 +62,7 @@ pub(crate) fn run_holding(
         let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
     });
     let grace = tenure.config().run.kill_grace;
-    let ended = supervise(&tied, &mut signals, terminal, &lost, grace, || {
+    let ended = supervise(global, &tied, &mut signals, terminal, &lost, grace, || {
         guard.start_renewal();
     })?;
     tied.untie();

@@ -82,6 +82,12 @@ fn held(progress: &Progress<'_>) -> String {
     })
 }
 
+/// How long a wait may last, and the options that change that.
+pub(crate) fn limit(progress: &Progress<'_>) -> String {
+    let limit = duration::format(progress.limit);
+    format!("up to {limit} (--wait sets the limit, --no-wait ends at once)")
+}
+
 /// The holder, and the place in the queue.
 pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
     let place = progress.busy.position.map_or_else(String::new, |position| {
@@ -89,7 +95,12 @@ pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
     });
     let holder = match progress.busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {
-            format!("held by {}", words::held(now, lease))
+            let what = if lease.key == progress.busy.key {
+                ""
+            } else {
+                "its section is "
+            };
+            format!("{what}held by {}", words::held(now, lease))
         }
         _ => "about to be granted to the first in the queue".to_owned(),
     };

@@ -67,6 +67,16 @@ fn threads(pid: u32) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Whether a process has a thread of this name.
+pub fn has_thread(pid: u32, name: &str) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let mut names = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("comm")).ok());
+    names.any(|found| found.trim_end() == name)
+}
+
 /// Every process of a group that runs.
 pub fn members(group: u32) -> Vec<u32> {
     fs::read_dir("/proc")

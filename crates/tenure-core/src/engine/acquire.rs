@@ -13,7 +13,8 @@ use super::{Ended, Put, Step, Then};
 
 /// Claims a key.
 pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Acquired, S::Error> {
-    let view = view(step, &claim.key, Some(&claim.holder.id))?;
+    let mut view = view(step, &claim.key, Some(&claim.holder.id))?;
+    view.leases.extend(step.obstacles(claim)?);
     let decision = (step.rules().acquire)(step.now(), &view, claim);
     match grant(step, claim, &decision)? {
         Some(granted) => Ok(Acquired::Granted(granted)),

@@ -91,6 +91,7 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
         key: key.clone(),
         leases: judged(look, leases),
         queue: queue(look, key, None)?,
+        problems: look.problems(key)?,
         revision: Revision::default(),
     })
 }

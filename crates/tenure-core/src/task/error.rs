@@ -71,9 +71,25 @@ pub enum TaskError {
         /// The task that depends on it.
         by: Vec<Task>,
     },
+    /// Another runner finished it, and the caller did not mean to begin it again.
+    #[error("task {:?} is {} by now", task.title, task.status)]
+    Done {
+        /// Which.
+        task: Box<Task>,
+    },
     /// Another holder has it.
     #[error("task {:?} is locked by {}", task.title, lease.holder)]
     Locked {
+        /// Which.
+        task: Box<Task>,
+        /// The holder.
+        lease: Box<Lease>,
+    },
+    /// Another holder has a task that a line of an import changes.
+    #[error("line {number}: task {:?} is locked by {}", task.title, lease.holder)]
+    LockedLine {
+        /// The number of the line, from 1.
+        number: usize,
         /// Which.
         task: Box<Task>,
         /// The holder.

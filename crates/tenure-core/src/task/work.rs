@@ -23,6 +23,8 @@ pub enum Shortage {
     },
     /// The remaining tasks depend on tasks that no runner works on.
     Blocked,
+    /// The only ready tasks are ones that the runner leaves to others ([`Runner::leaves`]).
+    LeftToOthers,
     /// No open task is left.
     NothingLeft,
 }
@@ -48,6 +50,9 @@ pub struct Runner {
     pub within: Vec<Token>,
     /// The ids of tasks that it does not take when it asks for any task.
     pub leaves: Vec<String>,
+    /// Whether it also begins a certain task that is done by now. Otherwise
+    /// [`TaskError::Done`](super::TaskError::Done) is the answer, and nothing is written.
+    pub reopens: bool,
 }
 
 impl Runner {

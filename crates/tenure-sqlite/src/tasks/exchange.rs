@@ -130,6 +130,8 @@ pub(super) fn export(db: &Connection, mut hand: impl FnMut(&str)) -> rusqlite::R
 struct ImportState {
     done: ImportSummary,
     bad: Vec<BadLine>,
+    /// The first line that changes a task which a runner works on: not wrong, but not now.
+    locked: Option<TaskError>,
     /// Dependencies: the line, its task, and the task that it depends on.
     waits: Vec<(usize, String, String)>,
     /// The ids that were read so far, with their lines.
@@ -149,6 +151,7 @@ impl WriteTransaction<'_> {
         let mut import = ImportState {
             done: ImportSummary::default(),
             bad: Vec::new(),
+            locked: None,
             waits: Vec::new(),
             seen: HashMap::new(),
         };
@@ -177,7 +180,18 @@ impl WriteTransaction<'_> {
             };
             match read {
                 Ok(()) => {}
-                Err(TransactionError::Task(error)) => import.is_bad(index + 1, error.to_string()),
+                Err(TransactionError::Task(error)) => match *error {
+                    TaskError::Locked { task, lease } => {
+                        let number = index + 1;
+                        let locked = TaskError::LockedLine {
+                            number,
+                            task,
+                            lease,
+                        };
+                        import.locked.get_or_insert(locked);
+                    }
+                    error => import.is_bad(index + 1, error.to_string()),
+                },
                 Err(other) => return Err(other),
             }
             if import.bad.len() >= BAD_LINES {
@@ -189,6 +203,9 @@ impl WriteTransaction<'_> {
         }
         if !import.bad.is_empty() {
             return Err(TaskError::BadLines(import.bad).into());
+        }
+        if let Some(locked) = import.locked {
+            return Err(locked.into());
         }
         self.ring_all_seekers()?;
         Ok(import.done)

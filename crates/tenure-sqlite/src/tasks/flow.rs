@@ -74,6 +74,10 @@ impl WriteTransaction<'_> {
         runner: &Runner,
     ) -> Result<Acquired<Started>, TransactionError> {
         let task = self.task(id)?;
+        if task.status.is_finished() && !runner.reopens {
+            let task = Box::new(task);
+            return Err(TaskError::Done { task }.into());
+        }
         if task.blockers > 0 {
             return Err(self.blocked(task)?.into());
         }

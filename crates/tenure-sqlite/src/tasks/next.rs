@@ -45,6 +45,8 @@ struct TaskSearch<'a> {
     contended: bool,
     /// Whether a task was left to the waiters before.
     reserved: bool,
+    /// Whether a ready task is one that the runner leaves to others.
+    left: bool,
 }
 
 impl TaskSearch<'_> {
@@ -96,6 +98,7 @@ impl WriteTransaction<'_> {
             called: Vec::new(),
             contended: false,
             reserved: false,
+            left: false,
         };
         if let Some(found) = self.search(&mut search)? {
             engine::drop_ticket(self, &claim.key, ticket)?;
@@ -270,6 +273,7 @@ impl WriteTransaction<'_> {
         candidate: &Candidate,
     ) -> Result<bool, TransactionError> {
         if search.runner.leaves.contains(&candidate.id) {
+            search.left = true;
             return Ok(false);
         }
         let section = candidate.section.as_deref();
@@ -373,6 +377,7 @@ impl WriteTransaction<'_> {
         let shortage = match later {
             _ if search.contended => Shortage::Locked,
             Some(at) => Shortage::Later { at },
+            None if search.left => Shortage::LeftToOthers,
             None if db.prepare_cached(open)?.exists([])? => Shortage::Blocked,
             None => Shortage::NothingLeft,
         };

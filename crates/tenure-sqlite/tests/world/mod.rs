@@ -168,6 +168,7 @@ pub fn detached(name: &str) -> Runner {
         patience: Patience::Try,
         within: vec![],
         leaves: Vec::new(),
+        reopens: true,
     }
 }
 

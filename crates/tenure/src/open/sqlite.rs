@@ -23,6 +23,7 @@ impl Tenure {
     pub(super) fn open_steroids(path: &Path, config: Config) -> Result<Self, StoreError> {
         Ok(Self {
             tasks: None,
+            foreign_tasks: true,
             ..Self::open_database(path, config, SqliteStore::open_foreign)?
         })
     }

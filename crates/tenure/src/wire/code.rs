@@ -133,6 +133,8 @@ pub enum ErrorCode {
     TasksBlocked,
     /// At least one task failed.
     TasksFailed,
+    /// Every task that is left is left to other runners.
+    TasksLeft,
     /// Every task that is left failed before and is retried later.
     TasksLater,
     /// Other runners hold every task that is ready.

@@ -19,12 +19,12 @@ pub struct GrantJson {
     pub holder: HolderId,
     /// The fencing token.
     pub token: Token,
-    /// When it was granted.
-    pub acquired_at: TimeJson,
+    /// When it was granted; `null` if the record does not tell.
+    pub acquired_at: Option<TimeJson>,
     /// When it ends unless it is renewed; `null` if it has no end.
     pub expires_at: Option<TimeJson>,
-    /// When it was last renewed.
-    pub heartbeat_at: TimeJson,
+    /// When it was last renewed; `null` if the record does not tell.
+    pub heartbeat_at: Option<TimeJson>,
     /// The seconds until it ends, 0 if they have passed; `null` if it has no end.
     pub remaining_seconds: Option<u64>,
     /// The holder's machine.
@@ -43,9 +43,9 @@ impl GrantJson {
             key: lease.key.clone(),
             holder: lease.holder.id.clone(),
             token: lease.token,
-            acquired_at: lease.acquired_at.into(),
+            acquired_at: lease.since().map(Into::into),
             expires_at: end.map(|end| end.shown(now).into()),
-            heartbeat_at: lease.heartbeat_at.into(),
+            heartbeat_at: lease.heard().map(Into::into),
             remaining_seconds: end.map(|end| end.remaining(now).map_or(0, |left| left.as_secs())),
             host: lease.holder.host.clone(),
             pid: lease.holder.process().map(|process| process.pid),
@@ -213,6 +213,9 @@ pub struct LockJson {
     pub leases: Vec<LeaseJson>,
     /// Its waiters, the first one first.
     pub queue: Vec<WaiterJson>,
+    /// What cannot be understood in its records, for people; left out if there is nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 impl LockJson {
@@ -222,6 +225,7 @@ impl LockJson {
             key: snapshot.key.clone(),
             leases: LeaseJson::list(now, &snapshot.leases),
             queue: snapshot.queue.iter().map(Into::into).collect(),
+            problems: snapshot.problems.clone(),
         }
     }
 }

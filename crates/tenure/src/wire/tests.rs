@@ -235,6 +235,7 @@ fn a_lock_with_its_queue() {
         key: key(),
         leases: vec![(lease(), Verdict::Alive)],
         queue: vec![waiter()],
+        problems: vec!["acquired_at is NULL, not a time".to_owned()],
         revision: Revision(1),
     };
     let lock = json!({
@@ -244,6 +245,7 @@ fn a_lock_with_its_queue() {
             "holder": "agent-2", "ticket": 3, "priority": 8, "here": false,
             "pid": 42, "host": "laptop",
         }],
+        "problems": ["acquired_at is NULL, not a time"],
     });
     let value = LockJson::new(&now(), &snapshot);
     check(&value, lock.clone());
@@ -254,6 +256,7 @@ fn a_lock_with_its_queue() {
     let free = Snapshot {
         leases: Vec::new(),
         queue: Vec::new(),
+        problems: Vec::new(),
         ..snapshot
     };
     check(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
 use tenure_core::task::{Shortage, TaskQuery};
 use tenure_core::{Busy, Key, KeyKind, Moment, Status};
 
@@ -15,7 +15,7 @@ use crate::args::Global;
 use crate::args::tasks::{Next, WaitLimit};
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, WaitDisplay, WaitText};
+use crate::waiting::{self, WaitDisplay, WaitText, limit};
 use crate::words;
 use tenure::wire::{BusyJson, ErrorCode, StartedTaskJson, TimeJson};
 
@@ -99,6 +99,10 @@ pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Fail
                 blocked_example(tenure)?
             ),
         ),
+        Some(Shortage::LeftToOthers) => Failure::new(
+            ErrorCode::TasksLeft,
+            "no other task is ready: the tasks that are left were put back or taken away, so this runner leaves them to others",
+        ),
         Some(Shortage::Later { at }) => Failure::new(
             ErrorCode::TasksLater,
             format!(
@@ -122,8 +126,14 @@ pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Fail
                     words::lasts(&now, lease)
                 ),
             };
-            let message =
-                format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list");
+            let message = match busy.position {
+                Some(_) => format!(
+                    "the wait timed out: {message}\n  to wait longer: --wait 2h; to look: tenure locks list"
+                ),
+                None => {
+                    format!("{message}\n  to wait for one: --wait 10m; to look: tenure locks list")
+                }
+            };
             Failure::new(ErrorCode::TasksLocked, message).details(BusyJson::new(&now, busy))
         }
     })
@@ -134,7 +144,7 @@ fn named(tenure: &Tenure, key: &Key) -> String {
     let found = match (tenure.tasks(), key.kind()) {
         (Ok(tasks), KeyKind::Task(id)) => {
             let task = tasks.find_task(id, call_deadline()).ok();
-            task.map(|task| format!("task \"{}\"", task.title))
+            task.map(|task| format!("task {}", words::title(&task)))
         }
         (Ok(tasks), KeyKind::Section(id)) => {
             let section = tasks.find_section(id, call_deadline()).ok();
@@ -145,29 +155,34 @@ fn named(tenure: &Tenure, key: &Key) -> String {
     found.unwrap_or_else(|| key.to_string())
 }
 
-/// One of the blocked tasks, and what it waits for.
+/// One of the blocked tasks, and what it waits for; empty if there is none any more.
 fn blocked_example(tenure: &Tenure) -> Result<String, Failure> {
     let tasks = tenure.tasks()?;
-    let query = TaskQuery {
-        status: Some(Status::Pending),
-        limit: Some(1),
-        ..TaskQuery::default()
-    };
-    let Some(task) = tasks.tasks(&query, call_deadline())?.pop() else {
-        return Ok(String::new());
-    };
-    let mut before = Vec::new();
-    for id in &task.depends_on {
-        let other = tasks.find_task(id, call_deadline())?;
-        if !other.status.is_done() {
-            before.push(format!("\"{}\" ({})", other.title, other.status));
+    for status in [Status::Pending, Status::InProgress] {
+        let query = TaskQuery {
+            status: Some(status),
+            ..TaskQuery::default()
+        };
+        let found = tasks.tasks(&query, call_deadline())?;
+        let Some(task) = found.into_iter().find(|task| task.blockers > 0) else {
+            continue;
+        };
+        let mut before = Vec::new();
+        for id in &task.depends_on {
+            match tasks.find_task(id, call_deadline()) {
+                Ok(other) if other.status.is_done() => {}
+                Ok(other) => before.push(format!("{} ({})", words::title(&other), other.status)),
+                // It was deleted, or another program removed it.
+                Err(_) => before.push(format!("{id} (not found)")),
+            }
+        }
+        if !before.is_empty() {
+            let title = words::title(&task);
+            let before = before.join(", ");
+            return Ok(format!("\n  for example {title} waits for {before}"));
         }
     }
-    Ok(format!(
-        "\n  for example \"{}\" waits for {}",
-        task.title,
-        before.join(", ")
-    ))
+    Ok(String::new())
 }
 
 /// Waiting for any task.
@@ -184,6 +199,9 @@ impl NextTaskWait<'_> {
             Some(Shortage::NothingLeft) | None => "no task is left".to_owned(),
             Some(Shortage::Blocked) => {
                 "the tasks that are left wait for tasks that no runner works on".to_owned()
+            }
+            Some(Shortage::LeftToOthers) => {
+                "the tasks that are left are left to other runners".to_owned()
             }
             Some(Shortage::Later { at }) => {
                 format!("a failed one is retried at {}", words::time(at))
@@ -206,15 +224,17 @@ impl NextTaskWait<'_> {
 impl WaitText for NextTaskWait<'_> {
     fn started(&self, _: &Moment, progress: &Progress<'_>) -> Vec<String> {
         vec![format!(
-            "tenure: waiting for a task to become ready: {}",
+            "tenure: waiting for a task to become ready, {}: {}",
+            limit(progress),
             self.why(progress)
         )]
     }
 
     fn reminder(&self, _: &Moment, progress: &Progress<'_>) -> String {
         format!(
-            "tenure: still waiting for a task after {}: {}",
+            "tenure: still waiting for a task after {} of {}: {}",
             words::elapsed(progress.elapsed),
+            duration::format(progress.limit),
             self.why(progress)
         )
     }

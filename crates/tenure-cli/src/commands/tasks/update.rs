@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 use signal_hook::consts::SIGINT;
-use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline};
+use tenure::{Acquired, Progress, TaskGuard, Tenure, Tie, call_deadline, duration};
 use tenure_core::task::{Change, Edit, Proof};
 use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 
@@ -15,7 +14,7 @@ use crate::args::Global;
 use crate::args::tasks::Update;
 use crate::context;
 use crate::signals::Signals;
-use crate::waiting::{self, WaitDisplay, WaitText, situation};
+use crate::waiting::{self, WaitDisplay, WaitText, limit, situation};
 use crate::words;
 use tenure::wire::{BusyJson, ChangedTaskJson, ErrorCode, StartedTaskJson, TaskJson};
 
@@ -141,6 +140,13 @@ fn start(
         // No other shell has this name, so it may resume its queue position.
         None => ask.named(context::runner(global)?.as_str())?,
     };
+    // A caller that asks for a finished task wants to begin it again; any other wants it only if it is
+    // not finished meanwhile.
+    let ask = if task.status.is_finished() {
+        ask
+    } else {
+        ask.unless_done()
+    };
     let ask = waiting::with_patience(tenure, ask, &update.waits);
     let mut signals = Signals::catch()?;
     let mut display = WaitDisplay::new(global, tenure.clock(), TaskWait { tenure, task });
@@ -160,16 +166,6 @@ fn start(
                 "released it again",
             ))
         }
-        Acquired::Granted(task_guard) if was_finished_meanwhile(task, &task_guard) => {
-            let was = task_guard.was();
-            put_back(task_guard)?;
-            let message = format!(
-                "{what} was set to {was} while this command waited for its section, so it was not started\n  \
-                 start another with tenure tasks next, or repeat the command to start it anyway"
-            );
-            let details = json!({ "taskId": task.id, "status": was });
-            Err(Failure::new(ErrorCode::TaskDone, message).details(details))
-        }
         Acquired::Granted(task_guard) => {
             if task_guard.was() != task.status && !task_guard.was().is_open() {
                 let note = format!(
@@ -188,13 +184,6 @@ fn start(
             Err(waiting::interrupted(&what, &display, signal, &place))
         }
     }
-}
-
-/// Whether another runner finished a task that was pending when this command asked for it. If it was
-/// in progress then, the caller chose to wait for it and wants it afterwards.
-fn was_finished_meanwhile(asked: &Task, task_guard: &TaskGuard) -> bool {
-    let done = [Status::Review, Status::Completed, Status::Skipped];
-    asked.status == Status::Pending && done.contains(&task_guard.was())
 }
 
 /// Sets a task back to the status that it had before it was started.
@@ -315,14 +304,15 @@ impl WaitText for TaskWait<'_> {
         vec![
             format!("{} is locked by another runner.", self.what(progress)),
             "Waiting for lock... (Ctrl+C to cancel)".to_owned(),
-            format!("  {}", situation(now, progress)),
+            format!("  {}: {}", limit(progress), situation(now, progress)),
         ]
     }
 
     fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String {
         format!(
-            "{} still waiting: {}",
+            "{} of {} still waiting: {}",
             words::elapsed(progress.elapsed),
+            duration::format(progress.limit),
             situation(now, progress)
         )
     }

@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -32,9 +31,6 @@ use crate::terminal::Terminal;
 use crate::waiting::{self, WaitDisplay};
 use crate::words;
 use tenure::wire::{ErrorCode, TaskEndedJson, TaskInputJson, WorkJson};
-
-/// How long a runner waits for tasks that other runners hold: without a limit.
-const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn work(global: &Global, work: &Work) -> Result<Answer, Failure> {
     let program = Program::find(
@@ -100,7 +96,7 @@ impl<'a> Runner<'a> {
         loop {
             let task_guard = match self.next(&ask)? {
                 NextTask::Started(task_guard) => task_guard,
-                NextTask::None(failure) => return self.end(&failure),
+                NextTask::None(failure) => return self.end(failure),
                 NextTask::Interrupted(failure) => {
                     self.print_summary();
                     return Err(failure.details(self.summary_json(None)));
@@ -135,11 +131,14 @@ impl<'a> Runner<'a> {
         if let Some(ttl) = self.work.ttl {
             ask = ask.ttl(ttl);
         }
-        if self.work.no_wait {
+        let usual = self.tenure.config().locking.wait_timeout;
+        let limit = self.work.wait.unwrap_or(usual);
+        if self.work.no_wait || limit.is_zero() {
             return Ok(ask);
         }
-        let limit = self.work.wait.unwrap_or_default();
-        Ok(waiting::wait_for(ask, UNLIMITED).until_none_left_for(limit))
+        // Without --wait it does not wait for tasks that nobody has added yet.
+        let idle = self.work.wait.unwrap_or_default();
+        Ok(waiting::wait_for(ask, limit).until_none_left_for(idle))
     }
 
     fn next(&mut self, ask: &Ask<'_, AnyTask>) -> Result<NextTask, Failure> {
@@ -178,7 +177,11 @@ impl<'a> Runner<'a> {
         self.holder = Some(task_guard.lease().holder.clone());
         remark(
             self.global,
-            &format!("started \"{}\" ({})", task.title, words::short(&task.id)),
+            &format!(
+                "started {} ({})",
+                words::title(&task),
+                words::short(&task.id)
+            ),
         );
         let mut command = self.program.command();
         let section: Vec<Token> = task_guard.section_token().into_iter().collect();
@@ -220,9 +223,17 @@ impl<'a> Runner<'a> {
             let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
         });
         let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(&tied, &mut self.signals, terminal, &lost, grace, || {
-            task_guard.start_renewal();
-        })?;
+        let ended = supervise(
+            self.global,
+            &tied,
+            &mut self.signals,
+            terminal,
+            &lost,
+            grace,
+            || {
+                task_guard.start_renewal();
+            },
+        )?;
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
@@ -292,7 +303,10 @@ impl<'a> Runner<'a> {
         }
         Ok(match interrupted {
             Some(signal) => {
-                let message = format!("stopped by a signal while working on \"{}\"", task.title);
+                let message = format!(
+                    "stopped by a signal while working on {}",
+                    words::title(task)
+                );
                 AfterTask::Stop(
                     Failure::new(ErrorCode::Interrupted, message).exit(Exit::signal(signal)),
                 )
@@ -315,8 +329,10 @@ impl<'a> Runner<'a> {
             }
             Change::Retry { .. } => {
                 self.summary.retried += 1;
-                let at = task.not_before.map_or_else(String::new, words::time);
-                format!("failed ({error}), retried at {at}")
+                match task.not_before {
+                    Some(at) => format!("failed ({error}), retried at {}", words::time(at)),
+                    None => format!("failed ({error}), will be retried"),
+                }
             }
             Change::GiveBack => "was put back".to_owned(),
             Change::To(status) => {
@@ -324,7 +340,7 @@ impl<'a> Runner<'a> {
                 format!("was set to {status}")
             }
         };
-        remark(self.global, &format!("\"{}\" {what}", task.title));
+        remark(self.global, &format!("{} {what}", words::title(task)));
     }
 
     fn record_loss(&mut self, task: &Task, loss: Option<&Loss>, ended: Ended) {
@@ -343,8 +359,8 @@ impl<'a> Runner<'a> {
         };
         if !self.global.json {
             complain(&format!(
-                "the lease on task \"{}\" was lost: {why}; {stopped}",
-                task.title
+                "the lease on task {} was lost: {why}; {stopped}",
+                words::title(task)
             ));
         }
         self.summary.lost.push((task.clone(), why));
@@ -386,30 +402,24 @@ impl<'a> Runner<'a> {
         remark(self.global, &parts.join(", "));
     }
 
-    /// Reports the end: no task is left.
-    fn end(&self, none: &Failure) -> Result<Answer, Failure> {
+    /// Reports the end: no task is left, or none of those that are left can be started.
+    fn end(&self, none: Failure) -> Result<Answer, Failure> {
         self.print_summary();
+        let data = self.summary_json(Some(none.code));
+        let (code, what) = if !self.summary.failed.is_empty() {
+            (ErrorCode::TasksFailed, "some tasks were not completed:")
+        } else if !self.summary.lost.is_empty() {
+            (ErrorCode::LeaseLost, "the leases on some tasks were lost:")
+        } else if none.code == ErrorCode::NoTaskLeft {
+            return Ok(Answer::new(data, String::new()));
+        } else {
+            return Err(none.details(data));
+        };
         if none.code != ErrorCode::NoTaskLeft {
             remark(self.global, none.message());
         }
-        let exit = if !self.summary.failed.is_empty() {
-            Exit::Runtime
-        } else if !self.summary.lost.is_empty() {
-            Exit::Lost
-        } else {
-            Exit::Done
-        };
-        let data = self.summary_json(Some(none.code));
-        if exit == Exit::Done {
-            return Ok(Answer::new(data, String::new()));
-        }
         let problems = self.summary.failed.iter().chain(&self.summary.lost);
-        let problems = problems.map(|(task, why)| format!("\n  \"{}\": {why}", task.title));
-        let (code, what) = if exit == Exit::Lost {
-            (ErrorCode::LeaseLost, "the leases on some tasks were lost:")
-        } else {
-            (ErrorCode::TasksFailed, "some tasks were not completed:")
-        };
+        let problems = problems.map(|(task, why)| format!("\n  {}: {why}", words::title(task)));
         let message = format!("{what}{}", problems.collect::<String>());
         Err(Failure::new(code, message).details(data))
     }
