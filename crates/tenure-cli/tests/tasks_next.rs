@@ -188,7 +188,7 @@ fn each_reason_for_no_task_has_its_own_code() {
     // Attempts enough for the wait to be long.
     let fail = "echo sorry >&2; exit 3";
     let work = project.call("tasks work --as other --retries 100 --no-wait");
-    work.sh(fail).end().exits(0);
+    work.sh(fail).end().exits(6);
     none(6, "TASKS_LATER", &["retried at"]);
 }
 
@@ -385,7 +385,7 @@ fn a_wait_is_ended_when_a_failed_task_is_retried() {
     let one = add(&project, "one");
     project
         .tenure("tasks work --as other --retries 1 --no-wait -- false")
-        .exits(0);
+        .exits(6);
     assert_eq!(id(project.tenure(WAITS)), one);
 }
 
@@ -395,7 +395,7 @@ fn a_failed_task_is_ready_again_after_its_delay() {
     add(&project, "one");
     project
         .tenure("tasks work --as other --retries 1 --no-wait -- false")
-        .exits(0);
+        .exits(6);
     until("it is ready again", || {
         let ready = project.tenure("tasks list --ready --json").exits(0).json();
         ready["data"]["tasks"].as_array().unwrap().len() == 1

@@ -85,13 +85,11 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
             rows.row([snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting]);
         }
     }
-    let mut text = rows.text();
-    for snapshot in &snapshots {
-        for problem in &snapshot.problems {
-            text.push_str(&format!("\n{}: {problem}", snapshot.key));
-        }
+    let mut lines = vec![rows.text()];
+    for Snapshot { key, problems, .. } in &snapshots {
+        lines.extend(problems.iter().map(|problem| format!("{key}: {problem}")));
     }
-    Ok(Answer::new(data, text))
+    Ok(Answer::new(data, lines.join("\n")))
 }
 
 /// The state of a lease in one word.
