@@ -140,6 +140,7 @@ fn runner(store: &SqliteStore, name: &str) -> Runner {
         patience: Patience::Queue,
         within: vec![],
         leaves: Vec::new(),
+        reopens: true,
     }
 }
 

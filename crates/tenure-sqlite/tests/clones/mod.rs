@@ -126,6 +126,7 @@ pub(crate) fn runner(text: &str) -> Runner {
         patience: Patience::Try,
         within: vec![],
         leaves: Vec::new(),
+        reopens: true,
     }
 }
 
