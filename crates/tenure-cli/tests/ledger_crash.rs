@@ -23,7 +23,7 @@ fn with_dead_holder() -> [Project; 2] {
         if dialect == "af" {
             for event in [
                 r#"{"type":"proof_initialized","conjecture":"c","author":"a"}"#,
-                r#"{"type":"node_created","node":{"id":"1"}}"#,
+                r#"{"type":"node_created","node":{"id":"1","workflow_state":"available"}}"#,
             ] {
                 project.call("ledger append").arg(event).end().exits(0);
             }

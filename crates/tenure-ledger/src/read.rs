@@ -23,12 +23,7 @@ impl Ledger {
             .open(&path);
         let file = match open {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return match path.symlink_metadata() {
-                    Ok(link) if link.is_symlink() => Err(not_an_event(&path)),
-                    _ => Ok(None),
-                };
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(explain("read", &path, error)),
         };
         if !file.metadata().is_ok_and(|at| at.is_file()) {
