@@ -4,6 +4,7 @@ pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod ledger;
+pub(crate) mod sync;
 pub(crate) mod tasks;
 
 use std::ffi::OsString;
@@ -77,7 +78,7 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Make this folder a project
     #[command(
-        after_help = "Creates .tenure/ with a database and a .gitignore. Running it again changes nothing."
+        after_help = "Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a git remote has (see tenure\nsync). Running it again changes nothing."
     )]
     Init,
     /// Run a command while holding a key
@@ -126,20 +127,8 @@ Without --as, the holder is named after your user, host and shell.")]
     #[command(subcommand)]
     Daemon(daemon::Daemon),
     /// End expired and dead leases and share tasks through git: one cycle of the daemon
-    #[command(
-        after_help = "Writes the project's tasks, sections and dependencies to .tenure/tasks.jsonl, commits that file on
-the current branch, merges the changes of other clones, and pushes. If two clones changed the same
-field, the later change wins and the other one stays in the task's history (tenure tasks show). Locks
-are never shared, no other file is touched, and your own unpublished commits are not pushed.
-
-Exit codes: 6 another program holds the exclusive lock, 1 the sync failed or was put off (the message
-says why; nothing is lost). The setting sync.enabled: false turns it off.
-
-Examples:
-  tenure sync
-  tenure sync --json"
-    )]
-    Sync,
+    #[command(after_help = sync::HELP)]
+    Sync(sync::Sync),
     /// Work with tasks that are Markdown files: list, check, change one value
     #[command(subcommand, after_help = board::HELP)]
     Board(board::Board),
@@ -193,7 +182,7 @@ impl Command {
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
             Self::Daemon(daemon) => ("daemon", Some(daemon.name())),
-            Self::Sync => ("sync", None),
+            Self::Sync(sync) => ("sync", sync.name()),
             Self::Board(board) => ("board", Some(board.name())),
             Self::ShellLib => ("shell-lib", None),
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),

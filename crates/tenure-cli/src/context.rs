@@ -52,15 +52,26 @@ pub(crate) fn home() -> Option<PathBuf> {
 
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
-    Project::find(from, home().as_deref()).ok_or_else(|| {
-        Failure::new(
-            ErrorCode::NotInitialised,
-            format!(
-                "no tenure project in {} or any folder above it: run tenure init in the project's root, \
-                 or name a store with --store sqlite:PATH or --store steroids:PATH",
-                from.display()
-            ),
-        )
+    if let Some(project) = Project::find(from, home().as_deref()) {
+        // Nothing of ours may show in git; a folder that can't be written can still be read.
+        let _ = project.ignore();
+        return Ok(project);
+    }
+    let failure = Failure::new(
+        ErrorCode::NotInitialised,
+        format!(
+            "no tenure project in {} or any folder above it: run tenure init in the project's root, \
+             or name a store with --store sqlite:PATH or --store steroids:PATH",
+            from.display()
+        ),
+    );
+    // Only where a command fails anyway: this asks the remote.
+    let config = config(None).unwrap_or_default();
+    Err(match tenure_sync::offered(from, &config) {
+        Some(remote) => failure.hint(format!(
+            "{remote} has shared tasks: tenure init in the repository's root gets them"
+        )),
+        None => failure,
     })
 }
 
@@ -77,7 +88,17 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     let start = start()?;
     let Some(url) = &global.store else {
         let project = project(&start)?;
-        return Ok(Tenure::open(&project.store(), config(Some(&project))?)?);
+        let config = config(Some(&project))?;
+        let is_fresh = !project.folder().join("tenure.db").exists();
+        let tenure = Tenure::open(&project.store(), config)?;
+        if is_fresh
+            && !global.quiet
+            && !global.json
+            && let Some(remote) = tenure_sync::offered(project.root(), tenure.config())
+        {
+            anstream::eprintln!("Note: {remote} has shared tasks: tenure sync gets them.");
+        }
+        return Ok(tenure);
     };
     let url = match StoreUrl::parse(url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),

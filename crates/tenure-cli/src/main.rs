@@ -69,7 +69,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Sections(sections) => commands::sections::sections(&global, &sections),
         Command::Exclusive(exclusive) => commands::exclusive::exclusive(&global, exclusive),
         Command::Daemon(daemon) => commands::daemon::daemon(&global, daemon),
-        Command::Sync => commands::sync::sync(&global),
+        Command::Sync(sync) => commands::sync::sync(&global, &sync),
         Command::Board(board) => commands::board::board(&global, board),
         Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
         Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),

@@ -15,7 +15,7 @@ use tenure::{Config, Project, Tenure};
 use tenure_core::{HolderId, Key, Reaped, Store, StoreError};
 use tenure_file::exclusive::{Check, ExclusiveStore, KEY, check};
 use tenure_host::pidfd::open_pidfd;
-use tenure_sync::{SyncEvent, SyncOutcome, sync};
+use tenure_sync::{Direction, SyncEvent, SyncOutcome, sync};
 
 use crate::lock_locations::LockLocations;
 use crate::reap::{ReapSummary, reap};
@@ -223,7 +223,7 @@ fn work(
     if stop() {
         return CycleResult::Interrupted(reaped);
     }
-    let sync = sync(project, &tenure, stop, &mut |event| {
+    let sync = sync(project, &tenure, Direction::Both, stop, &mut |event| {
         report(CycleEvent::Sync(event));
     });
     CycleResult::Finished { reaped, sync }

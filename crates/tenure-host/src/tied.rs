@@ -5,7 +5,7 @@
 //!
 //! 1. The command leads a process group of its own and has a parent-death signal.
 //! 2. The *kill pipe* kills the rest of the group. The group inherits its read end, which is set to send
-//!    SIGKILL to the group (`F_SETOWN`, `F_SETSIG`, `O_ASYNC`) when the write end closes. Only this
+//!    the same signal to the group (`F_SETOWN`, `F_SETSIG`, `O_ASYNC`) when the write end closes. Only this
 //!    process has the write end, so the kernel closes it when this process dies.
 //! 3. The command and every process it starts inherit this process's
 //!    [`LivenessLock`](crate::LivenessLock). A process that escapes the first two, because it left the
@@ -58,6 +58,21 @@ impl Tied {
         inherited_fd: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
+        Self::start(command, inherited_fd, terminal, Signal::KILL)
+    }
+
+    /// Starts a command that gets SIGTERM when this process dies, for one that has to clean up: git
+    /// removes its lock files.
+    pub fn spawn_to_terminate(command: &mut Command) -> io::Result<Self> {
+        Self::start(command, None, None, Signal::TERM)
+    }
+
+    fn start(
+        command: &mut Command,
+        inherited_fd: Option<BorrowedFd<'_>>,
+        terminal: Option<BorrowedFd<'_>>,
+        end: Signal,
+    ) -> io::Result<Self> {
         let (kill_pipe, kill_on_close) = pipe_with(PipeFlags::CLOEXEC)?;
         let read_end = kill_pipe.as_raw_fd();
         let inherited = [Some(read_end), inherited_fd.map(|fd| fd.as_raw_fd())];
@@ -71,8 +86,8 @@ impl Tied {
                     let_inherit(BorrowedFd::borrow_raw(fd))?;
                 }
                 setpgid(None, None)?;
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                arm_kill_pipe(read_end)?;
+                set_parent_process_death_signal(Some(end))?;
+                arm_kill_pipe(read_end, end)?;
                 if let Some(terminal) = terminal {
                     let terminal = BorrowedFd::borrow_raw(terminal);
                     without_stopping(|| {
@@ -134,12 +149,12 @@ fn let_inherit(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Arms the kill pipe, from inside the new process group.
-fn arm_kill_pipe(read_end: libc::c_int) -> io::Result<()> {
+fn arm_kill_pipe(read_end: libc::c_int, end: Signal) -> io::Result<()> {
     let group = getpid().as_raw_nonzero().get();
     // SAFETY: plain fcntl calls on a descriptor that is open.
     let armed = unsafe {
         libc::fcntl(read_end, libc::F_SETOWN, -group) != -1
-            && libc::fcntl(read_end, F_SETSIG, libc::SIGKILL) != -1
+            && libc::fcntl(read_end, F_SETSIG, end.as_raw()) != -1
             && libc::fcntl(read_end, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != -1
     };
     if armed {

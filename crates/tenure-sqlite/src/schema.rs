@@ -28,13 +28,19 @@ use crate::foreign;
 use crate::read_only;
 
 /// The version this code reads and writes.
-pub const VERSION: i32 = 4;
+pub const VERSION: i32 = 5;
 
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
 /// All tables, indexes and triggers of [`VERSION`].
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// Records that no task is shared with other clones.
+pub(crate) const UNSETTLE: &str = "
+    UPDATE exchange SET settled = '';
+    INSERT OR IGNORE INTO unshared SELECT id, 0 FROM tasks UNION SELECT id, 0 FROM deleted_tasks;
+    INSERT OR IGNORE INTO unshared SELECT '', 0 WHERE EXISTS (SELECT 1 FROM sections);";
 
 /// Whose database a file is.
 #[derive(Debug, PartialEq, Eq)]
@@ -243,6 +249,9 @@ fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
                  updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');
              UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');",
         )?;
+    }
+    if version < 5 {
+        db.execute_batch(UNSETTLE)?;
     }
     Ok(())
 }

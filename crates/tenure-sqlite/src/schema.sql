@@ -170,6 +170,13 @@ CREATE TABLE exchange (
 );
 INSERT INTO exchange VALUES (1, 0, 0, '');
 
+-- The tasks that changed here since the last sync, with exchange.changes of that change. '' stands for
+-- the sections. A task whose change of another clone could not be applied yet is here, too.
+CREATE TABLE unshared (
+    id TEXT PRIMARY KEY,
+    change INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- The row that an INSERT of another program meets under its id. REPLACE removes that row without
 -- firing a DELETE trigger, so the INSERT triggers compare what is new with what is here.
 CREATE TABLE replaced_tasks (
@@ -244,7 +251,6 @@ BEGIN
         iif(old.title_at = '', old.created_at, old.title_at), '+0.001 seconds'), '')) WHERE id = new.id;
     INSERT OR IGNORE INTO task_history SELECT id, 'title', iif(old.title_at = '', old.created_at, old.title_at),
         old.title, title_at, 'changed' FROM tasks WHERE id = new.id;
-    UPDATE exchange SET changes = changes + 1;
 END;
 CREATE TRIGGER task_redescribed AFTER UPDATE OF description ON tasks
 WHEN old.description IS NOT new.description AND NOT (SELECT merging FROM exchange)
@@ -253,7 +259,6 @@ BEGIN
         iif(old.description_at = '', old.created_at, old.description_at), '+0.001 seconds'), '')) WHERE id = new.id;
     INSERT OR IGNORE INTO task_history SELECT id, 'description', iif(old.description_at = '', old.created_at, old.description_at),
         coalesce(old.description, ''), description_at, 'changed' FROM tasks WHERE id = new.id;
-    UPDATE exchange SET changes = changes + 1;
 END;
 CREATE TRIGGER task_moved AFTER UPDATE OF section_id ON tasks
 WHEN old.section_id IS NOT new.section_id AND NOT (SELECT merging FROM exchange)
@@ -262,7 +267,6 @@ BEGIN
         iif(old.section_at = '', old.created_at, old.section_at), '+0.001 seconds'), '')) WHERE id = new.id;
     INSERT OR IGNORE INTO task_history SELECT id, 'section', iif(old.section_at = '', old.created_at, old.section_at),
         coalesce((SELECT name FROM sections WHERE id = old.section_id), ''), section_at, 'changed' FROM tasks WHERE id = new.id;
-    UPDATE exchange SET changes = changes + 1;
 END;
 CREATE TRIGGER task_reranked AFTER UPDATE OF priority ON tasks
 WHEN old.priority IS NOT new.priority AND NOT (SELECT merging FROM exchange)
@@ -271,7 +275,6 @@ BEGIN
         iif(old.priority_at = '', old.created_at, old.priority_at), '+0.001 seconds'), '')) WHERE id = new.id;
     INSERT OR IGNORE INTO task_history SELECT id, 'priority', iif(old.priority_at = '', old.created_at, old.priority_at),
         old.priority, priority_at, 'changed' FROM tasks WHERE id = new.id;
-    UPDATE exchange SET changes = changes + 1;
 END;
 CREATE TRIGGER task_progressed AFTER UPDATE OF status, attempts, last_error ON tasks
 WHEN (old.status IS NOT new.status OR old.attempts IS NOT new.attempts OR old.last_error IS NOT new.last_error)
@@ -281,7 +284,14 @@ BEGIN
         iif(old.status_at = '', old.created_at, old.status_at), '+0.001 seconds'), '')) WHERE id = new.id;
     INSERT OR IGNORE INTO task_history SELECT id, 'status', iif(old.status_at = '', old.created_at, old.status_at),
         old.status, status_at, 'changed' FROM tasks WHERE id = new.id AND old.status IS NOT new.status;
+END;
+-- Every change of a shared field sets its time.
+CREATE TRIGGER task_unshared AFTER UPDATE OF id, created_at, title_at, description_at, section_at, priority_at, status_at
+ON tasks WHEN NOT (SELECT merging FROM exchange)
+BEGIN
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = new.id;
+    INSERT INTO unshared SELECT new.id, changes FROM exchange;
 END;
 -- A status that is changed here is this clone's business, whatever the other clone does.
 CREATE TRIGGER task_begun_here AFTER UPDATE OF status ON tasks WHEN new.elsewhere <> 0 AND NOT (SELECT merging FROM exchange)
@@ -324,12 +334,16 @@ BEGIN
     DELETE FROM deleted_tasks WHERE id = new.id AND EXISTS (SELECT 1 FROM replaced_tasks WHERE id = new.id);
     DELETE FROM replaced_tasks WHERE id = new.id;
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = new.id;
+    INSERT INTO unshared SELECT new.id, changes FROM exchange;
 END;
 CREATE TRIGGER task_deleted AFTER DELETE ON tasks WHEN NOT (SELECT merging FROM exchange)
 BEGIN
     INSERT OR REPLACE INTO deleted_tasks VALUES (old.id, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), old.title);
     DELETE FROM dependency_times WHERE task_id = old.id OR depends_on = old.id;
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = old.id;
+    INSERT INTO unshared SELECT old.id, changes FROM exchange;
 END;
 
 -- Clones know sections by their names: for each of its tasks, a renamed section is another section.
@@ -348,6 +362,8 @@ BEGIN
         WHERE section_id = new.id AND EXISTS (SELECT 1 FROM replaced_sections WHERE id = new.id AND name IS NOT new.name);
     DELETE FROM replaced_sections WHERE id = new.id;
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = '';
+    INSERT INTO unshared SELECT '', changes FROM exchange;
 END;
 CREATE TRIGGER section_renamed AFTER UPDATE OF name ON sections
 WHEN old.name IS NOT new.name AND NOT (SELECT merging FROM exchange)
@@ -355,6 +371,8 @@ BEGIN
     UPDATE tasks SET section_at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ',
         iif(section_at = '', created_at, section_at), '+0.001 seconds'), '')) WHERE section_id = new.id;
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = '';
+    INSERT INTO unshared SELECT '', changes FROM exchange;
 END;
 
 CREATE TRIGGER dependency_shared AFTER INSERT ON task_dependencies WHEN NOT (SELECT merging FROM exchange)
@@ -366,6 +384,8 @@ BEGIN
         strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '+0.001 seconds') FROM tasks WHERE id = new.task_id), '')), 1
         WHERE NOT EXISTS (SELECT 1 FROM dependency_times WHERE task_id = new.task_id AND depends_on = new.depends_on);
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = new.task_id;
+    INSERT INTO unshared SELECT new.task_id, changes FROM exchange;
 END;
 CREATE TRIGGER dependency_dropped AFTER DELETE ON task_dependencies WHEN NOT (SELECT merging FROM exchange)
 BEGIN
@@ -376,4 +396,6 @@ BEGIN
         strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '+0.001 seconds') FROM tasks WHERE id = old.task_id), '')), 0
         WHERE NOT EXISTS (SELECT 1 FROM dependency_times WHERE task_id = old.task_id AND depends_on = old.depends_on);
     UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = old.task_id;
+    INSERT INTO unshared SELECT old.task_id, changes FROM exchange;
 END;

@@ -175,8 +175,12 @@ impl TaskStore for SqliteStore {
         self.read_tasks(by, |reader| share::sync_state(reader.db))
     }
 
-    fn set_sync_note(&self, note: &str, by: Instant) -> Result<(), TaskError> {
-        self.change_tasks(by, |write| write.set_sync_note(note))
+    fn settle(&self, note: &str, changes: u64, by: Instant) -> Result<(), TaskError> {
+        self.change_tasks(by, |write| write.settle(note, changes))
+    }
+
+    fn unsettle(&self, by: Instant) -> Result<(), TaskError> {
+        self.change_tasks(by, |write| write.unsettle())
     }
 }
 

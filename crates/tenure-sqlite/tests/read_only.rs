@@ -320,7 +320,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
         store.add_section("Frontend", soon()).map(|_| ()),
         store.delete_tasks(&[task.id], soon()).map(|_| ()),
         store.import("", soon()).map(|_| ()),
-        store.set_sync_note("note", soon()),
+        store.settle("note", 0, soon()),
     ];
     for answer in tasks {
         let Err(TaskError::Store(error)) = answer else {

@@ -97,7 +97,8 @@ impl TaskStore for BrokenStore {
         replica(by: Instant) -> Result<Replica, TaskError>;
         merge(other: &Replica, by: Instant) -> Result<(Replica, MergeSummary), TaskError>;
         sync_state(by: Instant) -> Result<SyncState, TaskError>;
-        set_sync_note(note: &str, by: Instant) -> Result<(), TaskError>;
+        settle(note: &str, changes: u64, by: Instant) -> Result<(), TaskError>;
+        unsettle(by: Instant) -> Result<(), TaskError>;
     }
 
     fn start(

@@ -1,106 +1,137 @@
 //! Sharing the tasks of a project through git: [`sync`].
 //!
-//! The file `.tenure/tasks.jsonl` holds what is shared: tasks, sections, dependencies, and when each
-//! field was changed. The database, the file, the local branch and the remote branch are four copies of
-//! it. A sync merges them (see [`tenure_core::task::replica`]) and makes each copy that it can reach
-//! equal to the result. Locks are never shared.
+//! What clones share (tasks, sections, dependencies, and when each field was changed) is in the commits of
+//! `refs/tenure/tasks`, one small file for each task. The database, that ref and the ref of each remote are
+//! copies of it. A sync merges them (see [`tenure_core::task::replica`]) and makes each copy that it can
+//! reach equal to the result. Locks are never shared.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `git` | runs one git, with a time limit and without questions |
+//! | `repository` | remotes, refs, and the files of a commit |
+//! | `lines` | tasks as files |
+//! | `history` | the log of the ref, and how tasks are restored from it |
+//! | `status` | how far this clone is shared |
+//! | `outcome` | what a sync reports |
 //!
 //! # Invariants
 //!
-//! 1. A sync that is killed between any two steps loses nothing: every step only makes one of the copies
-//!    equal to the merge of all, and the next sync starts from the beginning.
-//! 2. The user's own work is not touched: no other file in the work tree, the index or a commit; no
-//!    stash, no rebase, no forced push. Unpublished commits of the user stay unpublished: only the file
-//!    is pushed, on top of the remote branch.
-//! 3. One sync runs at a time in a project: a kernel lock on `.tenure/sync.lock`.
-//! 4. While the user runs a rebase, a merge or another git command, or the index is locked, not even the
-//!    file is written. The sync holds the lock of the index while it writes the file and moves the branch.
-//!
-//! # Lock order
-//!
-//! `sync.lock` first, then the lock of the index. The database is locked only for single transactions.
-//!
-//! # How branches are moved
-//!
-//! Usually both branches hold nothing but commits of syncs since they were last equal. Then the local
-//! branch is fast-forwarded, or a merge commit joins both, and the branch is pushed. If there are
-//! unpublished commits here, the local branch gets a commit with the file, and a second commit with the
-//! same file goes on top of the remote branch. If the remote branch has commits that touch other files,
-//! only that second commit is made: the user brings the local branch up to date with a pull.
+//! 1. A sync writes objects and refs below `refs/tenure/`, and nothing else: no work tree, no index, no
+//!    HEAD, no branch, no stash, no setting of the user. It reads none of them either, so it works in every
+//!    repository and beside every other git.
+//! 2. The database remembers the commit that it was last equal to. The tasks that changed since, here
+//!    ([`SyncState::unshared`](tenure_core::task::SyncState::unshared)) or between that commit and a ref, are all
+//!    that a sync reads. Every task that it reads is merged from all copies, so the history of the refs does
+//!    not matter: one that was moved back, deleted or replaced is filled again.
+//! 3. A sync that is killed between any two steps loses nothing: every step only makes one copy equal to
+//!    the merge of all, and the next sync starts from the beginning.
+//! 4. One sync runs at a time in a project: a kernel lock on `.tenure/sync.lock`. The projects of several
+//!    work trees share the ref; whichever moves it second merges again.
 
 mod git;
-mod index;
+mod history;
 mod lines;
 mod outcome;
-mod publish;
 mod repository;
-mod running;
+mod status;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenure::{Project, Tenure, call_deadline};
-use tenure_core::task::Replica;
-use tenure_core::task::{MergeSummary, TaskStore};
-use tenure_host::files::atomic;
+use tenure_core::task::{MergeSummary, Replica, TaskStore};
 use tenure_host::flock::{FileLock, TryLock};
+use tenure_host::identity;
 
-use self::git::{Git, GitError, Oid};
+use self::git::{Git, GitError, words};
+pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;
 pub use self::outcome::{SyncEvent, SyncOutcome};
-use self::publish::{Branches, Plan, Push};
-use self::repository::{Fetched, Repository, RepositoryState, short};
+use self::repository::{LOCAL, Oid, Repository, Texts, tracking};
+pub use self::status::{LastSync, RemoteStatus, SyncStatus, offered, status};
 
-/// The shared file, seen from the project's root.
-const TASKS: &str = ".tenure/tasks.jsonl";
+/// The file in which clones shared tasks earlier, seen from the project's root.
+const LEGACY: &str = ".tenure/tasks.jsonl";
 
-/// The first line of every commit that a sync makes.
-const SUBJECT: &str = "Sync tasks";
-
-/// How often a push is tried while other clones keep pushing first.
+/// How often a sync is tried while other clones keep pushing first.
 const ATTEMPTS: u32 = 8;
 
 /// The pause between two attempts to take the lock.
 const POLL: Duration = Duration::from_millis(50);
+
+/// What a sync does on the remotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// It fetches and pushes.
+    Both,
+    /// It fetches only.
+    Fetch,
+}
 
 /// Shares the tasks of a project. `stop` is asked between the steps and while git runs, and ends the sync
 /// early; `report` gets each event as it happens.
 pub fn sync(
     project: &Project,
     tenure: &Tenure,
+    direction: Direction,
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(SyncEvent),
 ) -> SyncOutcome {
     if !tenure.config().sync.enabled {
         return SyncOutcome::Off;
     }
-    // A fresh clone has the shared file, but maybe not the .gitignore that keeps the rest out of git.
-    if let Err(error) = Project::init(project.root()) {
-        return Failure::File("shared", error).into();
+    let outcome = run(project, tenure, direction, stop, report).unwrap_or_else(SyncOutcome::from);
+    status::record(project, tenure, &outcome);
+    outcome
+}
+
+fn run(
+    project: &Project,
+    tenure: &Tenure,
+    direction: Direction,
+    stop: &dyn Fn() -> bool,
+    report: &mut dyn FnMut(SyncEvent),
+) -> Result<SyncOutcome, Failure> {
+    // A fresh clone may have the folder, but not the .gitignore that keeps it out of git.
+    project.ignore().map_err(Failure::Folder)?;
+    let Some(_lock) = take_lock(project, stop, report).map_err(Failure::Folder)? else {
+        return Err(GitError::Stopped.into());
+    };
+    let tasks = &**tenure.tasks()?;
+    let settings = &tenure.config().sync;
+    let root = project.root();
+    let why = match Repository::find(Git { root, stop }, &settings.reference) {
+        Ok(Some(repository)) => {
+            let remotes = match repository.chosen(&settings.remote) {
+                Ok(remotes) => remotes,
+                Err(why) => return Ok(SyncOutcome::PutOff(why)),
+            };
+            let sync = Sync {
+                repository,
+                remotes,
+                direction,
+                legacy: root.join(LEGACY),
+                tenure,
+                tasks,
+                merged: MergeSummary::default(),
+            };
+            return sync.run(report);
+        }
+        Ok(None) => "this is not a git repository",
+        Err(GitError::Missing) => "git is not installed",
+        Err(other) => return Err(other.into()),
+    };
+    if tasks.sync_state(call_deadline())?.unshared.is_empty() {
+        return Ok(SyncOutcome::UpToDate);
     }
-    let _lock = match take_lock(project, stop, report) {
-        Ok(Some(lock)) => lock,
-        Ok(None) => return SyncOutcome::PutOff("it was stopped".into()),
-        Err(error) => return Failure::File("locked", error).into(),
-    };
-    let sync = Sync {
-        git: Git {
-            root: project.root(),
-            scratch: git::scratch_in(&project.folder(), tenure.clock()),
-            clock: tenure.clock(),
-            stop,
-        },
-        file: project.root().join(TASKS),
-        tasks: match tenure.tasks() {
-            Ok(tasks) => &**tasks,
-            Err(error) => return SyncOutcome::Failed(error.to_string()),
-        },
-        merged: MergeSummary::default(),
-    };
-    sync.run(report).unwrap_or_else(SyncOutcome::from)
+    Ok(SyncOutcome::PutOff(format!(
+        "{why}, so the tasks are not shared with anyone (sync.enabled: false turns sync off)"
+    )))
 }
 
 /// Waits until no other sync of this project runs; `None` if the caller asks to stop.
@@ -126,10 +157,22 @@ fn take_lock(
     }
 }
 
+/// What the database remembers of the last sync.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Note {
+    /// The commit that holds all that was shared then.
+    commit: Oid,
+    /// Which version of [`LEGACY`] was merged.
+    legacy: Option<String>,
+}
+
 /// A running sync.
 struct Sync<'a> {
-    git: Git<'a>,
-    file: PathBuf,
+    repository: Repository<'a>,
+    remotes: Vec<String>,
+    direction: Direction,
+    legacy: PathBuf,
+    tenure: &'a Tenure,
     tasks: &'a dyn TaskStore,
     /// What was merged into the database so far.
     merged: MergeSummary,
@@ -138,251 +181,212 @@ struct Sync<'a> {
 /// The result of one attempt.
 enum Attempt {
     Finished(SyncOutcome),
-    /// A branch moved meanwhile.
+    /// A ref moved meanwhile.
     Retry,
+}
+
+/// What a remote has.
+struct Remote<'a> {
+    name: &'a str,
+    tip: Option<Oid>,
+    /// Why it can't be reached.
+    offline: Option<String>,
 }
 
 impl Sync<'_> {
     fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, Failure> {
-        let why = match Repository::find(&self.git) {
-            Ok(RepositoryState::Ready(repository)) => return self.share(&repository, report),
-            Ok(RepositoryState::Busy(outcome)) => return Ok(outcome),
-            Ok(RepositoryState::None) => "this is not a git repository",
-            Err(GitError::Missing) => "git is not installed",
-            Err(other) => return Err(other.into()),
-        };
-        let incoming = match self.bytes()? {
-            Some(file) => read(&file, TASKS)?,
-            None => Replica::default(),
-        };
-        let Some(text) = self.exchange(&incoming)? else {
-            return Ok(SyncOutcome::UpToDate);
-        };
-        if !self.has_content(&text) {
-            self.write(&text)?;
-        }
-        Ok(SyncOutcome::PutOff(format!(
-            "{why}: the tasks are in {TASKS}, but not shared with anyone"
-        )))
-    }
-
-    fn share(
-        &mut self,
-        repository: &Repository,
-        report: &mut dyn FnMut(SyncEvent),
-    ) -> Result<SyncOutcome, Failure> {
         for attempt in 1..=ATTEMPTS {
-            match self.attempt(repository, report)? {
-                Attempt::Finished(outcome) => return Ok(outcome),
-                Attempt::Retry => {
-                    // A random pause, so that clones that collided do not collide again.
-                    let chance = self.git.clock.now().ticks.subsec_nanos() % 100;
-                    std::thread::sleep(Duration::from_millis(u64::from(chance * attempt)));
+            match self.attempt(report) {
+                Ok(Attempt::Finished(outcome)) => return Ok(outcome),
+                Ok(Attempt::Retry) => {}
+                Err(Failure::Git(error)) if attempt < ATTEMPTS && repository::is_outrun(&error) => {
                 }
+                Err(other) => return Err(other),
             }
+            // A random pause, so that clones that collided do not collide again.
+            let chance = self.tenure.clock().now().ticks.subsec_nanos() % 100;
+            std::thread::sleep(Duration::from_millis(u64::from(chance * attempt)));
         }
         Ok(SyncOutcome::PutOff(format!(
             "other clones pushed at the same time, {ATTEMPTS} times in a row"
         )))
     }
 
-    fn attempt(
-        &mut self,
-        repository: &Repository,
-        report: &mut dyn FnMut(SyncEvent),
-    ) -> Result<Attempt, Failure> {
-        if let Some(busy) = repository.blocked_by() {
-            return Ok(Attempt::Finished(busy));
+    fn attempt(&mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<Attempt, Failure> {
+        let names = self.remotes.clone();
+        let mut remotes = self.fetch(&names)?;
+        let mut state = self.tasks.sync_state(call_deadline())?;
+        let note: Option<Note> = serde_json::from_str(&state.note).ok();
+        let mut wanted = vec![LOCAL.to_owned()];
+        wanted.extend(note.iter().map(|note| note.commit.clone()));
+        let found = self.repository.resolve(&wanted)?;
+        let local = found.first().cloned().flatten();
+        let settled = found.get(1).cloned().flatten();
+        if settled.is_none() && !state.note.is_empty() {
+            // The commit is gone, or the note is of another kind: whatever was shared, share it again.
+            self.tasks.unsettle(call_deadline())?;
+            state = self.tasks.sync_state(call_deadline())?;
         }
-        let mut offline = None;
-        let tip = match &repository.upstream {
-            Some(upstream) => match Repository::fetch(&self.git, upstream)? {
-                Fetched::Tip(tip) => tip,
-                Fetched::Offline(why) => {
-                    offline = Some(why);
-                    self.git.resolve(&upstream.tracking())?
+        let legacy = fingerprint(&self.legacy);
+        let has_legacy = legacy.is_some() && legacy != note.and_then(|note| note.legacy);
+        let mut tips: Vec<Oid> = Vec::new();
+        let of_remotes = remotes.iter().filter_map(|remote| remote.tip.clone());
+        for tip in local.iter().cloned().chain(of_remotes) {
+            if !tips.contains(&tip) {
+                tips.push(tip);
+            }
+        }
+        let mut target = local.clone();
+        let is_settled = settled == local && tips.iter().all(|tip| Some(tip) == settled.as_ref());
+        if !is_settled || !state.unshared.is_empty() || has_legacy {
+            let mut texts = Texts::new();
+            let mut incoming = self.incoming(&settled, &tips, &state.unshared, &mut texts)?;
+            if has_legacy {
+                self.add_legacy(&mut incoming)?;
+            }
+            let shared = self.merge(&incoming)?;
+            if shared != Replica::default() || !tips.is_empty() {
+                let new = self.commit(local.as_ref(), &tips, &shared, &mut texts)?;
+                let note = Note {
+                    commit: new.clone(),
+                    legacy: legacy.clone(),
+                };
+                let note = serde_json::to_string(&note).map_err(io::Error::other);
+                let note = note.map_err(Failure::Folder)?;
+                self.tasks.settle(&note, state.changes, call_deadline())?;
+                target = Some(new);
+            }
+            self.report(&remotes, has_legacy, report);
+        }
+        let Some(target) = target else {
+            return Ok(Attempt::Finished(self.ended(&remotes, Vec::new(), false)));
+        };
+        let mut refusals = Vec::new();
+        let mut pushed = false;
+        for remote in &mut remotes {
+            if self.direction == Direction::Fetch
+                || remote.offline.is_some()
+                || remote.tip.as_ref() == Some(&target)
+            {
+                continue;
+            }
+            match self.repository.push(remote.name, &target) {
+                Ok(true) => pushed = true,
+                Ok(false) => return Ok(Attempt::Retry),
+                Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
+                Err(GitError::Refused { stderr, .. }) => {
+                    refusals.push(self.refusal(remote.name, &words(&stderr)));
                 }
-            },
-            None => None,
-        };
-        let head = self.git.resolve("HEAD^{commit}")?;
-        let branches = Branches {
-            head_blob: self.git.blob(head.as_ref(), &repository.path)?,
-            tip_blob: self.git.blob(tip.as_ref(), &repository.path)?,
-            head,
-            tip,
-        };
-        if offline.is_none() && self.is_settled(&branches)? {
-            return Ok(Attempt::Finished(SyncOutcome::UpToDate));
+                Err(other) => refusals.push(self.refusal(remote.name, &other.to_string())),
+            }
         }
-        if let Some(busy) = repository.blocked_by() {
-            return Ok(Attempt::Finished(busy));
-        }
-        if let (None, Some(tip)) = (&branches.head, &branches.tip)
-            && self.git.others(None, tip, &repository.path)? > 0
-        {
-            return Ok(Attempt::Finished(SyncOutcome::PutOff(format!(
-                "nothing is checked out on {} yet: git pull once",
-                short(&repository.branch)
-            ))));
-        }
-        // The remote branch, the local branch and the file, merged with the database.
-        let incoming = self.incoming(&branches)?;
-        let Some(text) = self.exchange(&incoming)? else {
-            return Ok(Attempt::Finished(SyncOutcome::UpToDate));
-        };
-        let blob = self.git.write_blob(text.as_bytes())?;
-        let plan = publish::plan(&self.git, repository, &branches, &blob)?;
-        if let Some(missed) = self.apply(repository, &branches, &plan, &blob, &text)? {
-            return Ok(missed);
-        }
-        let same = plan.target.is_none() || plan.target == branches.head;
-        let head = plan.target.as_ref().or(branches.head.as_ref());
-        let Some(upstream) = &repository.upstream else {
-            return Ok(Attempt::Finished(
-                self.without_upstream(repository, &branches, head, same)?,
-            ));
-        };
-        if let Some(why) = offline {
-            return Ok(Attempt::Finished(SyncOutcome::PutOff(format!(
-                "{} can't be reached ({why}); new changes stay here until the next sync",
-                upstream.remote
-            ))));
-        }
-        let pushed = publish::push(&self.git, repository, upstream, &branches, &plan, &blob)?;
-        let same = match pushed {
-            Push::Outdated => return Ok(Attempt::Retry),
-            Push::Refused(why) => return Ok(Attempt::Finished(SyncOutcome::PutOff(why))),
-            Push::Unneeded => same,
-            Push::Pushed => false,
-        };
-        self.report(&upstream.name(), report);
-        let tip = self.git.resolve(&upstream.tracking())?;
-        self.settle(head, tip.as_ref())?;
-        Ok(Attempt::Finished(if same && self.merged.is_nothing() {
-            SyncOutcome::UpToDate
+        let did = pushed || local.as_ref() != Some(&target);
+        Ok(Attempt::Finished(self.ended(&remotes, refusals, did)))
+    }
+
+    fn refusal(&self, remote: &str, why: &str) -> String {
+        let reference = self.repository.reference;
+        let help = if reference.starts_with("refs/heads/") {
+            ""
         } else {
-            SyncOutcome::Synced(format!("Synced with {}", upstream.name()))
-        }))
-    }
-
-    /// Updates the file, the local branch and the index under the lock of the index. Returns how the
-    /// attempt ended if that is not possible now.
-    fn apply(
-        &self,
-        repository: &Repository,
-        branches: &Branches,
-        plan: &Plan,
-        blob: &Oid,
-        text: &str,
-    ) -> Result<Option<Attempt>, Failure> {
-        let Some(target) = &plan.target else {
-            return Ok(None);
+            ". If it refuses such refs, set sync.ref to refs/heads/tenure"
         };
-        let stays = branches.head.as_ref() == Some(target);
-        let is_written = self.has_content(text);
-        if stays && is_written && repository.has_entry(&self.git, blob)? {
-            return Ok(None);
-        }
-        let index = repository.index(&self.git);
-        let Some(locked) = index.take() else {
-            let why = "the index is locked by another git".into();
-            return Ok(Some(Attempt::Finished(SyncOutcome::PutOff(why))));
-        };
-        if let Some(busy) = repository.interrupted_by() {
-            return Ok(Some(Attempt::Finished(busy)));
-        }
-        if !is_written {
-            self.write(text)?;
-        }
-        if !stays
-            && !self
-                .git
-                .advance(&repository.branch, branches.head.as_ref(), target)?
-        {
-            return Ok(Some(Attempt::Retry));
-        }
-        locked.set(&self.git, &repository.path, blob)?;
-        Ok(None)
+        format!(
+            "{remote} did not accept {reference} ({why}){help}; new changes stay here until the next sync"
+        )
     }
 
-    /// How a sync ends if the local branch follows no remote branch.
-    fn without_upstream(
+    /// How a sync ends that got to its end.
+    fn ended(&self, remotes: &[Remote<'_>], mut problems: Vec<String>, did: bool) -> SyncOutcome {
+        for remote in remotes {
+            if let Some(why) = &remote.offline {
+                problems.push(format!(
+                    "{} can't be reached ({why}); new changes stay here until the next sync",
+                    remote.name
+                ));
+            }
+        }
+        if !problems.is_empty() {
+            return SyncOutcome::PutOff(problems.join(". "));
+        }
+        if !did && self.merged.is_nothing() {
+            return SyncOutcome::UpToDate;
+        }
+        SyncOutcome::Synced(if self.remotes.is_empty() {
+            format!("Recorded in {LOCAL}; there is no remote, so it is not shared")
+        } else {
+            format!("Synced with {}", self.remotes.join(", "))
+        })
+    }
+
+    /// Fetches the tasks of every remote.
+    fn fetch<'n>(&self, names: &'n [String]) -> Result<Vec<Remote<'n>>, Failure> {
+        let mut remotes = Vec::new();
+        for name in names {
+            let (known, offline) = match self.repository.fetch(name, git::REMOTE) {
+                Ok(found) => (found, None),
+                Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
+                Err(error) if error.says(&["cannot lock ref", "Unable to create"]) => {
+                    return Err(error.into());
+                }
+                Err(GitError::Refused { stderr, .. }) => (true, Some(words(&stderr))),
+                Err(other) => (true, Some(other.to_string())),
+            };
+            remotes.push(Remote {
+                name,
+                // The tip is found below; for now, whether there is one.
+                tip: known.then(|| tracking(name)),
+                offline,
+            });
+        }
+        let refs: Vec<Oid> = remotes
+            .iter()
+            .filter_map(|remote| remote.tip.clone())
+            .collect();
+        if !refs.is_empty() {
+            let mut tips = self.repository.resolve(&refs)?.into_iter();
+            for remote in remotes.iter_mut().filter(|remote| remote.tip.is_some()) {
+                remote.tip = tips.next().flatten();
+            }
+        }
+        Ok(remotes)
+    }
+
+    /// What the refs say about every task that changed here or there.
+    fn incoming(
         &self,
-        repository: &Repository,
-        branches: &Branches,
-        head: Option<&Oid>,
-        same: bool,
-    ) -> Result<SyncOutcome, Failure> {
-        let branch = short(&repository.branch);
-        let remotes = self.git.run(&["remote"])?;
-        if let Some(remote) = remotes.lines().next() {
-            return Ok(SyncOutcome::PutOff(format!(
-                "{branch} follows no branch of a remote: git push -u {remote} {branch} once; {TASKS} is committed here"
-            )));
+        settled: &Option<Oid>,
+        tips: &[Oid],
+        unshared: &[String],
+        texts: &mut Texts,
+    ) -> Result<Replica, Failure> {
+        let ids = unshared.iter().filter(|id| !id.is_empty());
+        let mut paths: BTreeSet<String> = ids.map(|id| lines::path_of(id)).collect();
+        for tip in tips.iter().filter(|tip| Some(*tip) != settled.as_ref()) {
+            paths.extend(self.repository.changed(settled.as_ref(), tip)?);
         }
-        self.settle(head, branches.tip.as_ref())?;
-        if same {
-            return Ok(SyncOutcome::UpToDate);
-        }
-        Ok(SyncOutcome::Synced(format!(
-            "Committed {TASKS} on {branch}; there is no remote, so it is not shared"
-        )))
+        paths.extend([lines::MARKER.0.to_owned(), lines::SECTIONS.to_owned()]);
+        let files = tips
+            .iter()
+            .flat_map(|tip| paths.iter().map(move |path| (tip, path)));
+        self.repository.read(files, texts)?;
+        history::check_markers(tips, texts)?;
+        history::parse(texts)
     }
 
-    /// Reports what came in.
-    fn report(&self, from: &str, report: &mut dyn FnMut(SyncEvent)) {
-        if !self.merged.is_nothing() {
-            let (from, changes) = (from.to_owned(), self.merged);
-            report(SyncEvent::Merged { from, changes });
-        }
-        if self.merged.held > 0 {
-            let tasks = self.merged.held;
-            report(SyncEvent::Deferred { tasks });
-        }
-    }
-
-    /// Whether nothing changed in any copy since the last complete sync.
-    fn is_settled(&self, branches: &Branches) -> Result<bool, Failure> {
-        let state = self.tasks.sync_state(call_deadline())?;
-        Ok(state.note
-            == self.fingerprint(state.changes, branches.head.as_ref(), branches.tip.as_ref()))
-    }
-
-    fn settle(&self, head: Option<&Oid>, tip: Option<&Oid>) -> Result<(), Failure> {
-        // Deferred changes have to be tried again.
-        if self.merged.held > 0 {
-            return Ok(());
-        }
-        let state = self.tasks.sync_state(call_deadline())?;
-        let fingerprint = self.fingerprint(state.changes, head, tip);
-        if fingerprint != state.note {
-            self.tasks.set_sync_note(&fingerprint, call_deadline())?;
-        }
+    /// Adds the file in which clones shared tasks earlier.
+    fn add_legacy(&self, incoming: &mut Replica) -> Result<(), Failure> {
+        let bad = |why: String| Failure::Unreadable(LEGACY.to_owned(), why);
+        let bytes = fs::read(&self.legacy).map_err(|error| bad(error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
+        lines::add_lines(incoming, &text).map_err(|error| bad(error.to_string()))?;
+        incoming.tidy();
         Ok(())
     }
 
-    fn fingerprint(&self, changes: u64, head: Option<&Oid>, tip: Option<&Oid>) -> String {
-        let show = |oid: Option<&Oid>| oid.map_or_else(|| "-".to_owned(), ToString::to_string);
-        let file = fs::metadata(&self.file).map_or_else(
-            |_| "-".to_owned(),
-            |file| {
-                format!(
-                    "{}.{}.{}.{}",
-                    file.ino(),
-                    file.len(),
-                    file.mtime(),
-                    file.mtime_nsec()
-                )
-            },
-        );
-        format!("{changes} {file} {} {}", show(head), show(tip))
-    }
-
-    /// Merges incoming changes with the database. Returns the new text of the file, or `None` if there is
-    /// nothing to share.
-    fn exchange(&mut self, incoming: &Replica) -> Result<Option<String>, Failure> {
-        let (both, merged) = self.tasks.merge(incoming, call_deadline())?;
+    /// Merges what came in with the database. Returns what every clone should have of these tasks.
+    fn merge(&mut self, incoming: &Replica) -> Result<Replica, Failure> {
+        let (shared, merged) = self.tasks.merge(incoming, call_deadline())?;
         let sum = &mut self.merged;
         sum.sections += merged.sections;
         sum.added += merged.added;
@@ -390,59 +394,83 @@ impl Sync<'_> {
         sum.deleted += merged.deleted;
         sum.circles += merged.circles;
         sum.held = merged.held;
-        if both == Replica::default() && !self.file.exists() {
-            return Ok(None);
+        Ok(shared)
+    }
+
+    /// Makes the local ref hold these tasks and all that is on the tips. Returns its new commit.
+    fn commit(
+        &self,
+        local: Option<&Oid>,
+        tips: &[Oid],
+        shared: &Replica,
+        texts: &mut Texts,
+    ) -> Result<Oid, Failure> {
+        let mut parents = self.repository.independent(tips)?;
+        // On top of the local commit, unless a remote's contains it.
+        parents.sort_by_key(|tip| Some(tip) != local);
+        let files =
+            lines::files(shared).map_err(|error| Failure::Folder(io::Error::other(error)))?;
+        let mut changed: BTreeMap<String, String> = BTreeMap::new();
+        match parents.first() {
+            None => {
+                changed.insert(lines::MARKER.0.to_owned(), lines::MARKER.1.to_owned());
+                changed.extend(files);
+            }
+            Some(base) => {
+                let paths: Vec<String> = files.keys().cloned().collect();
+                self.repository
+                    .read(paths.iter().map(|path| (base, path)), texts)?;
+                let differs = |(path, text): &(String, String)| {
+                    let known = texts.get(&(base.clone(), path.clone()));
+                    known.is_none_or(|known| known != text.as_bytes())
+                };
+                changed.extend(files.into_iter().filter(differs));
+            }
         }
-        let text = lines::print(&both);
-        text.map(Some)
-            .map_err(|error| Failure::File("written", io::Error::other(error)))
-    }
-
-    /// Whether the file has this content.
-    fn has_content(&self, text: &str) -> bool {
-        fs::read(&self.file).is_ok_and(|there| there == text.as_bytes())
-    }
-
-    fn write(&self, text: &str) -> Result<(), Failure> {
-        let aside = self.file.with_file_name("tasks.jsonl.new");
-        atomic::replace(&self.file, &aside, text.as_bytes(), atomic::Sync::ToDisk)
-            .map_err(|error| Failure::File("written", error))
-    }
-
-    /// The local branch, the remote branch and the file, merged. Usually two of them are equal.
-    fn incoming(&self, branches: &Branches) -> Result<Replica, Failure> {
-        let head = match &branches.head_blob {
-            Some(blob) => Some(self.git.content(blob)?),
-            None => None,
-        };
-        let file = self.bytes()?;
-        let mut incoming = match &head {
-            Some(head) => read(head, &format!("{TASKS} of the last commit"))?,
-            None => Replica::default(),
-        };
-        if let Some(file) = file.filter(|file| Some(file) != head.as_ref()) {
-            incoming.merge(read(&file, TASKS)?);
+        match parents.as_slice() {
+            [only] if changed.is_empty() => {
+                if local != Some(only) {
+                    self.repository.advance(local, only)?;
+                }
+                Ok(only.clone())
+            }
+            parents => {
+                let now = self.tenure.clock().now().wall.as_second();
+                let host = identity::host();
+                let name = format!("tenure <tenure@{host}> {now} +0000");
+                Ok(self.repository.commit(parents, &changed, &name)?)
+            }
         }
-        if let Some(blob) = &branches.tip_blob
-            && branches.head_blob.as_ref() != Some(blob)
-        {
-            let tip = self.git.content(blob)?;
-            incoming.merge(read(&tip, &format!("{TASKS} of the remote"))?);
-        }
-        Ok(incoming)
     }
 
-    fn bytes(&self) -> Result<Option<Vec<u8>>, Failure> {
-        match fs::read(&self.file) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::File("read", error)),
+    /// Reports what came in.
+    fn report(&self, remotes: &[Remote<'_>], has_legacy: bool, report: &mut dyn FnMut(SyncEvent)) {
+        if !self.merged.is_nothing() {
+            let mut from: Vec<&str> = remotes.iter().map(|remote| remote.name).collect();
+            if has_legacy {
+                from.push(LEGACY);
+            }
+            if from.is_empty() {
+                from.push(LOCAL);
+            }
+            report(SyncEvent::Merged {
+                from: from.join(", "),
+                changes: self.merged,
+            });
+        }
+        if self.merged.held > 0 {
+            let tasks = self.merged.held;
+            report(SyncEvent::Deferred { tasks });
+        }
+        if has_legacy {
+            report(SyncEvent::Moved);
         }
     }
 }
 
-fn read(bytes: &[u8], place: &str) -> Result<Replica, Failure> {
-    let bad = |why: String| Failure::Unreadable(place.to_owned(), why);
-    let text = std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
-    lines::parse(text).map_err(|error| bad(error.to_string()))
+/// Which version of a file this is; `None` if there is none.
+fn fingerprint(path: &std::path::Path) -> Option<String> {
+    let file = fs::metadata(path).ok()?;
+    let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
+    Some(format!("{}.{}.{seconds}.{nanos}", file.ino(), file.len()))
 }

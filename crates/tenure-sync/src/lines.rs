@@ -1,12 +1,18 @@
-//! A replica as text: one JSON object per line, in a stable order, so that it diffs and merges well.
+//! Tasks as files: which file a task is in, and what it says.
 //!
-//! Sections come first, then tasks, then deletions, each by age. A field with its default value is left
-//! out, and so is the time of a field that has not changed since its task was created.
+//! | file | what it holds |
+//! |---|---|
+//! | `tenure.json` | the version of the format |
+//! | `sections.jsonl` | the sections by age, one per line |
+//! | `AB/ID.json` | a task, or that it was deleted; AB are two digits of a hash of the id |
 //!
-//! Reading merges all lines: if git or a person left two versions of one line, with or without conflict
-//! markers, both count.
+//! A field with its default value is left out, and so is the time of a field that has not changed since
+//! its task was created. Reading merges: if a file holds two versions of one line, with or without git's
+//! conflict markers, both count. `.tenure/tasks.jsonl`, in which clones shared tasks earlier, holds the
+//! same objects, each on a line.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -96,55 +102,90 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Writes a replica as lines.
-pub(super) fn print(replica: &Replica) -> Result<String, serde_json::Error> {
-    let mut text = String::new();
-    let mut say = |line: &Line| -> Result<(), serde_json::Error> {
-        text.push_str(&serde_json::to_string(line)?);
-        text.push('\n');
+/// The file that names the format, and its content.
+pub(super) const MARKER: (&str, &str) = ("tenure.json", "{\"kind\":\"tenure\",\"format\":1}\n");
+
+/// The file with the sections.
+pub(super) const SECTIONS: &str = "sections.jsonl";
+
+/// The files of a replica, by path.
+pub(super) fn files(replica: &Replica) -> Result<BTreeMap<String, String>, serde_json::Error> {
+    let mut files = BTreeMap::new();
+    if !replica.sections.is_empty() {
+        let mut sections: Vec<&SectionCopy> = replica.sections.values().collect();
+        sections.sort();
+        let mut text = String::new();
+        for section in sections {
+            text.push_str(&serde_json::to_string(&Line::Section {
+                name: section.name.clone(),
+                created_at: section.created_at,
+            })?);
+            text.push('\n');
+        }
+        files.insert(SECTIONS.to_owned(), text);
+    }
+    let mut put = |id: &str, line: &Line| -> Result<(), serde_json::Error> {
+        files.insert(path_of(id), serde_json::to_string_pretty(line)? + "\n");
         Ok(())
     };
-    say(&Line::Tenure { format: FORMAT })?;
-    let mut sections: Vec<&SectionCopy> = replica.sections.values().collect();
-    sections.sort();
-    for section in sections {
-        say(&Line::Section {
-            name: section.name.clone(),
-            created_at: section.created_at,
-        })?;
+    for (id, task) in &replica.tasks {
+        put(id, &Line::Task(Box::new(TaskLine::of(id, task))))?;
     }
-    let mut tasks: Vec<(&String, &TaskCopy)> = replica.tasks.iter().collect();
-    tasks.sort_by_key(|(id, task)| (task.created_at, *id));
-    for (id, task) in tasks {
-        say(&Line::Task(Box::new(TaskLine::of(id, task))))?;
+    for (id, at) in &replica.deleted {
+        let (id, at) = (id.clone(), *at);
+        put(&id.clone(), &Line::Deleted { id, at })?;
     }
-    let mut deleted: Vec<(&String, &Timestamp)> = replica.deleted.iter().collect();
-    deleted.sort_by_key(|(id, at)| (**at, *id));
-    for (id, at) in deleted {
-        say(&Line::Deleted {
-            id: id.clone(),
-            at: *at,
-        })?;
+    Ok(files)
+}
+
+/// The file of a task. Its folder depends on a hash of all of the id, because ids of other programs
+/// often begin alike.
+pub(super) fn path_of(id: &str) -> String {
+    let hash = id.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let folder = hash.to_be_bytes().iter().fold(0, |all, byte| all ^ byte);
+    format!("{folder:02x}/{}.json", escaped(id.as_bytes()))
+}
+
+/// A name for a file: every byte that is not plain becomes `%` and two digits.
+pub(super) fn escaped(name: &[u8]) -> String {
+    let mut escaped = String::new();
+    for (at, byte) in name.iter().enumerate() {
+        match char::from(*byte) {
+            c @ ('a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_') => escaped.push(c),
+            '.' if at > 0 => escaped.push('.'),
+            _ => {
+                let _ = write!(escaped, "%{byte:02X}");
+            }
+        }
     }
-    Ok(text)
+    escaped
+}
+
+/// Adds the content of the file of a task to a replica. Call [`Replica::tidy`] after the last one.
+pub(super) fn add_file(replica: &mut Replica, text: &str) -> Result<(), BadLine> {
+    if take(replica, text).is_ok() {
+        return Ok(());
+    }
+    // Several objects, or versions of one.
+    add_lines(replica, text)
 }
 
 /// Reads a replica from lines.
-pub(super) fn parse(text: &str) -> Result<Replica, BadLine> {
-    let mut replica = Replica::default();
+pub(super) fn add_lines(replica: &mut Replica, text: &str) -> Result<(), BadLine> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || is_marker(line) {
             continue;
         }
-        take(&mut replica, line).map_err(|what| BadLine {
+        take(replica, line).map_err(|what| BadLine {
             number: index + 1,
             what,
         })?;
     }
-    replica.tidy();
-    Ok(replica)
+    Ok(())
 }
 
 /// Whether this is a conflict marker of git.
@@ -289,9 +330,39 @@ mod tests {
 {"kind":"deleted","id":"d","at":"2026-11-16T10:00:00Z"}
 "#;
 
+    fn parse(text: &str) -> Result<Replica, BadLine> {
+        let mut replica = Replica::default();
+        add_lines(&mut replica, text)?;
+        replica.tidy();
+        Ok(replica)
+    }
+
     #[test]
-    fn reading_and_writing_gives_the_same_bytes() {
-        assert_eq!(print(&parse(LINES).unwrap()).unwrap(), LINES);
+    fn what_is_written_to_files_is_read_from_them() {
+        let replica = parse(LINES).unwrap();
+        let files = files(&replica).unwrap();
+        assert_eq!(files.len(), 4);
+        assert!(files[&path_of("a")].contains("\n  \"title\": \"Fix bug\",\n"));
+        let mut read = Replica::default();
+        for text in files.values() {
+            add_file(&mut read, text).unwrap();
+        }
+        read.tidy();
+        assert_eq!(read, replica);
+    }
+
+    #[test]
+    fn every_id_has_a_plain_path_of_its_own() {
+        assert_eq!(
+            path_of("a b/../ä"),
+            format!("{}/a%20b%2F..%2F%C3%A4.json", &path_of("a b/../ä")[..2])
+        );
+        assert_eq!(escaped(b".git"), "%2Egit");
+        // Ids that begin alike are spread over all folders.
+        let folders: std::collections::BTreeSet<String> = (0..5000)
+            .map(|n| path_of(&format!("task-{n}"))[..2].to_owned())
+            .collect();
+        assert_eq!(folders.len(), 256);
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::fmt;
 use std::io;
 
 use tenure::plural;
-use tenure_core::TaskError;
 use tenure_core::task::MergeSummary;
+use tenure_core::{StoreError, TaskError};
 
-use super::TASKS;
+use super::LEGACY;
 use super::git::GitError;
+use super::repository::LOCAL;
 
 /// Something that happened during a sync. Its text is a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum SyncEvent {
     Waiting,
     /// Changes of other clones were merged into the database.
     Merged {
-        /// The remote branch they came from.
+        /// Where they came from.
         from: String,
         /// What changed.
         changes: MergeSummary,
@@ -28,6 +29,8 @@ pub enum SyncEvent {
         /// How many tasks.
         tasks: u64,
     },
+    /// The file in which clones shared tasks earlier was read for the last time.
+    Moved,
 }
 
 impl fmt::Display for SyncEvent {
@@ -57,6 +60,10 @@ impl fmt::Display for SyncEvent {
                     plural::count(*tasks, "task")
                 )
             }
+            Self::Moved => write!(
+                f,
+                "Read {LEGACY}: tasks travel on {LOCAL} now, and the file can be removed from the branch: git rm {LEGACY}"
+            ),
         }
     }
 }
@@ -90,13 +97,17 @@ impl fmt::Display for SyncOutcome {
 }
 
 /// Why a sync could not be finished.
+#[derive(Debug)]
 pub(super) enum Failure {
     Git(GitError),
     Task(TaskError),
-    /// What could not be done to the shared file, and why.
-    File(&'static str, io::Error),
-    /// Which copy of the shared file can't be parsed, and why.
+    /// The project's folder can't be written.
+    Folder(io::Error),
+    /// Which file can't be parsed, and why.
     Unreadable(String, String),
+    /// The commit holds something else than tasks.
+    Foreign(String),
+    Other(String),
 }
 
 impl From<GitError> for Failure {
@@ -111,37 +122,43 @@ impl From<TaskError> for Failure {
     }
 }
 
-impl From<Failure> for SyncOutcome {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Git(error @ (GitError::Missing | GitError::Stopped | GitError::TimedOut)) => {
-                Self::PutOff(error.to_string())
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Task(error.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Git(error) => error.fmt(f),
+            Self::Task(error) => error.fmt(f),
+            Self::Folder(error) => write!(f, "the project's folder can't be written ({error})"),
+            Self::Unreadable(place, why) => {
+                write!(
+                    f,
+                    "{place} can't be read: {why}. Correct it; nothing was changed"
+                )
             }
-            Failure::Git(GitError::Refused { words, .. }) if is_nameless(&words) => Self::PutOff(
-                "git does not know your name: git config user.name NAME; git config user.email ADDRESS"
-                    .into(),
+            Self::Foreign(commit) => write!(
+                f,
+                "commit {commit} holds something else than tenure's tasks: set sync.ref to a ref of its own"
             ),
-            Failure::Git(error) => Self::Failed(error.to_string()),
-            Failure::Task(error) => Self::Failed(error.to_string()),
-            Failure::File(what, error) => {
-                Self::Failed(format!("{TASKS} can't be {what} ({error})"))
-            }
-            Failure::Unreadable(place, why) => Self::PutOff(format!(
-                "{place} can't be read: {why}. Correct it, or remove the file; nothing was changed"
-            )),
+            Self::Other(what) => f.write_str(what),
         }
     }
 }
 
-/// Whether git complains that it does not know the user's name.
-fn is_nameless(words: &str) -> bool {
-    let known = [
-        "tell me who you are",
-        "ident name",
-        "auto-detect email",
-        "auto-detection is disabled",
-    ];
-    known.iter().any(|known| words.contains(known))
+impl From<Failure> for SyncOutcome {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match failure {
+            Failure::Git(GitError::Refused { .. } | GitError::Io(_))
+            | Failure::Task(_)
+            | Failure::Folder(_) => Self::Failed(text),
+            _ => Self::PutOff(text),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +173,11 @@ mod tests {
             circles: 2,
             ..MergeSummary::default()
         };
-        let from = "origin/main".to_owned();
+        let from = "origin".to_owned();
         let event = SyncEvent::Merged { from, changes };
         assert_eq!(
             event.to_string(),
-            "Merged with origin/main: 2 tasks added, 1 section added, 2 dependencies dropped that closed a cycle"
+            "Merged with origin: 2 tasks added, 1 section added, 2 dependencies dropped that closed a cycle"
         );
         let one = SyncEvent::Deferred { tasks: 1 }.to_string();
         assert!(one.starts_with("1 task is being worked on here"), "{one}");

@@ -1,235 +1,413 @@
-//! The repository that a project is in, and whether it may be touched just now.
+//! The repository that a project is in: its remotes, its refs, and the files on them.
+//!
+//! # Invariants
+//!
+//! 1. Only `refs/tenure/tasks` and `refs/tenure/remotes/NAME/tasks` are written here, and on a remote only
+//!    the ref of the setting `sync.ref`.
+//! 2. A ref is moved only from the commit where it was last seen, or to a commit that contains that one.
 
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
 
-use super::git::{Git, GitError, Oid, words};
-use super::index::Index;
-use super::running;
-use super::{SyncOutcome, TASKS};
+use tenure_host::files::atomic;
+use tenure_host::time_limit::TimeLimit;
 
-/// What git leaves in its folder during an operation, and the name of that operation.
-const OPERATIONS: [(&str, &str); 7] = [
-    ("rebase-merge", "a rebase"),
-    ("rebase-apply", "a rebase"),
-    ("MERGE_HEAD", "a merge"),
-    ("CHERRY_PICK_HEAD", "a cherry-pick"),
-    ("REVERT_HEAD", "a revert"),
-    ("BISECT_LOG", "a bisect"),
-    ("sequencer", "a series of picks"),
+use super::git::{Git, GitError};
+use super::lines;
+
+/// The ref that holds the tasks in this clone.
+pub(super) const LOCAL: &str = "refs/tenure/tasks";
+
+/// The first words of every commit that a sync makes.
+const SUBJECT: &str = "Sync tasks";
+
+/// How long a lock file on one of our refs must stand unchanged until it counts as left by a killed git:
+/// a git that lives holds such a lock for milliseconds.
+const STALE: Duration = Duration::from_secs(5);
+
+/// What git prints if another process moves or locks a ref at the same time.
+const OUTRUN: [&str; 5] = [
+    "cannot lock ref",
+    "Unable to create",
+    "Not updating",
+    "reference already exists",
+    "but expected",
 ];
 
-/// How often a fetch is tried that collides with another fetch in this clone.
-const FETCHES: u32 = 3;
+/// The id of a commit.
+pub(super) type Oid = String;
 
-/// The remote branch that a branch follows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Upstream {
-    /// The remote's name.
-    pub(super) remote: String,
-    /// The branch there, in full.
-    pub(super) branch: String,
+/// The contents of files, by commit and path.
+pub(super) type Texts = BTreeMap<(Oid, String), Vec<u8>>;
+
+/// The ref of a remote as it was fetched last.
+pub(super) fn tracking(remote: &str) -> String {
+    format!("refs/tenure/remotes/{remote}/tasks")
 }
 
-impl Upstream {
-    /// The short name, for people.
-    pub(super) fn name(&self) -> String {
-        format!("{}/{}", self.remote, short(&self.branch))
-    }
-
-    /// The remote-tracking branch.
-    pub(super) fn tracking(&self) -> String {
-        format!("refs/remotes/{}", self.name())
-    }
+/// A repository.
+pub(super) struct Repository<'a> {
+    pub(super) git: Git<'a>,
+    /// The names of its remotes.
+    pub(super) remotes: Vec<String>,
+    /// The ref on the remotes.
+    pub(super) reference: &'a str,
+    /// The folder of this project's files: a repository may hold several projects.
+    base: String,
+    /// Whether the user chose how ssh is run.
+    has_ssh: bool,
 }
 
-/// The short name of a branch.
-pub(super) fn short(branch: &str) -> &str {
-    branch.strip_prefix("refs/heads/").unwrap_or(branch)
-}
-
-/// A repository with a branch checked out and no operation in progress.
-#[derive(Debug)]
-pub(super) struct Repository {
-    /// The path of the shared file in it.
-    pub(super) path: String,
-    /// The branch that is checked out, in full.
-    pub(super) branch: String,
-    pub(super) upstream: Option<Upstream>,
-    folder: PathBuf,
-    /// The work tree.
-    top: PathBuf,
-}
-
-/// The repository that a project is in.
-pub(super) enum RepositoryState {
-    /// It can be synced.
-    Ready(Repository),
-    /// It must not be touched now.
-    Busy(SyncOutcome),
-    /// The project is in none.
-    None,
-}
-
-/// The newest commit of the remote branch.
-pub(super) enum Fetched {
-    /// This one, or none if the branch is not there yet.
-    Tip(Option<Oid>),
-    /// The remote can't be reached.
-    Offline(String),
-}
-
-impl Repository {
-    /// The repository that the project is in.
-    pub(super) fn find(git: &Git<'_>) -> Result<RepositoryState, GitError> {
-        let put_off = |why: String| Ok(RepositoryState::Busy(SyncOutcome::PutOff(why)));
-        let asked = git.run(&[
-            "rev-parse",
-            "--show-prefix",
-            "--absolute-git-dir",
-            "--show-toplevel",
-        ]);
-        let answer = match asked {
-            Ok(answer) => answer,
-            Err(GitError::Refused { words, .. }) if words.contains("not a git repository") => {
-                return Ok(RepositoryState::None);
-            }
+impl<'a> Repository<'a> {
+    /// The repository that git's folder is in; `None` if it is in none.
+    pub(super) fn find(git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
+        let prefix = match git.run(&["rev-parse", "--show-prefix"]) {
+            Ok(prefix) => prefix,
+            Err(error) if error.says(&["not a git repository"]) => return Ok(None),
             Err(other) => return Err(other),
         };
-        let (prefix, folders) = answer.split_once('\n').unwrap_or(("", &answer));
-        let (folder, top) = folders.split_once('\n').unwrap_or((folders, ""));
-        let (folder, top) = (PathBuf::from(folder), PathBuf::from(top));
-        index_of(git, &folder).recover();
-        if let Some(busy) = blocked_by(&folder) {
-            return Ok(RepositoryState::Busy(busy));
-        }
-        let path = format!("{prefix}{TASKS}");
-        let Some(branch) = git.query(&["symbolic-ref", "--quiet", "HEAD"])? else {
-            return put_off("no branch is checked out (detached HEAD): check one out".into());
+        let prefix = prefix.strip_suffix(b"\n").unwrap_or(&prefix);
+        let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+        let known = r"^(remote\..*\.(push)?url|core\.sshcommand)$";
+        let mut remotes: BTreeSet<String> = BTreeSet::new();
+        let mut has_ssh = ["GIT_SSH_COMMAND", "GIT_SSH"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let keys = match git.lines(&["config", "--name-only", "--get-regexp", known]) {
+            // It exits with 1 if there is none.
+            Err(GitError::Refused { stderr, .. }) if stderr.is_empty() => Vec::new(),
+            other => other?,
         };
-        if git
-            .query(&["check-ignore", "--quiet", "--no-index", "--", TASKS])?
-            .is_some()
-        {
-            return put_off(format!(
-                "{TASKS} is ignored by git: take the rule out, or set sync.enabled to false"
-            ));
+        for key in keys {
+            match key
+                .strip_prefix("remote.")
+                .and_then(|key| key.rsplit_once('.'))
+            {
+                Some((name, _)) => {
+                    remotes.insert(name.to_owned());
+                }
+                None => has_ssh = true,
+            }
         }
-        let upstream = upstream(git, &branch)?;
-        Ok(RepositoryState::Ready(Self {
-            path,
-            branch,
-            upstream,
-            folder,
-            top,
+        Ok(Some(Self {
+            git,
+            remotes: remotes.into_iter().collect(),
+            reference,
+            base: match prefix {
+                b"" => String::new(),
+                prefix => format!("projects/{}/", lines::escaped(prefix)),
+            },
+            has_ssh,
         }))
     }
 
-    /// Why the repository must not be touched now, if it must not.
-    pub(super) fn blocked_by(&self) -> Option<SyncOutcome> {
-        blocked_by(&self.folder)
-    }
-
-    /// Fetches the remote branch.
-    pub(super) fn fetch(git: &Git<'_>, upstream: &Upstream) -> Result<Fetched, GitError> {
-        let mut tries = 1;
-        loop {
-            let said = match Self::fetch_once(git, upstream)? {
-                Ok(tip) => return Ok(Fetched::Tip(tip)),
-                Err(said) => said,
-            };
-            // Another fetch runs in this clone: the user's, or one that outlived its killed sync.
-            if tries >= FETCHES || !said.contains("cannot lock ref") {
-                return Ok(Fetched::Offline(said));
+    /// The remotes to share tasks with, or why that is not clear.
+    pub(super) fn chosen(&self, setting: &str) -> Result<Vec<String>, String> {
+        match setting {
+            "none" => Ok(Vec::new()),
+            "auto" => match self.remotes.as_slice() {
+                [] => Ok(Vec::new()),
+                [only] => Ok(vec![only.clone()]),
+                several if several.iter().any(|name| name == "origin") => Ok(vec!["origin".into()]),
+                several => Err(format!(
+                    "there are several remotes ({}): choose with the setting sync.remote",
+                    several.join(", ")
+                )),
+            },
+            names => {
+                let names: Vec<String> = names.split(',').map(|name| name.trim().into()).collect();
+                match names.iter().find(|name| !self.remotes.contains(name)) {
+                    Some(name) => Err(format!(
+                        "there is no remote {name}: correct the setting sync.remote, or git remote add {name} URL"
+                    )),
+                    None => Ok(names),
+                }
             }
-            tries += 1;
         }
     }
 
-    /// The newest commit there, or why the fetch failed.
-    fn fetch_once(
-        git: &Git<'_>,
-        upstream: &Upstream,
-    ) -> Result<Result<Option<Oid>, String>, GitError> {
-        let refspec = format!("+{}:{}", upstream.branch, upstream.tracking());
-        let output = git.call_remote(&[
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--no-auto-maintenance",
-            "--end-of-options",
-            &upstream.remote,
-            &refspec,
-        ]);
-        let output = match output {
-            Ok(output) => output,
-            Err(GitError::TimedOut) => return Ok(Err(GitError::TimedOut.to_string())),
+    /// Runs git with settings for a remote.
+    pub(super) fn remote(
+        &self,
+        remote: &str,
+        args: &[&str],
+        limit: Duration,
+    ) -> Result<Vec<u8>, GitError> {
+        let mirror = format!("remote.{remote}.mirror=false");
+        let mut all = vec!["-c", mirror.as_str()];
+        if !self.has_ssh {
+            all.extend(["-c", "core.sshCommand=ssh -oBatchMode=yes"]);
+        }
+        all.extend(args);
+        self.git.call_remote(&all, limit)
+    }
+
+    /// Fetches the tasks of a remote; `false` if it has none.
+    pub(super) fn fetch(&self, remote: &str, limit: Duration) -> Result<bool, GitError> {
+        let refspec = format!("+{}:{}", self.reference, tracking(remote));
+        let fetched = self.remote(
+            remote,
+            &[
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                "--no-prune",
+                "--no-filter",
+                "--no-write-fetch-head",
+                "--no-recurse-submodules",
+                "--no-auto-maintenance",
+                // Nothing but what is named here.
+                "--refmap=",
+                "--end-of-options",
+                remote,
+                &refspec,
+            ],
+            limit,
+        );
+        match fetched {
+            Ok(_) => Ok(true),
+            Err(error) if error.says(&["couldn't find remote ref"]) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Pushes the tasks to a remote; `false` if another clone pushed first.
+    pub(super) fn push(&self, remote: &str, commit: &str) -> Result<bool, GitError> {
+        let refspec = format!("{commit}:{}", self.reference);
+        let pushed = self.remote(
+            remote,
+            &[
+                "push",
+                "--quiet",
+                "--no-verify",
+                // Whatever the settings say: nothing is signed, and no tag or submodule is pushed.
+                "--no-signed",
+                "--no-follow-tags",
+                "--recurse-submodules=no",
+                "--end-of-options",
+                remote,
+                &refspec,
+            ],
+            super::git::REMOTE,
+        );
+        match pushed {
+            Ok(_) => {
+                self.git.run(&["update-ref", &tracking(remote), commit])?;
+                Ok(true)
+            }
+            Err(error)
+                if error.says(&["[rejected]", "cannot lock ref", "failed to update ref"]) =>
+            {
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The commits that these names stand for.
+    pub(super) fn resolve(&self, names: &[String]) -> Result<Vec<Option<Oid>>, GitError> {
+        let input: String = names
+            .iter()
+            .map(|name| format!("{name}^{{commit}}\n"))
+            .collect();
+        let answer = self
+            .git
+            .feed(&["cat-file", "--batch-check"], input.into_bytes())?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let commit = |line: &str| {
+            let mut words = line.split(' ');
+            let oid = words.next()?.to_owned();
+            (words.next() == Some("commit")).then_some(oid)
+        };
+        Ok(answer.lines().map(commit).collect())
+    }
+
+    /// The files of this project that differ between two commits; all that are in `to` without `from`.
+    pub(super) fn changed(&self, from: Option<&Oid>, to: &Oid) -> Result<Vec<String>, GitError> {
+        let mut args = match from {
+            Some(from) => vec!["diff-tree", "-r", "--no-renames", "--name-only", from, to],
+            None => vec!["ls-tree", "-r", "--name-only", to],
+        };
+        if !self.base.is_empty() {
+            args.extend(["--", &self.base]);
+        }
+        let paths = self.git.lines(&args)?;
+        Ok(paths.iter().filter_map(|path| self.inside(path)).collect())
+    }
+
+    /// A path as this project sees it; `None` for that of another project.
+    pub(super) fn inside(&self, path: &str) -> Option<String> {
+        let path = path.strip_prefix(&self.base)?;
+        (!path.starts_with("projects/")).then(|| path.to_owned())
+    }
+
+    /// Reads files of commits. One that does not exist is left out.
+    pub(super) fn read<'b>(
+        &self,
+        files: impl IntoIterator<Item = (&'b Oid, &'b String)>,
+        texts: &mut Texts,
+    ) -> Result<(), GitError> {
+        let missing = files
+            .into_iter()
+            .map(|(commit, path)| (commit.clone(), path.clone()));
+        let wanted: BTreeSet<(Oid, String)> =
+            missing.filter(|file| !texts.contains_key(file)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let base = &self.base;
+        let names = wanted.iter().map(|(commit, path)| match path.as_str() {
+            // The marker is that of the whole ref.
+            path if path == lines::MARKER.0 => format!("{commit}:{path}\n"),
+            path => format!("{commit}:{base}{path}\n"),
+        });
+        let input = names.collect::<String>().into_bytes();
+        let contents = contents(&self.git.feed(&["cat-file", "--batch"], input)?);
+        for (file, content) in wanted.into_iter().zip(contents) {
+            if let Some(content) = content {
+                texts.insert(file, content);
+            }
+        }
+        Ok(())
+    }
+
+    /// The contents of objects, by their names.
+    pub(super) fn blobs(&self, names: &[String]) -> Result<Vec<Option<Vec<u8>>>, GitError> {
+        let input: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let answer = self
+            .git
+            .feed(&["cat-file", "--batch"], input.into_bytes())?;
+        Ok(contents(&answer))
+    }
+
+    /// Of several commits, those that none of the others contains.
+    pub(super) fn independent(&self, tips: &[Oid]) -> Result<Vec<Oid>, GitError> {
+        if tips.len() < 2 {
+            return Ok(tips.to_vec());
+        }
+        let mut args = vec!["merge-base", "--independent"];
+        args.extend(tips.iter().map(String::as_str));
+        self.git.lines(&args)
+    }
+
+    /// Commits files on top of `parents` and moves the local ref there. Only changed files are read or
+    /// written, and the folders that hold them.
+    pub(super) fn commit(
+        &self,
+        parents: &[Oid],
+        files: &BTreeMap<String, String>,
+        fallback_name: &str,
+    ) -> Result<Oid, GitError> {
+        let who = match self.git.lines(&["var", "GIT_AUTHOR_IDENT"]) {
+            Ok(lines) => lines.into_iter().next().unwrap_or_default(),
+            // Git does not know the user's name. That is no reason not to share tasks.
+            Err(GitError::Refused { .. }) => fallback_name.to_owned(),
             Err(other) => return Err(other),
         };
-        if output.status.success() {
-            return Ok(Ok(git.resolve(&upstream.tracking())?));
+        let count = files.len();
+        let message = format!("{SUBJECT} ({count})\n");
+        let mut input = format!(
+            "feature done\ncommit {LOCAL}\nmark :1\nauthor {who}\ncommitter {who}\ndata {}\n{message}",
+            message.len()
+        );
+        for (parent, word) in parents
+            .iter()
+            .zip(std::iter::once("from").chain(std::iter::repeat("merge")))
+        {
+            input.push_str(&format!("{word} {parent}\n"));
         }
-        let said = words(&output.stderr);
-        if said.contains("couldn't find remote ref") {
-            return Ok(Ok(None));
+        for (path, text) in files {
+            let base = if path == lines::MARKER.0 {
+                ""
+            } else {
+                &self.base
+            };
+            input.push_str(&format!(
+                "M 100644 inline {base}{path}\ndata {}\n{text}\n",
+                text.len()
+            ));
         }
-        Ok(Err(said))
+        input.push_str("get-mark :1\ndone\n");
+        let made = self
+            .git
+            .feed(&["fast-import", "--quiet", "--done"], input.into_bytes());
+        if let Err(GitError::Refused { stderr, .. }) = &made {
+            remove_crash_report(self.git.root, stderr);
+        }
+        let made = String::from_utf8_lossy(&made?).trim().to_owned();
+        Ok(made)
     }
 
-    /// Whether the entry of the shared file in the user's index is this blob.
-    pub(super) fn has_entry(&self, git: &Git<'_>, blob: &Oid) -> Result<bool, GitError> {
-        let wanted = format!("100644 {blob} 0");
-        let literal = format!(":(top,literal){}", self.path);
-        let entry = git.run(&["ls-files", "--stage", "--", &literal])?;
-        Ok(entry.split('\t').next() == Some(wanted.as_str()))
-    }
-
-    /// The user's index.
-    pub(super) fn index<'a>(&'a self, git: &'a Git<'_>) -> Index<'a> {
-        index_of(git, &self.folder)
-    }
-
-    /// What the sync would interrupt, now that it holds the index.
-    pub(super) fn interrupted_by(&self) -> Option<SyncOutcome> {
-        operation(&self.folder).or_else(|| {
-            let (what, pid) = running::at_work(&self.top)?;
-            Some(SyncOutcome::PutOff(format!(
-                "git {what} is running here (pid {pid})"
-            )))
-        })
+    /// Moves the local ref from one commit to another.
+    pub(super) fn advance(&self, from: Option<&Oid>, to: &Oid) -> Result<(), GitError> {
+        let from = from.map_or("", String::as_str);
+        self.git.run(&["update-ref", LOCAL, to, from])?;
+        Ok(())
     }
 }
 
-fn index_of<'a>(git: &'a Git<'_>, folder: &'a Path) -> Index<'a> {
-    let own = git.scratch.parent().unwrap_or(git.root);
-    Index { folder, own }
-}
-
-fn blocked_by(folder: &Path) -> Option<SyncOutcome> {
-    if folder.join("index.lock").exists() {
-        let lock = folder.join("index.lock");
-        return Some(SyncOutcome::PutOff(format!(
-            "the index is locked by another git ({}); if none runs, remove that file",
-            lock.display()
-        )));
+/// The contents in the answer of `git cat-file --batch`.
+fn contents(answer: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let mut found = Vec::new();
+    let mut rest = answer;
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let (line, after) = rest.split_at(end);
+        let line = String::from_utf8_lossy(line).into_owned();
+        let after = after.get(1..).unwrap_or_default();
+        let words: Vec<&str> = line.split(' ').collect();
+        let size = match words.as_slice() {
+            [_, _, size] => size.parse::<usize>().ok(),
+            _ => None,
+        };
+        let content = size.and_then(|size| after.get(..size)).map(<[u8]>::to_vec);
+        found.push(content.filter(|_| words.get(1) == Some(&"blob")));
+        rest = size.and_then(|size| after.get(size + 1..)).unwrap_or(after);
     }
-    operation(folder)
+    found
 }
 
-fn operation(folder: &Path) -> Option<SyncOutcome> {
-    OPERATIONS
-        .iter()
-        .find(|(name, _)| folder.join(name).exists())
-        .map(|(_, what)| SyncOutcome::PutOff(format!("{what} is in progress: finish or abort it")))
+/// Git describes a failed import in a file of its own, which nobody needs.
+fn remove_crash_report(root: &Path, stderr: &str) {
+    let name = stderr
+        .split_whitespace()
+        .find(|word| word.contains("fast_import_crash_"));
+    if let Some(name) = name {
+        let _ = fs::remove_file(root.join(name));
+    }
 }
 
-fn upstream(git: &Git<'_>, branch: &str) -> Result<Option<Upstream>, GitError> {
-    let of = |what: &str| git.query(&["config", &format!("branch.{}.{what}", short(branch))]);
-    let (Some(remote), Some(branch)) = (of("remote")?, of("merge")?) else {
-        return Ok(None);
+/// Whether another process moved or locked a ref at the same time, so that the sync has to be tried
+/// again. A lock that a killed git left on one of our refs is removed.
+pub(super) fn is_outrun(error: &GitError) -> bool {
+    if !error.says(&OUTRUN) {
+        return false;
+    }
+    if let GitError::Refused { stderr, .. } = error
+        && let Some((_, rest)) = stderr.split_once("Unable to create '")
+        && let Some((path, _)) = rest.split_once('\'')
+        && path.contains("/refs/tenure/")
+    {
+        remove_if_stale(Path::new(path));
+    }
+    true
+}
+
+fn remove_if_stale(lock: &Path) {
+    let identity = || {
+        fs::metadata(lock)
+            .ok()
+            .map(|file| (file.ino(), file.mtime_nsec(), file.mtime()))
     };
-    // A branch may also follow a branch of the same repository, or a URL without a name.
-    let named = git.run(&["remote"])?.lines().any(|name| name == remote);
-    Ok(named.then_some(Upstream { remote, branch }))
+    let Some(first) = identity() else { return };
+    let limit = TimeLimit::after(STALE);
+    while !limit.has_passed() {
+        if identity() != Some(first) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = atomic::unlink(lock);
 }

@@ -110,8 +110,12 @@ pub struct DaemonSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyncSettings {
-    /// Whether the daemon shares tasks through git.
+    /// Whether tasks are shared through git.
     pub enabled: bool,
+    /// The remotes that tasks are shared with: `auto`, `none`, or names that commas separate.
+    pub remote: String,
+    /// The ref on the remotes that holds the tasks.
+    pub reference: String,
 }
 
 /// One setting in effect.
@@ -187,7 +191,11 @@ impl Default for Config {
                 log_max_size: 0,
                 autostart: false,
             },
-            sync: SyncSettings { enabled: false },
+            sync: SyncSettings {
+                enabled: false,
+                remote: String::new(),
+                reference: String::new(),
+            },
             settings: DEFINITIONS.iter().map(Setting::unset).collect(),
         };
         for definition in DEFINITIONS {

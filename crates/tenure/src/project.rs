@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tenure_board::Board;
-use tenure_host::files::permissions::{OFlags, create_folder, create_new};
+use tenure_host::files::atomic::{self, Put};
+use tenure_host::files::permissions::create_folder;
 
 use crate::open::StoreUrl;
 
@@ -14,11 +15,11 @@ pub const FOLDER: &str = ".tenure";
 /// The database's name, inside the folder.
 const DATABASE: &str = "tenure.db";
 
-/// Settings and shared tasks belong in the repository; everything else belongs to this machine.
-const GITIGNORE: &str = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
+/// The name of the file that keeps the folder out of git.
+const GITIGNORE: &str = ".gitignore";
 
-/// Git keeps both sides of a merge of the shared tasks: reading the file merges them.
-const GITATTRIBUTES: &str = "tasks.jsonl merge=union\n";
+/// Only settings belong in the repository. The file ignores itself, too.
+const IGNORED: &str = "# Written by tenure: this folder belongs to one machine, except the settings.\n*\n!config.yaml\n";
 
 /// The folder of another tool whose exclusive lock is honoured, too.
 const BEADS: &str = ".beads";
@@ -56,15 +57,24 @@ impl Project {
             root: root.to_owned(),
         };
         let new = !project.folder().is_dir() && create_folder(&project.folder())?;
-        for (name, text) in [(".gitignore", GITIGNORE), (".gitattributes", GITATTRIBUTES)] {
-            let file = project.folder().join(name);
-            match create_new(&file, OFlags::WRONLY) {
-                Ok(mut file) => io::Write::write_all(&mut file, text.as_bytes())?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
+        project.ignore()?;
         Ok((project, new))
+    }
+
+    /// Makes sure that git ignores the folder: writes its `.gitignore` if that is missing or empty. The
+    /// file appears whole or not at all.
+    pub fn ignore(&self) -> io::Result<()> {
+        let path = self.folder().join(GITIGNORE);
+        match fs::symlink_metadata(&path) {
+            Ok(file) if file.is_file() && file.len() == 0 => atomic::unlink(&path)?,
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let temp = path.with_extension(std::process::id().to_string());
+        // Another process may be doing the same.
+        let (Put::Done | Put::Occupied) = atomic::create(&path, &temp, IGNORED.as_bytes())?;
+        Ok(())
     }
 
     /// The folder that contains `.tenure`.
@@ -204,6 +214,21 @@ mod tests {
         fs::write(&ignore, "mine").unwrap();
         assert!(!Project::init(dir.path()).unwrap().1);
         assert_eq!(fs::read_to_string(&ignore).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_gitignore_that_is_missing_or_empty_is_repaired() {
+        let dir = tempfile::tempdir().unwrap();
+        let (project, _) = Project::init(dir.path()).unwrap();
+        let ignore = project.folder().join(GITIGNORE);
+        let whole = fs::read_to_string(&ignore).unwrap();
+        assert!(whole.ends_with("*\n!config.yaml\n"), "{whole}");
+        fs::write(&ignore, "").unwrap();
+        project.ignore().unwrap();
+        assert_eq!(fs::read_to_string(&ignore).unwrap(), whole);
+        fs::remove_file(&ignore).unwrap();
+        project.ignore().unwrap();
+        assert_eq!(fs::read_to_string(&ignore).unwrap(), whole);
     }
 
     #[test]

@@ -51,7 +51,10 @@ pub use self::ledger::{
     SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
-pub use self::sync::SyncJson;
+pub use self::sync::{
+    SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,
+    SyncStatusJson,
+};
 pub use self::task::{
     ChangedTaskJson, DeletedTasksJson, ListedSectionJson, PastJson, SectionJson, SectionsJson,
     ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson, TaskInputJson, TaskJson,

@@ -1,11 +1,18 @@
 //! `tenure init`
 
+use std::time::Duration;
+
 use tenure::wire::{ErrorCode, ProjectJson};
-use tenure::{Project, Tenure};
+use tenure::{Project, Tenure, plural};
+use tenure_host::time_limit::TimeLimit;
+use tenure_sync::{Direction, SyncEvent, SyncOutcome, sync};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::context;
+
+/// How long the fetch may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
     let root = context::start()?;
@@ -21,9 +28,13 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
     })?;
     let complete = !new && project.folder().join("tenure.db").exists();
     // Creates the database now, so that a problem with it is reported by this command.
-    Tenure::open(&project.store(), context::config(Some(&project))?)?;
+    let tenure = Tenure::open(&project.store(), context::config(Some(&project))?)?;
     let folder = project.folder();
-    let text = if new {
+    let mut fetched = Fetched::default();
+    if !complete {
+        fetched = fetch(&project, &tenure);
+    }
+    let mut text = if new {
         format!(
             "Created {}.\nTry: tenure run build -- echo 'only one at a time'",
             folder.display()
@@ -36,10 +47,45 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
             folder.display()
         )
     };
+    for line in &fetched.lines {
+        text.push('\n');
+        text.push_str(line);
+    }
     let text = if global.quiet { String::new() } else { text };
     let data = ProjectJson {
         folder: folder.display().to_string(),
         created: new,
+        tasks: fetched.tasks,
+        from: fetched.from,
     };
     Ok(Answer::new(data, text))
+}
+
+/// What other clones share already.
+#[derive(Default)]
+struct Fetched {
+    tasks: u64,
+    from: Option<String>,
+    lines: Vec<String>,
+}
+
+/// Fetches the tasks that the remote has. A remote that can't be reached is no reason to fail.
+fn fetch(project: &Project, tenure: &Tenure) -> Fetched {
+    let mut fetched = Fetched::default();
+    let limit = TimeLimit::after(PATIENCE);
+    let stop = || limit.has_passed();
+    let outcome = sync(project, tenure, Direction::Fetch, &stop, &mut |event| {
+        if let SyncEvent::Merged { from, changes } = event {
+            let tasks = plural::count(changes.added, "task");
+            fetched.lines.push(format!("{tasks} from {from}."));
+            fetched.tasks = changes.added;
+            fetched.from = Some(from);
+        } else {
+            fetched.lines.push(event.to_string());
+        }
+    });
+    if let SyncOutcome::PutOff(_) | SyncOutcome::Failed(_) = outcome {
+        fetched.lines.push(format!("{outcome}."));
+    }
+    fetched
 }

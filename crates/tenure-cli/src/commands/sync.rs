@@ -1,14 +1,21 @@
-//! `tenure sync`: one cycle of the daemon, in the foreground.
+//! `tenure sync`: one cycle of the daemon, in the foreground; the status, the log, and a restore.
 
-use tenure::wire::{ErrorCode, SyncJson};
+use std::io::{BufRead, IsTerminal, Write};
+
+use tenure::wire::{
+    ErrorCode, SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson,
+    SyncRestoreJson, SyncStatusJson, TimeJson,
+};
+use tenure::{Config, Project, Tenure, plural};
 use tenure_daemon::{CycleEvent, CycleOutcome, CycleResult, run_once};
-use tenure_sync::SyncEvent;
+use tenure_sync::{Restore, SyncEvent, SyncStatus};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
+use crate::args::sync::{Sync, SyncCommand};
 use crate::context;
 
-pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
+pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
     if global.store.is_some() {
         return Err(Failure::new(
             ErrorCode::Usage,
@@ -17,8 +24,21 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
     }
     let project = context::project(&context::start()?)?;
     let config = context::config(Some(&project))?;
+    let open = || Tenure::open(&project.store(), config.clone());
+    match &args.command {
+        Some(SyncCommand::Log { limit }) => return log(&project, &open()?, *limit),
+        None if args.status => return status(&project, &open()?),
+        None => {}
+    }
+    match &args.restore {
+        Some(commit) => restore(global, &project, &open()?, commit, args.yes),
+        None => cycle(global, &project, &config),
+    }
+}
+
+fn cycle(global: &Global, project: &Project, config: &Config) -> Result<Answer, Failure> {
     let mut lines: Vec<String> = Vec::new();
-    let result = run_once(&project, &config, &|| false, &mut |event| match event {
+    let result = run_once(project, config, &|| false, &mut |event| match event {
         // Printed at once, so that the user knows what the command waits for.
         CycleEvent::Sync(SyncEvent::Waiting) => {
             if !global.quiet && !global.json {
@@ -57,4 +77,173 @@ pub(crate) fn sync(global: &Global) -> Result<Answer, Failure> {
             Err(Failure::new(ErrorCode::SyncFailed, message).details(data))
         }
     }
+}
+
+fn failed(message: String) -> Failure {
+    Failure::new(ErrorCode::SyncFailed, message)
+}
+
+fn status(project: &Project, tenure: &Tenure) -> Result<Answer, Failure> {
+    let status = tenure_sync::status(project, tenure).map_err(failed)?;
+    let text = status_text(&status);
+    let last = status.last;
+    let remotes = status.remotes.into_iter().map(|remote| SyncRemoteJson {
+        name: remote.name,
+        ahead: remote.ahead,
+        behind: remote.behind,
+        error: remote.error,
+    });
+    let data = SyncStatusJson {
+        r#ref: status.reference,
+        unshared: number(status.unshared),
+        remotes: remotes.collect(),
+        last_sync: last.at.map(TimeJson),
+        last_error: last.error,
+        failed_at: last.failed_at.map(TimeJson),
+    };
+    Ok(Answer::new(data, text))
+}
+
+fn status_text(status: &SyncStatus) -> String {
+    let mut lines = vec![format!(
+        "Not shared yet: {}",
+        plural::count(number(status.unshared), "changed task")
+    )];
+    for remote in &status.remotes {
+        let commits = |count| plural::count(count, "commit");
+        let mut line = format!(
+            "{} ({}): {} ahead, {} behind",
+            remote.name,
+            status.reference,
+            commits(remote.ahead),
+            commits(remote.behind)
+        );
+        if let Some(error) = &remote.error {
+            line.push_str(&format!(" when it was last asked; now: {error}"));
+        }
+        lines.push(line);
+    }
+    if status.remotes.is_empty() {
+        lines.push("No remote: the tasks are recorded in this repository only".into());
+    }
+    lines.push(match status.last.at {
+        Some(at) => format!("Last sync: {}", TimeJson(at)),
+        None => "Last sync: none".into(),
+    });
+    if let (Some(error), Some(at)) = (&status.last.error, status.last.failed_at) {
+        lines.push(format!("Last error: {} {error}", TimeJson(at)));
+    }
+    lines.join("\n")
+}
+
+fn log(project: &Project, tenure: &Tenure, limit: usize) -> Result<Answer, Failure> {
+    let commits = tenure_sync::log(project, tenure, limit).map_err(failed)?;
+    let mut lines: Vec<String> = Vec::new();
+    for commit in &commits {
+        let id = commit.id.get(..10).unwrap_or(&commit.id);
+        lines.push(format!("{id}  {}  {}", TimeJson(commit.at), commit.author));
+        for change in &commit.changes {
+            let id = change.id.get(..8).unwrap_or(&change.id);
+            lines.push(format!(
+                "    {id}  {}: {}",
+                change.title,
+                change.what.join(", ")
+            ));
+        }
+    }
+    let text = if lines.is_empty() {
+        "No task was shared yet.".to_owned()
+    } else {
+        lines.join("\n")
+    };
+    let commits = commits.into_iter().map(|commit| SyncCommitJson {
+        commit: commit.id,
+        at: TimeJson(commit.at),
+        author: commit.author,
+        changes: commit
+            .changes
+            .into_iter()
+            .map(|change| SyncChangeJson {
+                id: change.id,
+                title: change.title,
+                what: change.what.into_iter().map(str::to_owned).collect(),
+            })
+            .collect(),
+    });
+    let data = SyncLogJson {
+        commits: commits.collect(),
+    };
+    Ok(Answer::new(data, text))
+}
+
+fn restore(
+    global: &Global,
+    project: &Project,
+    tenure: &Tenure,
+    commit: &str,
+    yes: bool,
+) -> Result<Answer, Failure> {
+    let plan = tenure_sync::plan_restore(project, tenure, commit)
+        .map_err(|message| Failure::new(ErrorCode::NotFound, message))?;
+    let nothing = plan.changed + plan.deleted == 0;
+    if !nothing && !yes && !ask(global, &plan)? {
+        return Err(Failure::new(ErrorCode::Interrupted, "nothing was restored"));
+    }
+    if !nothing {
+        plan.apply(tenure)?;
+    }
+    let short = plan.commit.get(..10).unwrap_or(&plan.commit);
+    let text = if nothing {
+        format!("All tasks of {short} are as they were then.")
+    } else {
+        format!(
+            "Restored {short}: {}. tenure sync shares that.",
+            words(&plan)
+        )
+    };
+    let data = SyncRestoreJson {
+        changed: number(plan.changed),
+        added: number(plan.deleted),
+        newer: number(plan.newer),
+        commit: plan.commit,
+    };
+    let text = if global.quiet { String::new() } else { text };
+    Ok(Answer::new(data, text))
+}
+
+fn words(plan: &Restore) -> String {
+    let count = |count: usize| plural::count(number(count), "task");
+    let mut parts = vec![
+        format!("{} set back", count(plan.changed)),
+        format!(
+            "{} that had been deleted added again with new ids",
+            count(plan.deleted)
+        ),
+    ];
+    if plan.newer > 0 {
+        parts.push(format!("{} newer than that kept", count(plan.newer)));
+    }
+    parts.join(", ")
+}
+
+/// Asks the person at the terminal.
+fn ask(global: &Global, plan: &Restore) -> Result<bool, Failure> {
+    if global.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!(
+                "this would restore tasks ({}): say so with --yes",
+                words(plan)
+            ),
+        ));
+    }
+    anstream::eprint!("Restore ({})? [y/N] ", words(plan));
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut line);
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }

@@ -254,9 +254,16 @@ impl Replica {
     /// Drops dependencies on tasks that do not exist, and those that close a cycle: of the dependencies
     /// on a cycle, the ones that were added last. Returns the latter.
     pub fn untangle(&mut self) -> Vec<(String, String)> {
+        self.untangle_among(&HashSet::new())
+    }
+
+    /// Does the same to a part of a replica. `others` are the tasks outside of it that exist; none of
+    /// them is on a cycle with one of these.
+    pub fn untangle_among(&mut self, others: &HashSet<String>) -> Vec<(String, String)> {
         let ids: HashSet<String> = self.tasks.keys().cloned().collect();
         for task in self.tasks.values_mut() {
-            task.depends_on.retain(|on, _| ids.contains(on));
+            task.depends_on
+                .retain(|on, _| ids.contains(on) || others.contains(on));
         }
         let mut edges: Vec<(Timestamp, &String, &String)> = Vec::new();
         for (id, task) in &self.tasks {

@@ -107,15 +107,19 @@ pub trait TaskStore: Store {
     /// All that clones share.
     fn replica(&self, by: Instant) -> Result<Replica, TaskError>;
 
-    /// Merges another clone's tasks into this one. Returns the merged state, which every clone should
-    /// have, and what changed here.
+    /// Merges another clone's tasks into this one. Returns what changed here, and the merged state,
+    /// which every clone should have: all sections, the tasks in `other`, and those that are
+    /// [unshared](SyncState::unshared) here.
     fn merge(&self, other: &Replica, by: Instant) -> Result<(Replica, MergeSummary), TaskError>;
 
     /// How far this clone is shared with others.
     fn sync_state(&self, by: Instant) -> Result<SyncState, TaskError>;
 
-    /// Leaves a note for the next sync.
-    fn set_sync_note(&self, note: &str, by: Instant) -> Result<(), TaskError>;
+    /// Records that all changes up to this one are shared, and leaves a note for the next sync.
+    fn settle(&self, note: &str, changes: u64, by: Instant) -> Result<(), TaskError>;
+
+    /// Records that nothing is shared yet.
+    fn unsettle(&self, by: Instant) -> Result<(), TaskError>;
 }
 
 /// A section and the number of its tasks.
@@ -189,6 +193,9 @@ impl MergeSummary {
 pub struct SyncState {
     /// Grows with every change of what clones share.
     pub changes: u64,
-    /// The note that [`TaskStore::set_sync_note`] left last.
+    /// The note that [`TaskStore::settle`] left last.
     pub note: String,
+    /// The ids of the tasks that have to be shared: they changed here or were deleted here, or a change
+    /// of another clone could not be applied yet. An empty id stands for the sections.
+    pub unshared: Vec<String>,
 }

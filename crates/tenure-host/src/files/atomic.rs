@@ -6,10 +6,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, renameat_with};
 
 use crate::files::permissions::create_new;
 
@@ -61,6 +62,28 @@ pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result
         File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Writes a new file that has no name until it is complete. Where the file system can't do that, it has
+/// the private name `temp` meanwhile.
+pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(0o644)) else {
+        write(temp, bytes, Sync::Later)?;
+        let put = put(temp, path);
+        unlink(temp)?;
+        return put;
+    };
+    let mut file = File::from(file);
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(bytes)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(Put::Done),
+        Err(rustix::io::Errno::EXIST) => Ok(Put::Occupied),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Links a file to a second name if that name is free. The first name stays.
@@ -119,6 +142,18 @@ pub fn unlink(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn create_makes_a_whole_file_and_replaces_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, temp) = (dir.path().join("file"), dir.path().join("temp"));
+        assert_eq!(create(&path, &temp, b"one").unwrap(), Put::Done);
+        assert_eq!(create(&path, &temp, b"two").unwrap(), Put::Occupied);
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
 
     #[test]
     fn write_never_changes_a_file_that_is_also_linked_to_a_public_name() {

@@ -8,8 +8,9 @@
 //!    the runner is done. The merged replica that a merge returns holds the other clones' change all
 //!    the same, so it is not lost, and the next merge tries again.
 //! 3. Every value that a merge replaces or refuses is in the task's history.
+//! 4. A merge of few tasks reads only these, the tasks that they depend on, and the sections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
@@ -20,29 +21,54 @@ use uuid::Uuid;
 use super::bad_id;
 use super::find;
 use super::rows::{by_id, superseded};
-use super::share::replica;
+use super::share::{add_to, replica, sections, unshared};
 use crate::rows::{number, time};
 use crate::write::{TransactionError, WriteTransaction};
 
+/// The largest number of tasks that are read one by one; for more, all tasks are read at once.
+const MOST_ONE_BY_ONE: usize = 2_000;
+
 impl WriteTransaction<'_> {
-    /// Merges another clone's tasks. Returns the merged state, which every clone should have.
+    /// Merges another clone's tasks. Returns the merged state of the tasks concerned, which every clone
+    /// should have.
     pub(super) fn merge(
         &mut self,
         other: &Replica,
     ) -> Result<(Replica, MergeSummary), TransactionError> {
         let db = self.reader.db;
-        let here = replica(db)?;
+        let mut concerned: BTreeSet<String> = unshared(db)?.into_iter().collect();
+        concerned.extend(other.tasks.keys().chain(other.deleted.keys()).cloned());
+        let (here, others) = part(db, &concerned, other)?;
         let mut both = here.clone();
         both.merge(other.clone());
+        let dropped = both.untangle_among(&others);
         let mut merged = MergeSummary {
-            circles: number_of(both.untangle().len()),
+            circles: number_of(dropped.len()),
             ..MergeSummary::default()
         };
-        self.keep_overruled(other, &both)?;
-        let added_again = deleted_but_present(db)?;
-        if both == here && added_again.is_empty() {
-            return Ok((both, merged));
+        for (id, _) in dropped {
+            self.not_shared_yet(&id)?;
+            concerned.insert(id);
         }
+        self.keep_overruled(other, &both)?;
+        let added_again = deleted_but_present(db, &concerned)?;
+        if both != here || !added_again.is_empty() {
+            self.put_all(&here, &both, &added_again, &mut merged)?;
+        }
+        both.tasks.retain(|id, _| concerned.contains(id));
+        both.deleted.retain(|id, _| concerned.contains(id));
+        Ok((both, merged))
+    }
+
+    /// Writes what a merge changed.
+    fn put_all(
+        &mut self,
+        here: &Replica,
+        both: &Replica,
+        added_again: &BTreeSet<String>,
+        merged: &mut MergeSummary,
+    ) -> Result<(), TransactionError> {
+        let db = self.reader.db;
         db.execute_batch("UPDATE exchange SET merging = 1")?;
         let before = db.total_changes();
         for (known, section) in &both.sections {
@@ -53,13 +79,13 @@ impl WriteTransaction<'_> {
         for id in both.deleted.keys() {
             let known = here.deleted.contains_key(id) && !added_again.contains(id);
             if !known || here.deleted.get(id) != both.deleted.get(id) {
-                self.merge_deletion(id, &both, &mut merged)?;
+                self.merge_deletion(id, both, merged)?;
             }
         }
         for (id, copy) in &both.tasks {
             match here.tasks.get(id) {
                 Some(before) if before == copy => {}
-                before => self.merge_task(id, before, copy, &mut merged)?,
+                before => self.merge_task(id, before, copy, merged)?,
             }
         }
         // After all tasks, because a task may depend on any of them.
@@ -75,7 +101,7 @@ impl WriteTransaction<'_> {
         if wrote {
             self.ring_all_seekers()?;
         }
-        Ok((both, merged))
+        Ok(())
     }
 
     /// Adds to the history what the other clone says and the merge refused.
@@ -148,7 +174,7 @@ impl WriteTransaction<'_> {
         if let Some(task) = &task {
             if self.is_worked_on(id)? {
                 merged.held += 1;
-                return Ok(());
+                return self.not_shared_yet(id);
             }
             self.remove_task(task)?;
             merged.deleted += 1;
@@ -183,6 +209,7 @@ impl WriteTransaction<'_> {
             copy.section = before.section.clone();
             copy.progress = before.progress.clone();
             merged.held += 1;
+            self.not_shared_yet(id)?;
         }
         if copy == *before {
             return Ok(());
@@ -294,11 +321,84 @@ impl WriteTransaction<'_> {
     }
 }
 
+/// The part of the replica here that a merge with `other` may change, and the tasks outside of it that
+/// it depends on. It holds every task on a cycle that a dependency in `other` closes.
+fn part(
+    db: &Connection,
+    concerned: &BTreeSet<String>,
+    other: &Replica,
+) -> rusqlite::Result<(Replica, HashSet<String>)> {
+    if concerned.len() > MOST_ONE_BY_ONE {
+        return Ok((replica(db)?, HashSet::new()));
+    }
+    let mut here = sections(db)?;
+    for id in concerned {
+        add_to(&mut here, db, id)?;
+    }
+    let edges_of = |copy: &TaskCopy| -> Vec<(String, bool)> {
+        let edges = copy.depends_on.iter();
+        edges.map(|(on, edge)| (on.clone(), edge.value)).collect()
+    };
+    let is_new = |id: &String, on: &String| {
+        let known = here.tasks.get(id).and_then(|task| task.depends_on.get(on));
+        !known.is_some_and(|edge| edge.value)
+    };
+    // Only a new dependency can close a cycle; all tasks of that cycle are below it.
+    let mut below: Vec<String> = Vec::new();
+    for (id, copy) in &other.tasks {
+        let new = edges_of(copy)
+            .into_iter()
+            .filter(|(on, present)| *present && is_new(id, on));
+        below.extend(new.map(|(on, _)| on));
+    }
+    let mut seen: HashSet<String> = HashSet::new();
+    while let Some(id) = below.pop() {
+        if !seen.insert(id.clone()) {
+            continue;
+        }
+        add_to(&mut here, db, &id)?;
+        for copy in [here.tasks.get(&id), other.tasks.get(&id)]
+            .into_iter()
+            .flatten()
+        {
+            let present = edges_of(copy).into_iter().filter(|(_, present)| *present);
+            below.extend(present.map(|(on, _)| on));
+        }
+    }
+    // Whether the other tasks that these depend on exist, or were deleted.
+    let mut others = HashSet::new();
+    let copies = here.tasks.values().chain(other.tasks.values());
+    let on: BTreeSet<String> = copies
+        .flat_map(|copy| copy.depends_on.keys().cloned())
+        .collect();
+    for id in on {
+        if here.tasks.contains_key(&id) || here.deleted.contains_key(&id) {
+            continue;
+        }
+        let mut one = Replica::default();
+        add_to(&mut one, db, &id)?;
+        here.deleted.append(&mut one.deleted);
+        others.extend(one.tasks.into_keys());
+    }
+    here.tidy();
+    Ok((here, others))
+}
+
 /// Tasks that another program added under the ids of deleted ones. A deletion is final.
-fn deleted_but_present(db: &Connection) -> rusqlite::Result<BTreeSet<String>> {
-    db.prepare_cached("SELECT d.id FROM deleted_tasks d JOIN tasks t ON t.id = d.id")?
-        .query_map([], |row| row.get(0))?
-        .collect()
+fn deleted_but_present(
+    db: &Connection,
+    concerned: &BTreeSet<String>,
+) -> rusqlite::Result<BTreeSet<String>> {
+    let mut statement = db.prepare_cached(
+        "SELECT 1 FROM deleted_tasks d JOIN tasks t ON t.id = d.id WHERE d.id = ?1",
+    )?;
+    let mut found = BTreeSet::new();
+    for id in concerned {
+        if statement.exists([id])? {
+            found.insert(id.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// A field as the history records it.

@@ -10,36 +10,44 @@ use tenure_core::task::{
 use tenure_core::{Status, TaskError};
 
 use crate::lock_tables::instant;
-use crate::rows::{bad, time, unsigned};
+use crate::rows::{bad, number, time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
+
+/// The columns of a shared task.
+macro_rules! select_copy {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.id, t.title, t.description, s.name, t.priority, t.status, t.attempts, t.last_error, t.created_at,
+             t.title_at, t.description_at, t.section_at, t.priority_at, t.status_at
+             FROM tasks t LEFT JOIN sections s ON s.id = t.section_id ",
+            $rest
+        )
+    };
+}
+
+/// The dependencies of tasks, and those that were dropped; `$whose` limits both to some tasks.
+macro_rules! select_edges {
+    ($whose:literal) => {
+        concat!(
+            "SELECT d.task_id, d.depends_on, coalesce(c.at, t.created_at), 1 FROM task_dependencies d
+             JOIN tasks t ON t.id = d.task_id
+             LEFT JOIN dependency_times c ON c.task_id = d.task_id AND c.depends_on = d.depends_on AND c.present
+             WHERE ", $whose, "
+             UNION ALL SELECT d.task_id, d.depends_on, d.at, 0 FROM dependency_times d WHERE NOT d.present AND NOT EXISTS
+                 (SELECT 1 FROM task_dependencies e WHERE e.task_id = d.task_id AND e.depends_on = d.depends_on)
+             AND ", $whose
+        )
+    };
+}
 
 /// All that clones share.
 pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
-    let mut replica = Replica::default();
-    let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
-    let mut rows = sections.query([])?;
-    while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
-        if task::check_title(&name).is_err() {
-            return Err(unshared(0, &name, "it can't be a section's name"));
-        }
-        replica.add_section(SectionCopy {
-            name,
-            created_at: moment(row, 1, None)?,
-        });
-    }
+    let mut replica = sections(db)?;
     let mut edges = edges(db)?;
-    let mut tasks = db.prepare_cached(
-        "SELECT t.id, t.title, t.description, s.name, t.priority, t.status, t.attempts, t.last_error, t.created_at,
-         t.title_at, t.description_at, t.section_at, t.priority_at, t.status_at
-         FROM tasks t LEFT JOIN sections s ON s.id = t.section_id",
-    )?;
+    let mut tasks = db.prepare_cached(select_copy!(""))?;
     let mut rows = tasks.query([])?;
     while let Some(row) = rows.next()? {
-        let id: String = row.get(0)?;
-        if let Err(error) = task::check_id("id", &id) {
-            return Err(unshared(0, &id, error));
-        }
+        let id = shared_id(row)?;
         let depends_on = edges.remove(&id).unwrap_or_default();
         replica.tasks.insert(id, copy(row, depends_on)?);
     }
@@ -52,8 +60,55 @@ pub(super) fn replica(db: &Connection) -> rusqlite::Result<Replica> {
     Ok(replica)
 }
 
+/// A replica without tasks.
+pub(super) fn sections(db: &Connection) -> rusqlite::Result<Replica> {
+    let mut replica = Replica::default();
+    let mut sections = db.prepare_cached("SELECT name, created_at FROM sections")?;
+    let mut rows = sections.query([])?;
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if task::check_title(&name).is_err() {
+            return Err(unshared_value(0, &name, "it can't be a section's name"));
+        }
+        replica.add_section(SectionCopy {
+            name,
+            created_at: moment(row, 1, None)?,
+        });
+    }
+    Ok(replica)
+}
+
+/// Adds a task to a replica, or its deletion. Call [`Replica::tidy`] after the last one.
+pub(super) fn add_to(replica: &mut Replica, db: &Connection, id: &str) -> rusqlite::Result<()> {
+    let mut edges: Edges = BTreeMap::new();
+    let mut statement = db.prepare_cached(select_edges!("d.task_id = ?1"))?;
+    let mut rows = statement.query([id])?;
+    while let Some(row) = rows.next()? {
+        edges.insert(row.get(1)?, edge(row)?);
+    }
+    let mut statement = db.prepare_cached(select_copy!("WHERE t.id = ?1"))?;
+    let mut rows = statement.query([id])?;
+    if let Some(row) = rows.next()? {
+        replica.tasks.insert(shared_id(row)?, copy(row, edges)?);
+    }
+    let mut statement = db.prepare_cached("SELECT id, at FROM deleted_tasks WHERE id = ?1")?;
+    let mut rows = statement.query([id])?;
+    if let Some(row) = rows.next()? {
+        replica.delete(row.get(0)?, moment(row, 1, None)?);
+    }
+    Ok(())
+}
+
+fn shared_id(row: &Row<'_>) -> rusqlite::Result<String> {
+    let id: String = row.get(0)?;
+    match task::check_id("id", &id) {
+        Ok(()) => Ok(id),
+        Err(error) => Err(unshared_value(0, &id, error)),
+    }
+}
+
 /// A value of another program that no clone could read. Sharing it would break every clone.
-fn unshared(column: usize, text: &str, why: impl std::fmt::Display) -> rusqlite::Error {
+fn unshared_value(column: usize, text: &str, why: impl std::fmt::Display) -> rusqlite::Error {
     bad(column, format!("{text:?} can't be shared: {why}"))
 }
 
@@ -62,22 +117,17 @@ type Edges = BTreeMap<String, Stamped<bool>>;
 /// The dependencies of each task, and those that were dropped.
 fn edges(db: &Connection) -> rusqlite::Result<BTreeMap<String, Edges>> {
     let mut edges: BTreeMap<String, Edges> = BTreeMap::new();
-    let mut statement = db.prepare_cached(
-        "SELECT d.task_id, d.depends_on, coalesce(c.at, t.created_at), 1 FROM task_dependencies d
-         JOIN tasks t ON t.id = d.task_id
-         LEFT JOIN dependency_times c ON c.task_id = d.task_id AND c.depends_on = d.depends_on AND c.present
-         UNION ALL SELECT task_id, depends_on, at, 0 FROM dependency_times c WHERE NOT present AND NOT EXISTS
-             (SELECT 1 FROM task_dependencies d WHERE d.task_id = c.task_id AND d.depends_on = c.depends_on)",
-    )?;
+    let mut statement = db.prepare_cached(select_edges!("true"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let edge = Stamped::new(row.get(3)?, moment(row, 2, None)?);
-        edges
-            .entry(row.get(0)?)
-            .or_default()
-            .insert(row.get(1)?, edge);
+        let of_task = edges.entry(row.get(0)?).or_default();
+        of_task.insert(row.get(1)?, edge(row)?);
     }
     Ok(edges)
+}
+
+fn edge(row: &Row<'_>) -> rusqlite::Result<Stamped<bool>> {
+    Ok(Stamped::new(row.get(3)?, moment(row, 2, None)?))
 }
 
 fn copy(row: &Row<'_>, depends_on: Edges) -> rusqlite::Result<TaskCopy> {
@@ -118,13 +168,21 @@ fn moment(row: &Row<'_>, column: usize, usual: Option<Timestamp>) -> rusqlite::R
 
 /// How far this clone is shared with others.
 pub(super) fn sync_state(db: &Connection) -> rusqlite::Result<SyncState> {
-    db.prepare_cached("SELECT changes, settled FROM exchange")?
-        .query_row([], |row| {
-            Ok(SyncState {
-                changes: unsigned(row, 0)?,
-                note: row.get(1)?,
-            })
-        })
+    let (changes, note) = db
+        .prepare_cached("SELECT changes, settled FROM exchange")?
+        .query_row([], |row| Ok((unsigned(row, 0)?, row.get(1)?)))?;
+    Ok(SyncState {
+        changes,
+        note,
+        unshared: unshared(db)?,
+    })
+}
+
+/// The ids of the tasks that have to be shared; an empty one stands for the sections.
+pub(super) fn unshared(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    db.prepare_cached("SELECT id FROM unshared")?
+        .query_map([], |row| row.get(0))?
+        .collect()
 }
 
 /// The earlier values of a task's fields, the newest first.
@@ -151,12 +209,28 @@ pub(super) fn past(db: &Connection, id: &str) -> rusqlite::Result<Vec<Past>> {
 }
 
 impl WriteTransaction<'_> {
-    /// Writes the note of a sync.
-    pub(super) fn set_sync_note(&self, note: &str) -> Result<(), TransactionError> {
+    /// Records what is shared, and the note of a sync.
+    pub(super) fn settle(&self, note: &str, changes: u64) -> Result<(), TransactionError> {
+        let db = self.reader.db;
+        db.prepare_cached("UPDATE exchange SET settled = ?1")?
+            .execute([note])?;
+        db.prepare_cached("DELETE FROM unshared WHERE change <= ?1")?
+            .execute([number(changes)])?;
+        Ok(())
+    }
+
+    /// Records that nothing is shared yet.
+    pub(super) fn unsettle(&self) -> Result<(), TransactionError> {
+        self.reader.db.execute_batch(crate::schema::UNSETTLE)?;
+        Ok(())
+    }
+
+    /// Marks a task as one that the next sync has to look at, too.
+    pub(super) fn not_shared_yet(&self, id: &str) -> Result<(), TransactionError> {
         self.reader
             .db
-            .prepare_cached("UPDATE exchange SET settled = ?1")?
-            .execute([note])?;
+            .prepare_cached("INSERT OR REPLACE INTO unshared SELECT ?1, changes + 1 FROM exchange")?
+            .execute([id])?;
         Ok(())
     }
 

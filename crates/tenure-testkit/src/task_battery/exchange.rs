@@ -1,6 +1,6 @@
 //! Export, import and merge.
 
-use tenure_core::task::{Change, Edit, ImportSummary, TaskQuery, TaskStore};
+use tenure_core::task::{Change, Edit, ImportSummary, Replica, TaskQuery, TaskStore};
 use tenure_core::{Status, TaskError};
 
 use super::{TaskRun, TaskSubject, add, by_name, new_task, runner, started};
@@ -147,8 +147,23 @@ pub fn two_clones_that_merge_have_the_same_tasks(subject: &TaskSubject) {
     let (_, merged) = here.merge(&there.replica(soon()).unwrap(), soon()).unwrap();
     assert!(merged.is_nothing(), "{merged:?}");
     assert_eq!(here.sync_state(soon()).unwrap(), before);
-    here.set_sync_note("a note", soon()).unwrap();
-    assert_eq!(here.sync_state(soon()).unwrap().note, "a note");
+    let changed = here.sync_state(soon()).unwrap();
+    here.settle("a note", changed.changes, soon()).unwrap();
+    let settled = here.sync_state(soon()).unwrap();
+    assert_eq!(
+        (settled.note.as_str(), settled.unshared.len()),
+        ("a note", 0)
+    );
+    // From now on, only what changed since has to be shared.
+    here.edit_task(&ids[0], &title("Eins"), soon()).unwrap();
+    let unshared = here.sync_state(soon()).unwrap().unshared;
+    assert_eq!(unshared, [ids[0].clone()]);
+    let (part, _) = here.merge(&Replica::default(), soon()).unwrap();
+    assert_eq!(part.tasks.keys().collect::<Vec<_>>(), [&ids[0]]);
+    here.unsettle(soon()).unwrap();
+    let all = here.sync_state(soon()).unwrap();
+    // Two tasks, a deleted one, and the sections.
+    assert_eq!((all.note.as_str(), all.unshared.len()), ("", 4));
     run.check_soundness(&*here);
 }
 

@@ -41,6 +41,17 @@ pub(super) enum Kind {
         default: bool,
         field: fn(&mut Config) -> &mut bool,
     },
+    Text {
+        default: &'static str,
+        /// In words.
+        accepted: &'static str,
+        #[cfg_attr(
+            not(feature = "config"),
+            expect(dead_code, reason = "only files and variables set it")
+        )]
+        is_accepted: fn(&str) -> bool,
+        field: fn(&mut Config) -> &mut String,
+    },
 }
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -176,14 +187,58 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         key: "sync.enabled",
-        description: "Whether the daemon shares the project's tasks through git",
+        description: "Whether the project's tasks are shared through git",
         default: "true",
         kind: Kind::Flag {
             default: true,
             field: |config| &mut config.sync.enabled,
         },
     },
+    Definition {
+        key: "sync.remote",
+        description: "The git remotes that tasks are shared with; auto is origin, or the only one there is",
+        default: "auto",
+        kind: Kind::Text {
+            default: "auto",
+            accepted: "auto, none, or names of remotes with commas between them",
+            is_accepted: is_remotes,
+            field: |config| &mut config.sync.remote,
+        },
+    },
+    Definition {
+        key: "sync.ref",
+        description: "The ref on the remotes that holds the tasks; refs/heads/NAME if a host refuses others",
+        default: "refs/tenure/tasks",
+        kind: Kind::Text {
+            default: "refs/tenure/tasks",
+            accepted: "the full name of a ref: refs/...",
+            is_accepted: is_ref,
+            field: |config| &mut config.sync.reference,
+        },
+    },
 ];
+
+/// Whether this names remotes.
+fn is_remotes(text: &str) -> bool {
+    let plain = |name: &str| is_ref(&format!("refs/{name}")) && !name.starts_with('-');
+    text.split(',').all(|name| plain(name.trim()))
+}
+
+/// Whether git accepts this as the full name of a ref.
+fn is_ref(text: &str) -> bool {
+    let odd = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
+    let part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && !part.ends_with('.')
+            && !part.ends_with(".lock")
+    };
+    let parts = text.strip_prefix("refs/");
+    parts.is_some_and(|parts| parts.split('/').all(part))
+        && !text.contains(odd)
+        && !text.contains("..")
+        && !text.contains("@{")
+}
 
 // A shorter lease could expire before its first renewal on a busy machine.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -239,6 +294,7 @@ impl Definition {
                 size::format(*most)
             ),
             Kind::Flag { .. } => "true or false".to_owned(),
+            Kind::Text { accepted, .. } => (*accepted).to_owned(),
         }
     }
 
@@ -249,6 +305,7 @@ impl Definition {
                 *field(config) = *default;
             }
             Kind::Flag { default, field } => *field(config) = *default,
+            Kind::Text { default, field, .. } => (*default).clone_into(field(config)),
         }
     }
 }
@@ -273,6 +330,7 @@ mod tests {
                     std::ptr::from_mut(field(&mut config)).addr()
                 }
                 Kind::Flag { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
+                Kind::Text { field, .. } => std::ptr::from_mut(field(&mut config)).addr(),
             })
             .collect();
         fields.sort_unstable();
@@ -299,6 +357,8 @@ mod tests {
                 "TENURE_DAEMON_LOG_MAX_SIZE",
                 "TENURE_DAEMON_AUTOSTART",
                 "TENURE_SYNC_ENABLED",
+                "TENURE_SYNC_REMOTE",
+                "TENURE_SYNC_REF",
             ]
         );
     }
@@ -322,6 +382,8 @@ mod tests {
                 "a size from 1KB to 1GB",
                 "true or false",
                 "true or false",
+                "auto, none, or names of remotes with commas between them",
+                "the full name of a ref: refs/...",
             ]
         );
     }

@@ -11,6 +11,10 @@ pub struct ProjectJson {
     pub folder: String,
     /// Whether it was created.
     pub created: bool,
+    /// How many tasks were fetched from a remote.
+    pub tasks: u64,
+    /// That remote.
+    pub from: Option<String>,
 }
 
 /// Completions for a shell.

@@ -103,7 +103,9 @@ fn the_defaults_are_those_of_the_documentation() {
             autostart: false,
         }
     );
-    assert_eq!(config.sync, SyncSettings { enabled: true });
+    assert!(config.sync.enabled);
+    assert_eq!(config.sync.remote, "auto");
+    assert_eq!(config.sync.reference, "refs/tenure/tasks");
 }
 
 #[test]
@@ -185,6 +187,8 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
             "daemon.logMaxSize" => "512KB",
             "daemon.autostart" => "true",
             "sync.enabled" => "false",
+            "sync.remote" => "origin, backup",
+            "sync.ref" => "refs/heads/tenure",
             _ => "59m 59s",
         };
         let layers = Layers::new(None, Some(&format!("{section}:\n  {name}: {value}\n")));

@@ -34,6 +34,14 @@ impl Definition {
                 *field(config) = within(value, *least, *most, text).map_err(refuse)?;
             }
             Kind::Flag { field, .. } => *field(config) = flag(text).map_err(refuse)?,
+            Kind::Text {
+                is_accepted, field, ..
+            } => {
+                if !is_accepted(text) {
+                    return Err(refuse(format!("{text:?} can't be used")));
+                }
+                text.clone_into(field(config));
+            }
         }
         Ok(())
     }
@@ -105,6 +113,10 @@ mod tests {
                 Kind::Flag { .. } => (
                     vec!["true".to_owned(), "false".to_owned()],
                     vec!["maybe".to_owned(), "2".to_owned()],
+                ),
+                Kind::Text { default, .. } => (
+                    vec![(*default).to_owned()],
+                    vec!["a..b".to_owned(), "a b".to_owned(), "/".to_owned()],
                 ),
             };
             for text in inside {

@@ -11,8 +11,10 @@ fn a_project_that_was_created() {
         &ProjectJson {
             folder: "/p/.tenure".into(),
             created: true,
+            tasks: 42,
+            from: Some("origin".into()),
         },
-        json!({ "folder": "/p/.tenure", "created": true }),
+        json!({ "folder": "/p/.tenure", "created": true, "tasks": 42, "from": "origin" }),
     );
 }
 

@@ -1,0 +1,53 @@
+//! The arguments of `tenure sync`.
+
+use clap::Subcommand;
+
+pub(crate) const HELP: &str = "Shares the project's tasks, sections and dependencies with other clones: on a ref of their own,
+refs/tenure/tasks, that git fetches and pushes but never checks out. Your files, your index, your branches
+and your commits are not touched. If two clones changed the same field, the later change wins and the other
+one stays in the task's history (tenure tasks show). Locks are never shared.
+
+Exit codes: 6 another program holds the exclusive lock, 1 the sync failed or was put off (the message
+says why; nothing is lost). Settings: sync.enabled, sync.remote, sync.ref.
+
+Examples:
+  tenure sync
+  tenure sync --status                  what is not shared yet, and how the last sync went
+  tenure sync log                       who changed what, and when
+  tenure sync --restore 3f2a91c         set tasks back to a commit of the log";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Sync {
+    /// Show what is not shared yet, and how the last sync went
+    #[arg(long)]
+    pub(crate) status: bool,
+    /// Set tasks back to a commit of the log; newer tasks stay
+    #[arg(long, value_name = "COMMIT", conflicts_with = "status")]
+    pub(crate) restore: Option<String>,
+    /// Restore without a question
+    #[arg(long, requires = "restore")]
+    pub(crate) yes: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<SyncCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SyncCommand {
+    /// Show who changed which task, and when
+    Log {
+        /// Show at most this many commits
+        #[arg(short = 'n', long, value_name = "N", default_value = "20")]
+        limit: usize,
+    },
+}
+
+impl Sync {
+    /// The name of the subcommand in the JSON envelope.
+    pub(crate) fn name(&self) -> Option<&'static str> {
+        match self.command {
+            Some(SyncCommand::Log { .. }) => Some("log"),
+            None => None,
+        }
+    }
+}
