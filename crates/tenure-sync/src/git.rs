@@ -12,7 +12,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const POLL: Timespec = Timespec {
 };
 
 /// Variables that a git hook passes on, and that would lead git to another repository.
-const MISLEADING: [&str; 14] = [
+const MISLEADING: [&str; 13] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CEILING_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -44,7 +44,6 @@ const MISLEADING: [&str; 14] = [
     "GIT_DIR",
     "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
     "GIT_NAMESPACE",
     "GIT_OBJECT_DIRECTORY",
     "GIT_PREFIX",
@@ -116,7 +115,7 @@ impl GitError {
 
 /// Git in one folder.
 pub(super) struct Git<'a> {
-    pub(super) root: &'a Path,
+    pub(super) root: PathBuf,
     pub(super) stop: &'a dyn Fn() -> bool,
 }
 
@@ -178,8 +177,10 @@ impl Git<'_> {
         let mut git = Command::new("git");
         git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]))
             .args(args)
-            .current_dir(self.root)
+            .current_dir(&self.root)
             .envs(ENVIRONMENT)
+            // Some commands read the index although they do not need it. This one does not exist.
+            .env("GIT_INDEX_FILE", self.root.join(".tenure/no-index"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr.try_clone().map_err(GitError::Io)?);

@@ -265,7 +265,7 @@ pub(super) fn open<'a>(
     tenure: &'a Tenure,
 ) -> Result<Option<Repository<'a>>, Failure> {
     let git = Git {
-        root: project.root(),
+        root: project.root().to_owned(),
         stop: &|| false,
     };
     Ok(Repository::find(git, &tenure.config().sync.reference)?)

@@ -105,7 +105,11 @@ fn run(
     let tasks = &**tenure.tasks()?;
     let settings = &tenure.config().sync;
     let root = project.root();
-    let why = match Repository::find(Git { root, stop }, &settings.reference) {
+    let git = Git {
+        root: root.to_owned(),
+        stop,
+    };
+    let why = match Repository::find(git, &settings.reference) {
         Ok(Some(repository)) => {
             let remotes = match repository.chosen(&settings.remote) {
                 Ok(remotes) => remotes,
@@ -271,7 +275,10 @@ impl Sync<'_> {
                 continue;
             }
             match self.repository.push(remote.name, &target) {
-                Ok(true) => pushed = true,
+                Ok(true) => {
+                    self.repository.track(remote.name, &target)?;
+                    pushed = true;
+                }
                 Ok(false) => return Ok(Attempt::Retry),
                 Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
                 Err(GitError::Refused { stderr, .. }) => {

@@ -7,7 +7,9 @@
 //! 2. A ref is moved only from the commit where it was last seen, or to a commit that contains that one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -63,14 +65,19 @@ pub(super) struct Repository<'a> {
 
 impl<'a> Repository<'a> {
     /// The repository that git's folder is in; `None` if it is in none.
-    pub(super) fn find(git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
-        let prefix = match git.run(&["rev-parse", "--show-prefix"]) {
-            Ok(prefix) => prefix,
+    pub(super) fn find(mut git: Git<'a>, reference: &'a str) -> Result<Option<Self>, GitError> {
+        let found = match git.run(&["rev-parse", "--show-cdup", "--show-prefix"]) {
+            Ok(found) => found,
             Err(error) if error.says(&["not a git repository"]) => return Ok(None),
             Err(other) => return Err(other),
         };
-        let prefix = prefix.strip_suffix(b"\n").unwrap_or(&prefix);
+        let mut lines = found.splitn(2, |byte| *byte == b'\n');
+        let to_the_top = lines.next().unwrap_or_default();
+        let prefix = lines.next().unwrap_or_default();
+        let prefix = prefix.strip_suffix(b"\n").unwrap_or(prefix);
         let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+        // From a subfolder, git would see only that part of a commit.
+        git.root.push(OsStr::from_bytes(to_the_top));
         let known = r"^(remote\..*\.(push)?url|core\.sshcommand)$";
         let mut remotes: BTreeSet<String> = BTreeSet::new();
         let mut has_ssh = ["GIT_SSH_COMMAND", "GIT_SSH"]
@@ -194,10 +201,7 @@ impl<'a> Repository<'a> {
             super::git::REMOTE,
         );
         match pushed {
-            Ok(_) => {
-                self.git.run(&["update-ref", &tracking(remote), commit])?;
-                Ok(true)
-            }
+            Ok(_) => Ok(true),
             Err(error)
                 if error.says(&["[rejected]", "cannot lock ref", "failed to update ref"]) =>
             {
@@ -205,6 +209,12 @@ impl<'a> Repository<'a> {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Records what a remote has now.
+    pub(super) fn track(&self, remote: &str, commit: &str) -> Result<(), GitError> {
+        self.git.run(&["update-ref", &tracking(remote), commit])?;
+        Ok(())
     }
 
     /// The commits that these names stand for.
@@ -335,7 +345,7 @@ impl<'a> Repository<'a> {
             .git
             .feed(&["fast-import", "--quiet", "--done"], input.into_bytes());
         if let Err(GitError::Refused { stderr, .. }) = &made {
-            remove_crash_report(self.git.root, stderr);
+            remove_crash_report(&self.git.root, stderr);
         }
         let made = String::from_utf8_lossy(&made?).trim().to_owned();
         Ok(made)

@@ -158,7 +158,7 @@ pub fn offered(folder: &Path, config: &Config) -> Option<String> {
         return None;
     }
     let git = Git {
-        root: folder,
+        root: folder.to_owned(),
         stop: &|| false,
     };
     let repository = Repository::find(git, &config.sync.reference).ok()??;

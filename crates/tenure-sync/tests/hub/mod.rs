@@ -20,7 +20,7 @@ use tenure::{Config, Project, Tenure};
 use tenure_core::task::TaskStore;
 use tenure_core::task::{Edit, NewTask, TaskQuery};
 use tenure_core::{Priority, Task};
-use tenure_sync::SyncOutcome;
+use tenure_sync::{Direction, SyncEvent, SyncOutcome};
 
 /// A bare repository and the clones of it.
 pub struct Hub {
@@ -103,9 +103,21 @@ impl Clone {
     }
 
     pub fn sync(&self) -> SyncOutcome {
-        let outcome = tenure_sync::sync(&self.project, &self.tenure, &|| false, &mut |_| {});
+        self.sync_and_tell().0
+    }
+
+    /// Syncs, and returns the events as well.
+    pub fn sync_and_tell(&self) -> (SyncOutcome, Vec<SyncEvent>) {
+        let mut events = Vec::new();
+        let outcome = tenure_sync::sync(
+            &self.project,
+            &self.tenure,
+            Direction::Both,
+            &|| false,
+            &mut |event| events.push(event),
+        );
         println!("{}: {outcome}", self.root.file_name().unwrap().display());
-        outcome
+        (outcome, events)
     }
 
     pub fn synced(&self) {
@@ -157,8 +169,55 @@ impl Clone {
         titles
     }
 
-    pub fn file(&self) -> String {
-        std::fs::read_to_string(self.root.join(".tenure/tasks.jsonl")).unwrap()
+    /// The files of the shared tasks and their contents.
+    pub fn tree(&self) -> String {
+        self.git(&["ls-tree", "-r", "refs/tenure/tasks"])
+    }
+
+    /// The commit with the shared tasks.
+    pub fn tip(&self) -> String {
+        self.git(&["rev-parse", "refs/tenure/tasks"])
+    }
+
+    /// The same project with another value of `sync.remote` or `sync.ref`.
+    pub fn with_setting(self, key: &str, value: &str) -> Self {
+        let mut config = Config::default();
+        match key {
+            "remote" => config.sync.remote = value.into(),
+            "ref" => config.sync.reference = value.into(),
+            other => panic!("{other}"),
+        }
+        let tenure = Tenure::open(&self.project.store(), config).unwrap();
+        Self { tenure, ..self }
+    }
+
+    /// Everything in the repository that belongs to the user.
+    pub fn of_the_user(&self) -> Vec<(String, Vec<u8>)> {
+        let dir = PathBuf::from(self.git(&["rev-parse", "--absolute-git-dir"]));
+        let common =
+            PathBuf::from(self.git(&["rev-parse", "--path-format=absolute", "--git-common-dir"]));
+        let mut all = Vec::new();
+        for path in [
+            dir.join("HEAD"),
+            dir.join("index"),
+            dir.join("ORIG_HEAD"),
+            dir.join("FETCH_HEAD"),
+            common.join("config"),
+            common.join("packed-refs"),
+            common.join("shallow"),
+        ] {
+            all.push((
+                path.display().to_string(),
+                std::fs::read(&path).unwrap_or_default(),
+            ));
+        }
+        let refs = self.git(&["for-each-ref"]);
+        let mine = refs.lines().filter(|line| !line.contains("refs/tenure/"));
+        all.push((
+            "refs".into(),
+            mine.collect::<Vec<_>>().join("\n").into_bytes(),
+        ));
+        all
     }
 
     pub fn git(&self, args: &[&str]) -> String {
