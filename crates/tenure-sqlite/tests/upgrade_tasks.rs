@@ -1,4 +1,4 @@
-//! Databases of schema 2 and 3 become today's: with every task in them, at once or not at all.
+//! Databases of schema 2, 3 and 4 become today's: with every task in them, at once or not at all.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -161,14 +161,13 @@ fn an_upgrade_from_version_3_keeps_every_row() {
     let dir = of_version(3, 20);
     let path = dir.path().join("tenure.db");
     let db = Connection::open(&path).unwrap();
-    // Every kind of row that version 3 added: times, history, a deletion, a note of the last sync.
+    // Every kind of row that version 3 added: times, history, a deletion.
     db.execute_batch(
         "UPDATE tasks SET title = 'New', description = NULL, section_id = 's1', priority = 1, status = 'review'
              WHERE id IN ('x2', 'x3');
          DELETE FROM task_dependencies WHERE task_id = 'x4';
          DELETE FROM tasks WHERE id = 'x5';
          UPDATE tasks SET elsewhere = 1 WHERE id = 'x6';
-         UPDATE exchange SET settled = 'a note';
          CREATE TABLE of_another_program (task TEXT REFERENCES tasks(id));
          INSERT INTO of_another_program VALUES ('x7');
          CREATE VIEW titles AS SELECT title FROM tasks;",
@@ -206,6 +205,38 @@ fn an_upgrade_from_version_3_keeps_every_row() {
         here.store.task_history("x2", soon()).unwrap()[0].value,
         "New"
     );
+}
+
+#[test]
+fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL;")
+        .unwrap();
+    db.execute_batch(include_str!("fixtures/schema/4.sql"))
+        .unwrap();
+    db.execute_batch(
+        "INSERT INTO sections (id, name) VALUES ('s1', 'Backend');
+         INSERT INTO tasks (id, title, section_id) VALUES ('x1', 'One', 's1'), ('x2', 'Two', NULL), ('x3', 'Gone', NULL);
+         UPDATE tasks SET title = 'Uno' WHERE id = 'x1';
+         DELETE FROM tasks WHERE id = 'x3';
+         PRAGMA application_id = 0x74656e72; PRAGMA user_version = 4;",
+    )
+    .unwrap();
+    drop(db);
+    let columns = columns(&path);
+    let before = picture(&path, &columns);
+    let here = CloneDb {
+        store: open(&path),
+        dir,
+    };
+    assert_eq!(picture(&path, &columns), before);
+    is_as_new(&here);
+    // Also in a clone that was never synced.
+    let state = here.store.sync_state(soon()).unwrap();
+    assert_eq!(state.unshared, ["", "x1", "x2", "x3"]);
+    assert_eq!(state.note, "");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
+//! | `sync` | share one changed task of 100,000 | of a hundred |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +27,7 @@ mod ledger;
 mod pairs;
 mod scale;
 mod stopwatch;
+mod sync;
 mod tasks;
 
 /// One line of the table.
@@ -54,13 +56,14 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 7] = [
+    let measures: [(&str, Measure); 8] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
         ("scale", scale::measure),
         ("ledger", ledger::measure),
         ("tasks", tasks::measure),
+        ("sync", sync::measure),
         ("board", board::measure),
     ];
     for (name, measure) in measures {

@@ -16,10 +16,10 @@ const EACH: usize = 200;
 const ROUNDS: usize = 7;
 
 /// A project of so many tasks.
-struct Size {
-    pending: u32,
-    completed: u32,
-    sections: u32,
+pub(crate) struct Size {
+    pub(crate) pending: u32,
+    pub(crate) completed: u32,
+    pub(crate) sections: u32,
 }
 
 pub(crate) fn measure() -> Vec<Line> {
@@ -77,7 +77,7 @@ pub(crate) fn measure() -> Vec<Line> {
     lines
 }
 
-fn prepare(path: &Path, size: &Size) -> Tenure {
+pub(crate) fn prepare(path: &Path, size: &Size) -> Tenure {
     let tenure = open(path);
     let mut db = Connection::open(path).unwrap();
     let tx = db.transaction().unwrap();
