@@ -111,6 +111,9 @@ fn run(
     };
     let why = match Repository::find(git, &settings.reference) {
         Ok(Some(repository)) => {
+            if project.has_earlier_ignore() && !repository.has_committed(".tenure/.gitignore")? {
+                project.renew_ignore().map_err(Failure::Folder)?;
+            }
             let remotes = match repository.chosen(&settings.remote) {
                 Ok(remotes) => remotes,
                 Err(why) => return Ok(SyncOutcome::PutOff(why)),

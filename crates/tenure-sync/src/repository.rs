@@ -59,6 +59,8 @@ pub(super) struct Repository<'a> {
     pub(super) reference: &'a str,
     /// The folder of this project's files: a repository may hold several projects.
     base: String,
+    /// Where the project is in the repository.
+    prefix: String,
     /// Whether the user chose how ssh is run.
     has_ssh: bool,
 }
@@ -75,7 +77,7 @@ impl<'a> Repository<'a> {
         let to_the_top = lines.next().unwrap_or_default();
         let prefix = lines.next().unwrap_or_default();
         let prefix = prefix.strip_suffix(b"\n").unwrap_or(prefix);
-        let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+        let folder = prefix.strip_suffix(b"/").unwrap_or(prefix);
         // From a subfolder, git would see only that part of a commit.
         git.root.push(OsStr::from_bytes(to_the_top));
         let known = r"^(remote\..*\.(push)?url|core\.sshcommand)$";
@@ -103,12 +105,24 @@ impl<'a> Repository<'a> {
             git,
             remotes: remotes.into_iter().collect(),
             reference,
-            base: match prefix {
+            base: match folder {
                 b"" => String::new(),
-                prefix => format!("projects/{}/", lines::escaped(prefix)),
+                folder => format!("projects/{}/", lines::escaped(folder)),
             },
+            prefix: String::from_utf8_lossy(prefix).into_owned(),
             has_ssh,
         }))
+    }
+
+    /// Whether a file of the project is in the commit that is checked out.
+    pub(super) fn has_committed(&self, path: &str) -> Result<bool, GitError> {
+        let name = format!("HEAD:./{}{path}", self.prefix);
+        let found = self.git.lines(&["rev-parse", "--verify", "--quiet", &name]);
+        match found {
+            Ok(found) => Ok(!found.is_empty()),
+            Err(GitError::Refused { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     /// The remotes to share tasks with, or why that is not clear.

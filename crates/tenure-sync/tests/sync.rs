@@ -707,6 +707,18 @@ fn the_file_of_earlier_versions_is_read_one_last_time_in_every_clone() {
     a.synced();
     assert_eq!(a.titles(), ["In a", "Only in b"]);
     assert_eq!(b.titles(), ["In a", "Only in b"]);
+    // The .gitignore of that version is replaced, unless it was committed.
+    let earlier = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
+    for clone in [&a, &b] {
+        fs::write(clone.root.join(".tenure/.gitignore"), earlier).unwrap();
+    }
+    b.git(&["add", ".tenure"]);
+    b.git(&["commit", "-q", "-m", "Of an earlier version"]);
+    assert_eq!(a.status(), "?? .tenure/.gitignore\n?? .tenure/tasks.jsonl");
+    for clone in [&a, &b] {
+        clone.synced();
+        assert_eq!(clone.status(), "");
+    }
     // Once, and again if a clone of an earlier version changed it.
     let (outcome, events) = b.sync_and_tell();
     assert_eq!((outcome, events), (SyncOutcome::UpToDate, Vec::new()));

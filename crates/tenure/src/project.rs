@@ -21,6 +21,9 @@ const GITIGNORE: &str = ".gitignore";
 /// Only settings belong in the repository. The file ignores itself, too.
 const IGNORED: &str = "# Written by tenure: this folder belongs to one machine, except the settings.\n*\n!config.yaml\n";
 
+/// What earlier versions wrote, which let more be committed.
+const IGNORED_EARLIER: &str = "# Written by tenure init: locks are never shared through git.\n*\n!.gitignore\n!config.yaml\n!tasks.jsonl\n";
+
 /// The folder of another tool whose exclusive lock is honoured, too.
 const BEADS: &str = ".beads";
 
@@ -75,6 +78,19 @@ impl Project {
         // Another process may be doing the same.
         let (Put::Done | Put::Occupied) = atomic::create(&path, &temp, IGNORED.as_bytes())?;
         Ok(())
+    }
+
+    /// Whether the `.gitignore` is that of an earlier version. It shows in git, if it was not committed.
+    pub fn has_earlier_ignore(&self) -> bool {
+        let path = self.folder().join(GITIGNORE);
+        fs::read(path).is_ok_and(|text| text == IGNORED_EARLIER.as_bytes())
+    }
+
+    /// Replaces the `.gitignore` of an earlier version.
+    pub fn renew_ignore(&self) -> io::Result<()> {
+        let path = self.folder().join(GITIGNORE);
+        let temp = path.with_extension(std::process::id().to_string());
+        atomic::replace(&path, &temp, IGNORED.as_bytes(), atomic::Sync::Later)
     }
 
     /// The folder that contains `.tenure`.

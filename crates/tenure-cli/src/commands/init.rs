@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::wire::{ErrorCode, ProjectJson};
-use tenure::{Project, Tenure, plural};
+use tenure::{Project, Tenure, duration, plural};
 use tenure_host::time_limit::TimeLimit;
 use tenure_sync::{Direction, SyncEvent, SyncOutcome, sync};
 
@@ -84,8 +84,17 @@ fn fetch(project: &Project, tenure: &Tenure) -> Fetched {
             fetched.lines.push(event.to_string());
         }
     });
-    if let SyncOutcome::PutOff(_) | SyncOutcome::Failed(_) = outcome {
-        fetched.lines.push(format!("{outcome}."));
+    match outcome {
+        SyncOutcome::PutOff(_) if limit.has_passed() => {
+            let patience = duration::format(PATIENCE);
+            fetched.lines.push(format!(
+                "The remote did not answer within {patience}: tenure sync gets its tasks later."
+            ));
+        }
+        SyncOutcome::PutOff(_) | SyncOutcome::Failed(_) => {
+            fetched.lines.push(format!("{outcome}."));
+        }
+        SyncOutcome::Off | SyncOutcome::UpToDate | SyncOutcome::Synced(_) => {}
     }
     fetched
 }
