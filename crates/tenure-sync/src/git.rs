@@ -66,9 +66,12 @@ const ENVIRONMENT: [(&str, &str); 9] = [
 ];
 
 /// Settings that would run something, or lock or write something that is not ours.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 9] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
+    // After a power cut, a ref to an object that is lost would stop every gc and fetch of the user.
+    "core.fsync=committed,loose-object,reference",
+    "core.fsyncMethod=batch",
     "core.logAllRefUpdates=false",
     "fastimport.unpackLimit=100",
     "fetch.writeCommitGraph=false",

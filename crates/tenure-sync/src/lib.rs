@@ -126,6 +126,7 @@ fn run(
                 tenure,
                 tasks,
                 merged: MergeSummary::default(),
+                moved: false,
             };
             return sync.run(report);
         }
@@ -183,6 +184,8 @@ struct Sync<'a> {
     tasks: &'a dyn TaskStore,
     /// What was merged into the database so far.
     merged: MergeSummary,
+    /// Whether [`LEGACY`] was merged.
+    moved: bool,
 }
 
 /// The result of one attempt.
@@ -203,8 +206,11 @@ struct Remote<'a> {
 impl Sync<'_> {
     fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, Failure> {
         for attempt in 1..=ATTEMPTS {
-            match self.attempt(report) {
-                Ok(Attempt::Finished(outcome)) => return Ok(outcome),
+            match self.attempt() {
+                Ok(Attempt::Finished(outcome)) => {
+                    self.report(report);
+                    return Ok(outcome);
+                }
                 Ok(Attempt::Retry) => {}
                 Err(Failure::Git(error)) if attempt < ATTEMPTS && repository::is_outrun(&error) => {
                 }
@@ -219,7 +225,7 @@ impl Sync<'_> {
         )))
     }
 
-    fn attempt(&mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<Attempt, Failure> {
+    fn attempt(&mut self) -> Result<Attempt, Failure> {
         let names = self.remotes.clone();
         let mut remotes = self.fetch(&names)?;
         let mut state = self.tasks.sync_state(call_deadline())?;
@@ -263,7 +269,7 @@ impl Sync<'_> {
                 self.tasks.settle(&note, state.changes, call_deadline())?;
                 target = Some(new);
             }
-            self.report(&remotes, has_legacy, report);
+            self.moved |= has_legacy;
         }
         let Some(target) = target else {
             return Ok(Attempt::Finished(self.ended(&remotes, Vec::new(), false)));
@@ -454,14 +460,12 @@ impl Sync<'_> {
     }
 
     /// Reports what came in.
-    fn report(&self, remotes: &[Remote<'_>], has_legacy: bool, report: &mut dyn FnMut(SyncEvent)) {
+    fn report(&self, report: &mut dyn FnMut(SyncEvent)) {
         if !self.merged.is_nothing() {
-            let mut from: Vec<&str> = remotes.iter().map(|remote| remote.name).collect();
-            if has_legacy {
-                from.push(LEGACY);
-            }
+            let mut from = self.remotes.clone();
+            from.extend(self.moved.then(|| LEGACY.to_owned()));
             if from.is_empty() {
-                from.push(LOCAL);
+                from.push(LOCAL.to_owned());
             }
             report(SyncEvent::Merged {
                 from: from.join(", "),
@@ -472,7 +476,7 @@ impl Sync<'_> {
             let tasks = self.merged.held;
             report(SyncEvent::Deferred { tasks });
         }
-        if has_legacy {
+        if self.moved {
             report(SyncEvent::Moved);
         }
     }
