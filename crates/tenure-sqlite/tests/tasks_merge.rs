@@ -578,16 +578,11 @@ fn three_clones_that_merge_at_random_match_a_simple_model() {
 fn share(clone: &CloneDb, seen: &mut Replica, hub: &mut Replica) -> u64 {
     let state = clone.store.sync_state(soon()).unwrap();
     let mut ids: BTreeSet<String> = state.unshared.iter().cloned().collect();
-    ids.extend(
-        hub.tasks
-            .keys()
-            .chain(hub.deleted.keys())
-            .cloned()
-            .filter(|id| {
-                hub.tasks.get(id) != seen.tasks.get(id)
-                    || hub.deleted.get(id) != seen.deleted.get(id)
-            }),
-    );
+    let differs = |id: &&String| {
+        hub.tasks.get(*id) != seen.tasks.get(*id) || hub.deleted.get(*id) != seen.deleted.get(*id)
+    };
+    let all = hub.tasks.keys().chain(hub.deleted.keys());
+    ids.extend(all.filter(differs).cloned());
     let mut incoming = hub.clone();
     incoming.tasks.retain(|id, _| ids.contains(id));
     incoming.deleted.retain(|id, _| ids.contains(id));

@@ -275,7 +275,7 @@ pub(super) fn open<'a>(
 pub(super) fn check_markers(tips: &[Oid], texts: &Texts) -> Result<(), Failure> {
     let marker = lines::MARKER.0.to_owned();
     for tip in tips {
-        let Some(bytes) = texts.get(&(tip.clone(), marker.clone())) else {
+        let Some(Some(bytes)) = texts.get(&(tip.clone(), marker.clone())) else {
             return Err(Failure::Foreign(tip.clone()));
         };
         let text = String::from_utf8_lossy(bytes);
@@ -289,9 +289,12 @@ pub(super) fn check_markers(tips: &[Oid], texts: &Texts) -> Result<(), Failure> 
 pub(super) fn parse(texts: &Texts) -> Result<Replica, Failure> {
     let mut replica = Replica::default();
     for ((commit, path), bytes) in texts {
-        if !is_task(path) && path != lines::SECTIONS {
+        let Some(bytes) = bytes
+            .as_ref()
+            .filter(|_| is_task(path) || path == lines::SECTIONS)
+        else {
             continue;
-        }
+        };
         let bad = |why: String| unreadable(commit, path, why);
         let text = std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".into()))?;
         let read = if is_task(path) {

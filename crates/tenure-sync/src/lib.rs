@@ -253,7 +253,8 @@ impl Sync<'_> {
         let is_settled = settled == local && tips.iter().all(|tip| Some(tip) == settled.as_ref());
         if !is_settled || !state.unshared.is_empty() || has_legacy {
             let mut texts = Texts::new();
-            let mut incoming = self.incoming(&settled, &tips, &state.unshared, &mut texts)?;
+            let mut incoming =
+                self.incoming(settled.as_ref(), &tips, &state.unshared, &mut texts)?;
             if has_legacy {
                 self.add_legacy(&mut incoming)?;
             }
@@ -371,15 +372,15 @@ impl Sync<'_> {
     /// What the refs say about every task that changed here or there.
     fn incoming(
         &self,
-        settled: &Option<Oid>,
+        settled: Option<&Oid>,
         tips: &[Oid],
         unshared: &[String],
         texts: &mut Texts,
     ) -> Result<Replica, Failure> {
         let ids = unshared.iter().filter(|id| !id.is_empty());
         let mut paths: BTreeSet<String> = ids.map(|id| lines::path_of(id)).collect();
-        for tip in tips.iter().filter(|tip| Some(*tip) != settled.as_ref()) {
-            paths.extend(self.repository.changed(settled.as_ref(), tip)?);
+        for tip in tips.iter().filter(|tip| Some(*tip) != settled) {
+            paths.extend(self.repository.changed(settled, tip)?);
         }
         paths.extend([lines::MARKER.0.to_owned(), lines::SECTIONS.to_owned()]);
         let files = tips
@@ -438,7 +439,7 @@ impl Sync<'_> {
                     .read(paths.iter().map(|path| (base, path)), texts)?;
                 let differs = |(path, text): &(String, String)| {
                     let known = texts.get(&(base.clone(), path.clone()));
-                    known.is_none_or(|known| known != text.as_bytes())
+                    known.and_then(Option::as_deref) != Some(text.as_bytes())
                 };
                 changed.extend(files.into_iter().filter(differs));
             }

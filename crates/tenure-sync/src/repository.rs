@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -42,8 +43,8 @@ const OUTRUN: [&str; 5] = [
 /// The id of a commit.
 pub(super) type Oid = String;
 
-/// The contents of files, by commit and path.
-pub(super) type Texts = BTreeMap<(Oid, String), Vec<u8>>;
+/// The contents of files, by commit and path; `None` for one that does not exist.
+pub(super) type Texts = BTreeMap<(Oid, String), Option<Vec<u8>>>;
 
 /// The ref of a remote as it was fetched last.
 pub(super) fn tracking(remote: &str) -> String {
@@ -231,15 +232,19 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
+    /// Asks git about objects.
+    fn ask(&self, how: &str, names: impl Iterator<Item = String>) -> Result<Vec<u8>, GitError> {
+        let mut input: Vec<u8> = Vec::new();
+        for name in names {
+            input.extend(name.bytes().chain(*b"\n"));
+        }
+        self.git.feed(&["cat-file", how], input)
+    }
+
     /// The commits that these names stand for.
     pub(super) fn resolve(&self, names: &[String]) -> Result<Vec<Option<Oid>>, GitError> {
-        let input: String = names
-            .iter()
-            .map(|name| format!("{name}^{{commit}}\n"))
-            .collect();
-        let answer = self
-            .git
-            .feed(&["cat-file", "--batch-check"], input.into_bytes())?;
+        let names = names.iter().map(|name| format!("{name}^{{commit}}"));
+        let answer = self.ask("--batch-check", names)?;
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let commit = |line: &str| {
             let mut words = line.split(' ');
@@ -268,7 +273,7 @@ impl<'a> Repository<'a> {
         (!path.starts_with("projects/")).then(|| path.to_owned())
     }
 
-    /// Reads files of commits. One that does not exist is left out.
+    /// Reads files of commits.
     pub(super) fn read<'b>(
         &self,
         files: impl IntoIterator<Item = (&'b Oid, &'b String)>,
@@ -285,26 +290,17 @@ impl<'a> Repository<'a> {
         let base = &self.base;
         let names = wanted.iter().map(|(commit, path)| match path.as_str() {
             // The marker is that of the whole ref.
-            path if path == lines::MARKER.0 => format!("{commit}:{path}\n"),
-            path => format!("{commit}:{base}{path}\n"),
+            path if path == lines::MARKER.0 => format!("{commit}:{path}"),
+            path => format!("{commit}:{base}{path}"),
         });
-        let input = names.collect::<String>().into_bytes();
-        let contents = contents(&self.git.feed(&["cat-file", "--batch"], input)?);
-        for (file, content) in wanted.into_iter().zip(contents) {
-            if let Some(content) = content {
-                texts.insert(file, content);
-            }
-        }
+        let contents = contents(&self.ask("--batch", names)?);
+        texts.extend(wanted.into_iter().zip(contents));
         Ok(())
     }
 
     /// The contents of objects, by their names.
     pub(super) fn blobs(&self, names: &[String]) -> Result<Vec<Option<Vec<u8>>>, GitError> {
-        let input: String = names.iter().map(|name| format!("{name}\n")).collect();
-        let answer = self
-            .git
-            .feed(&["cat-file", "--batch"], input.into_bytes())?;
-        Ok(contents(&answer))
+        Ok(contents(&self.ask("--batch", names.iter().cloned())?))
     }
 
     /// Of several commits, those that none of the others contains.
@@ -341,7 +337,7 @@ impl<'a> Repository<'a> {
             .iter()
             .zip(std::iter::once("from").chain(std::iter::repeat("merge")))
         {
-            input.push_str(&format!("{word} {parent}\n"));
+            let _ = writeln!(input, "{word} {parent}");
         }
         for (path, text) in files {
             let base = if path == lines::MARKER.0 {
@@ -349,10 +345,8 @@ impl<'a> Repository<'a> {
             } else {
                 &self.base
             };
-            input.push_str(&format!(
-                "M 100644 inline {base}{path}\ndata {}\n{text}\n",
-                text.len()
-            ));
+            let size = text.len();
+            let _ = writeln!(input, "M 100644 inline {base}{path}\ndata {size}\n{text}");
         }
         input.push_str("get-mark :1\ndone\n");
         let made = self

@@ -111,17 +111,17 @@ fn status_text(status: &SyncStatus) -> String {
     )];
     for remote in &status.remotes {
         let commits = |count| plural::count(count, "commit");
-        let mut line = format!(
-            "{} ({}): {} ahead, {} behind",
+        let now = match &remote.error {
+            Some(error) => format!(" when it was last asked; now: {error}"),
+            None => String::new(),
+        };
+        lines.push(format!(
+            "{} ({}): {} ahead, {} behind{now}",
             remote.name,
             status.reference,
             commits(remote.ahead),
             commits(remote.behind)
-        );
-        if let Some(error) = &remote.error {
-            line.push_str(&format!(" when it was last asked; now: {error}"));
-        }
-        lines.push(line);
+        ));
     }
     if status.remotes.is_empty() {
         lines.push("No remote: the tasks are recorded in this repository only".into());

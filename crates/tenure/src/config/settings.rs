@@ -231,7 +231,7 @@ fn is_ref(text: &str) -> bool {
         !part.is_empty()
             && !part.starts_with('.')
             && !part.ends_with('.')
-            && !part.ends_with(".lock")
+            && part.strip_suffix(".lock").is_none()
     };
     let parts = text.strip_prefix("refs/");
     parts.is_some_and(|parts| parts.split('/').all(part))
