@@ -282,7 +282,9 @@ pub(super) fn words(stderr: &str) -> String {
     let git = git
         .trim_start_matches("fatal: ")
         .trim_start_matches("error: ");
-    let all: Vec<&str> = host.chain([git]).collect();
+    // Git's own advice for a repository of another user.
+    let advice = with(&["git config --global --add safe.directory"]);
+    let all: Vec<&str> = host.chain([git]).chain(advice).collect();
     let visible = all.join("; ");
     let visible = visible.chars().filter(|c| !c.is_control());
     visible.take(400).collect()

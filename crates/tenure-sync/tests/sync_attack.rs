@@ -23,7 +23,7 @@ use std::time::Duration;
 use tenure_sync::{Direction, SyncOutcome};
 use tenure_testkit::scaled;
 
-use hub::{Clone, Hub};
+use hub::{Clone, Hub, git};
 
 /// Far longer than anything takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -270,6 +270,75 @@ fn the_last_of_all_times_can_still_be_followed_by_a_change() {
         settle(&[&a, &b]);
         assert_eq!(a.titles(), ["And after that"]);
     }
+}
+
+// What it costs.
+
+/// A repository without a remote, with so many tasks on the ref.
+fn with_tasks(count: usize) -> (tempfile::TempDir, Clone) {
+    let dir = tempfile::tempdir().unwrap();
+    git(dir.path(), &["init", "-q"]);
+    let lone = Clone::at(dir.path().to_owned());
+    let lines: Vec<String> = (0..count)
+        .map(|n| format!("{{\"id\":\"task-{n}\",\"title\":\"Task {n}\"}}"))
+        .collect();
+    let lines = lines.join("\n");
+    lone.tasks()
+        .import(&lines, tenure::call_deadline())
+        .unwrap();
+    lone.synced();
+    (dir, lone)
+}
+
+/// A number of `git count-objects -v`.
+fn objects(clone: &Clone, what: &str) -> usize {
+    let counts = clone.git(&["count-objects", "-v"]);
+    let line = counts.lines().find_map(|line| line.strip_prefix(what));
+    line.unwrap().trim_start_matches(": ").parse().unwrap()
+}
+
+#[test]
+fn a_change_writes_one_file_and_two_folders_however_many_tasks_there_are() {
+    let (_dir, lone) = with_tasks(3000);
+    assert!(lone.tree().lines().count() > 3000);
+    let before = objects(&lone, "count");
+    lone.retitle("task-7", "Changed");
+    lone.synced();
+    // And the commit.
+    assert_eq!(objects(&lone, "count"), before + 4);
+    assert_eq!(
+        lone.git(&[
+            "diff-tree",
+            "-r",
+            "--name-only",
+            "refs/tenure/tasks~",
+            "refs/tenure/tasks"
+        ])
+        .lines()
+        .count(),
+        1
+    );
+    lone.add("New");
+    lone.synced();
+    assert_eq!(objects(&lone, "count"), before + 8);
+    assert_eq!(lone.sync(), SyncOutcome::UpToDate);
+}
+
+#[test]
+fn many_syncs_keep_the_repository_small_once_git_has_packed_it() {
+    let (_dir, lone) = with_tasks(1000);
+    lone.git(&["gc", "-q", "--prune=now"]);
+    let before = objects(&lone, "size-pack");
+    let syncs = scaled(30);
+    for n in 0..syncs {
+        lone.retitle(&format!("task-{}", n % 1000), &format!("Round {n}"));
+        lone.synced();
+    }
+    let loose = objects(&lone, "size");
+    lone.git(&["gc", "-q", "--prune=now"]);
+    let after = objects(&lone, "size-pack");
+    println!("{syncs} syncs: {loose} KiB of loose objects, packed from {before} to {after} KiB");
+    assert!(after < before + 100 + syncs, "{after} KiB");
 }
 
 // A user at work.
