@@ -1,5 +1,6 @@
 //! Finding and creating a project, and listing its stores: [`Project`].
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
