@@ -11,10 +11,12 @@
 //! 1. The mode is changed after the holder and every process that inherited its liveness lock have exited.
 //! 2. It is changed through a descriptor that was opened before the lock got its path. Whatever has that
 //!    path by then, another lock is never changed.
-//! 3. The helper holds no liveness lock and no descriptor of the holder but its own three.
+//! 3. The helper holds no liveness lock and no descriptor of the holder but its own two.
 //! 4. It has left the holder's process group before [`ExitHelper::start`] returns, and so before the lock
 //!    gets its path.
-//! 5. It ends when the lock is taken apart, or when the holder ends it ([`ExitHelper::end`]).
+//! 5. It ends when the holder ends it ([`ExitHelper::end`]), or soon after the lock was taken apart. (It
+//!    polls for that. Inotify is no choice here: the kernel needs about ten milliseconds to close its
+//!    descriptor, at every release.)
 //!
 //! If the helper itself is killed, the folder stays read-only until a tenure process removes it.
 #![expect(
@@ -26,14 +28,15 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
 
-use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::exit_watch::ExitWatch;
+
+/// How often the helper looks whether its lock still exists, in milliseconds.
+const POLL: libc::c_int = 1_000;
 
 /// A running helper. Dropping this leaves it running.
 #[derive(Debug)]
@@ -47,15 +50,10 @@ impl ExitHelper {
     /// name in the folder, is removed.
     pub fn start(exit: &ExitWatch, folder: &File, file: &str, mode: u32) -> io::Result<Self> {
         let file = CString::new(file)?;
-        let removals =
-            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        inotify::add_watch(&removals, Path::new(&path), inotify::WatchFlags::DELETE)?;
         let waits = Waits {
             exit: exit.as_fd().as_raw_fd(),
             exit_flags: exit.flags().bits().cast_signed(),
             folder: folder.as_raw_fd(),
-            removals: removals.as_raw_fd(),
             file: &file,
             mode,
         };
@@ -114,7 +112,6 @@ struct Waits<'a> {
     exit: RawFd,
     exit_flags: libc::c_short,
     folder: RawFd,
-    removals: RawFd,
     file: &'a CString,
     mode: u32,
 }
@@ -134,9 +131,9 @@ impl Waits<'_> {
         }
     }
 
-    /// Closes every descriptor but the three (invariant 3).
+    /// Closes every descriptor but the two (invariant 3).
     unsafe fn close_others(&self) {
-        let mut keep = [self.exit, self.folder, self.removals];
+        let mut keep = [self.exit, self.folder];
         keep.sort_unstable();
         let mut first: RawFd = 0;
         for kept in keep {
@@ -152,29 +149,16 @@ impl Waits<'_> {
     unsafe fn wait(&self) -> bool {
         let pipe = self.exit_flags == 0;
         loop {
-            let mut fds = [
-                libc::pollfd {
-                    fd: self.exit,
-                    events: self.exit_flags,
-                    revents: 0,
-                },
-                libc::pollfd {
-                    fd: self.removals,
-                    events: libc::POLLIN,
-                    revents: 0,
-                },
-            ];
+            let mut exit = libc::pollfd {
+                fd: self.exit,
+                events: self.exit_flags,
+                revents: 0,
+            };
             // SAFETY: pointers to memory on the stack, and descriptors that are open.
             unsafe {
-                libc::poll(fds.as_mut_ptr(), 2, -1);
-                let [exit, removals] = fds;
-                if removals.revents != 0 {
-                    let mut events = [0_u8; 512];
-                    libc::read(self.removals, events.as_mut_ptr().cast(), events.len());
-                    let there = libc::faccessat(self.folder, self.file.as_ptr(), libc::F_OK, 0);
-                    if there != 0 {
-                        return false;
-                    }
+                libc::poll(&raw mut exit, 1, POLL);
+                if libc::faccessat(self.folder, self.file.as_ptr(), libc::F_OK, 0) != 0 {
+                    return false;
                 }
                 if exit.revents != 0 {
                     // A process that tests the lock may have it for a moment.
