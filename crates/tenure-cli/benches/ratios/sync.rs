@@ -85,7 +85,12 @@ impl Clone {
             tenure,
             id,
         };
-        clone.sync();
+        // In a process of its own: starting a git from one that has held all tasks would cost more.
+        let first = Command::new(env!("CARGO_BIN_EXE_tenure"))
+            .args(["sync", "--quiet"])
+            .current_dir(clone.project.root())
+            .status();
+        assert!(first.unwrap().success());
         clone
     }
 
