@@ -52,7 +52,7 @@ use self::git::{Git, GitError, words};
 pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;
 pub use self::outcome::{SyncEvent, SyncOutcome};
-use self::repository::{LOCAL, Oid, Repository, Texts, tracking};
+use self::repository::{LOCAL, Oid, Pushed, Repository, Texts, tracking};
 pub use self::status::{LastSync, RemoteStatus, SyncStatus, offered, status};
 
 /// The file in which clones shared tasks earlier, seen from the project's root.
@@ -191,8 +191,8 @@ struct Sync<'a> {
 /// The result of one attempt.
 enum Attempt {
     Finished(SyncOutcome),
-    /// A ref moved meanwhile.
-    Retry,
+    /// The remote's ref moved or was locked meanwhile: git's words.
+    Retry(String),
 }
 
 /// What a remote has.
@@ -205,13 +205,14 @@ struct Remote<'a> {
 
 impl Sync<'_> {
     fn run(mut self, report: &mut dyn FnMut(SyncEvent)) -> Result<SyncOutcome, Failure> {
+        let mut outrun = String::new();
         for attempt in 1..=ATTEMPTS {
             match self.attempt() {
                 Ok(Attempt::Finished(outcome)) => {
                     self.report(report);
                     return Ok(outcome);
                 }
-                Ok(Attempt::Retry) => {}
+                Ok(Attempt::Retry(words)) => outrun = words,
                 Err(Failure::Git(error)) if attempt < ATTEMPTS && repository::is_outrun(&error) => {
                 }
                 Err(other) => return Err(other),
@@ -221,7 +222,7 @@ impl Sync<'_> {
             std::thread::sleep(Duration::from_millis(u64::from(chance * attempt)));
         }
         Ok(SyncOutcome::PutOff(format!(
-            "other clones pushed at the same time, {ATTEMPTS} times in a row"
+            "other clones pushed at the same time, {ATTEMPTS} times in a row ({outrun})"
         )))
     }
 
@@ -285,11 +286,11 @@ impl Sync<'_> {
                 continue;
             }
             match self.repository.push(remote.name, &target) {
-                Ok(true) => {
+                Ok(Pushed::Done) => {
                     self.repository.track(remote.name, &target)?;
                     pushed = true;
                 }
-                Ok(false) => return Ok(Attempt::Retry),
+                Ok(Pushed::Outrun(words)) => return Ok(Attempt::Retry(words)),
                 Err(GitError::Stopped) => return Err(GitError::Stopped.into()),
                 Err(GitError::Refused { stderr, .. }) => {
                     refusals.push(self.refusal(remote.name, &words(&stderr)));

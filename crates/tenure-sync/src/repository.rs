@@ -51,6 +51,13 @@ pub(super) fn tracking(remote: &str) -> String {
     format!("refs/tenure/remotes/{remote}/tasks")
 }
 
+/// The result of a push.
+pub(super) enum Pushed {
+    Done,
+    /// The remote's ref moved or was locked meanwhile: git's words.
+    Outrun(String),
+}
+
 /// A repository.
 pub(super) struct Repository<'a> {
     pub(super) git: Git<'a>,
@@ -196,8 +203,8 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// Pushes the tasks to a remote; `false` if another clone pushed first.
-    pub(super) fn push(&self, remote: &str, commit: &str) -> Result<bool, GitError> {
+    /// Pushes the tasks to a remote, unless another clone pushed first.
+    pub(super) fn push(&self, remote: &str, commit: &str) -> Result<Pushed, GitError> {
         let refspec = format!("{commit}:{}", self.reference);
         let pushed = self.remote(
             remote,
@@ -216,11 +223,13 @@ impl<'a> Repository<'a> {
             super::git::REMOTE,
         );
         match pushed {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(Pushed::Done),
             Err(error)
                 if error.says(&["[rejected]", "cannot lock ref", "failed to update ref"]) =>
             {
-                Ok(false)
+                // A remote may be a folder of this machine.
+                is_outrun(&error);
+                Ok(Pushed::Outrun(error.to_string()))
             }
             Err(other) => Err(other),
         }

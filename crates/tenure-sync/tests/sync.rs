@@ -617,15 +617,16 @@ fn a_lock_that_a_killed_git_left_on_our_ref_is_removed() {
     let a = hub.clone("a");
     a.add("One");
     a.synced();
-    for name in [
-        "refs/tenure/tasks.lock",
-        "refs/tenure/remotes/origin/tasks.lock",
+    let (local, remote) = (a.root.join(".git"), hub.dir.path().join("hub.git"));
+    for lock in [
+        local.join("refs/tenure/tasks.lock"),
+        local.join("refs/tenure/remotes/origin/tasks.lock"),
+        remote.join("refs/tenure/tasks.lock"),
     ] {
-        let lock = a.root.join(".git").join(name);
         fs::write(&lock, "").unwrap();
-        a.add(name);
+        a.add("Another one");
         a.synced();
-        assert!(!lock.exists());
+        assert!(!lock.exists(), "{}", lock.display());
     }
 }
 
