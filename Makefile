@@ -4,11 +4,12 @@ CARGO ?= cargo
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # command:package of everything that must be there besides cargo, as Debian names the packages.
-NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash busybox:busybox \
-  zsh:zsh mksh:mksh hostname:hostname
+NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname
+# Shells that the tests use if they can be had.
+SHELLS := busybox zsh mksh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench install deny tools
+.PHONY: help demo test soak check bench install deny tools shells
 # `make check test` must not run two cargos against one target folder.
 .NOTPARALLEL:
 
@@ -20,7 +21,7 @@ demo: tools ## Build the release binary and watch it share a project's tasks amo
 	$(CARGO) build --release --locked -p tenure-cli
 	TENURE="$(TARGET_DIR)/release/tenure" bash demo/demo.sh
 
-test: tools ## Install what the tests need when it is missing, and run all of them
+test: tools shells ## Install what the tests need when it is missing, and run all of them
 	$(CARGO) test --workspace --locked
 
 # How many times longer than in `make test` the random kills and races of a soak go on.
@@ -65,3 +66,10 @@ tools:
 	fi; \
 	$$root apt-get update -qq && \
 	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing
+
+# Not listed either: a shell that can't be installed is not tested.
+shells: tools
+	@-missing=; \
+	for shell in $(SHELLS); do command -v "$$shell" >/dev/null || missing="$$missing $$shell"; done; \
+	test -z "$$missing" || $(MAKE) --no-print-directory tools NEEDED="$$(for shell in $$missing; do echo "$$shell:$$shell"; done)" || \
+	  echo "not tested, because they can't be installed:$$missing" >&2
