@@ -402,9 +402,14 @@ fn a_task_that_a_runner_works_on_is_not_changed_by_an_import() {
     let key = Key::parse(format!("task:{one}")).unwrap();
     let lease = Ask::new(&key, "a").granted(&world.store);
     let line = format!("{{\"id\":\"{one}\",\"title\":\"Otherwise\"}}");
-    let (number, what) = world.refused_line(&line);
-    assert_eq!(number, 1);
-    assert!(what.contains("locked"), "{what}");
+    let refused = world.store.import(&line, soon()).unwrap_err();
+    let TaskError::LockedLine {
+        number, lease: by, ..
+    } = &refused
+    else {
+        panic!("{refused}");
+    };
+    assert_eq!((*number, by.token), (1, lease.token));
     own_export_changes_nothing(&world);
     let _ = world.store.release(&lease.grant(), soon()).unwrap();
     assert_eq!(world.store.import(&line, soon()).unwrap().changed, 1);
