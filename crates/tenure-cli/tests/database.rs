@@ -5,7 +5,7 @@ mod project;
 
 use std::fs;
 
-use project::{Project, Said};
+use project::Project;
 
 /// A project that granted two keys, with an empty write-ahead log.
 fn used() -> Project {
@@ -197,21 +197,6 @@ fn a_writer_that_blocks_the_database_is_waited_for_and_then_reported() {
     project.tenure("release build --as me").exits(0);
 }
 
-/// Runs a script in its own mount namespace, if this machine allows that.
-fn with_mounts(project: &Project, script: &str) -> Option<Said> {
-    let unshare = |script: &str| {
-        let mut command = project.program("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
-        project.prepare(command).end()
-    };
-    let try_out = unshare("mount -t tmpfs none /mnt");
-    if try_out.code != 0 {
-        eprintln!("skipped: no mounts here ({})", try_out.err.trim());
-        return None;
-    }
-    Some(unshare(script))
-}
-
 #[test]
 fn a_read_only_database() {
     let project = used();
@@ -219,7 +204,7 @@ fn a_read_only_database() {
         $TENURE run build --no-wait -- touch /dev/null/ran; echo run $?
         $TENURE run free --no-wait -- touch /dev/null/ran; echo run $?
         $TENURE acquire free --as me --json; echo acquire $?";
-    let Some(said) = with_mounts(&project, script) else {
+    let Some(said) = project.with_mounts(script) else {
         return;
     };
     let said = said.exits(0);
@@ -247,7 +232,7 @@ fn a_full_disk() {
         rm fill
         $TENURE run build --no-wait -- echo ran; echo run $?
         $TENURE fence held --token $token --quiet; echo fence $?";
-    let Some(said) = with_mounts(&project, script) else {
+    let Some(said) = project.with_mounts(script) else {
         return;
     };
     let said = said.exits(0);

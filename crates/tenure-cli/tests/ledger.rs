@@ -14,13 +14,6 @@ use std::process::Command;
 use project::{Project, until};
 use serde_json::{Value, json};
 
-/// A folder with a ledger in it.
-fn ledger() -> Project {
-    let project = Project::uninitialised();
-    project.tenure("ledger init").exits(0);
-    project
-}
-
 fn events(project: &Project) -> Vec<Value> {
     (1..)
         .map(|seq| project.path(&format!("ledger/event-{seq:06}.json")))
@@ -37,7 +30,7 @@ fn append(project: &Project, event: &str) -> project::Said {
 fn the_documented_script_appends_beside_tenure_and_no_event_is_lost() {
     const SCRIPTS: usize = 4;
     const EACH: usize = 15;
-    let project = ledger();
+    let project = Project::with_ledger();
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/fixtures/append-event.sh"
@@ -73,7 +66,7 @@ fn the_documented_script_appends_beside_tenure_and_no_event_is_lost() {
 
 #[test]
 fn events_are_arguments_or_standard_input_and_get_numbers() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let said = append(&project, r#"{"type":"note","text":"a < b"}"#).exits(0);
     assert_eq!(said.out, "1\n");
     let mut call = project.call("ledger append -").input().start();
@@ -103,7 +96,7 @@ fn events_are_arguments_or_standard_input_and_get_numbers() {
 
 #[test]
 fn a_text_that_is_no_event_is_refused_and_nothing_is_written() {
-    let project = ledger();
+    let project = Project::with_ledger();
     for (event, word) in [
         ("", "not valid JSON"),
         ("[]", "not a JSON object"),
@@ -128,7 +121,7 @@ fn a_text_that_is_no_event_is_refused_and_nothing_is_written() {
 
 #[test]
 fn an_unexpected_number_is_exit_8_and_the_message_names_both() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let expect = |n: u64, project: &Project| {
         let call = project.call(&format!("ledger append --expect {n}"));
         call.arg(r#"{"type":"a"}"#).end()
@@ -145,7 +138,7 @@ fn an_unexpected_number_is_exit_8_and_the_message_names_both() {
 
 #[test]
 fn the_log_is_filtered_and_followed() {
-    let project = ledger();
+    let project = Project::with_ledger();
     append(&project, r#"{"type":"note","text":"one"}"#).exits(0);
     project.tenure("ledger claim 1.2 --as a --no-wait").exits(0);
     project
@@ -192,7 +185,7 @@ fn the_log_is_filtered_and_followed() {
 
 #[test]
 fn a_node_is_claimed_refreshed_and_released() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let said = project
         .tenure("ledger claim 1.2.3 --as agent-a --json")
         .exits(0)
@@ -247,7 +240,7 @@ fn a_node_is_claimed_refreshed_and_released() {
 
 #[test]
 fn claims_are_listed_by_number_and_reaped_once_expired() {
-    let project = ledger();
+    let project = Project::with_ledger();
     for node in ["1.10", "1.9", "2", "1"] {
         project
             .tenure(&format!("ledger claim {node} --as a"))
@@ -287,7 +280,7 @@ fn claims_are_listed_by_number_and_reaped_once_expired() {
 
 #[test]
 fn the_timeout_comes_from_meta_json_and_has_limits_in_every_command() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let lasts = |project: &Project, node: &str| {
         project
             .tenure(&format!("ledger claim {node} --as a"))
@@ -343,7 +336,7 @@ fn the_timeout_comes_from_meta_json_and_has_limits_in_every_command() {
 
 #[test]
 fn a_lock_that_is_not_proven_dead_is_reported_with_the_way_out() {
-    let project = ledger();
+    let project = Project::with_ledger();
     std::fs::create_dir(project.path("ledger/ledger.lock")).unwrap();
     append(&project, r#"{"type":"a"}"#).fails(
         6,
@@ -369,7 +362,7 @@ fn a_lock_that_is_not_proven_dead_is_reported_with_the_way_out() {
 
 #[test]
 fn every_other_command_works_on_the_claims_of_a_ledger() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let run = project
         .call("--store ledger:. run node:1.2 --as runner")
         .sh("test \"$TENURE_KEY\" = node:1.2 && cat ledger/event-000001.json");
@@ -404,7 +397,7 @@ fn every_other_command_works_on_the_claims_of_a_ledger() {
 
 #[test]
 fn the_claim_of_a_killed_run_is_taken_over_at_once_with_evidence() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let mut held = project
         .call("--store ledger:. run node:1 --as first")
         .sh("echo $$; read wait")
@@ -476,7 +469,7 @@ fn an_af_ledger_is_created_and_found_again() {
 
 #[test]
 fn damage_is_reported_event_by_event() {
-    let project = ledger();
+    let project = Project::with_ledger();
     append(&project, r#"{"type":"a"}"#).exits(0);
     project.write("ledger/event-000003.json", "{");
     let said = project.tenure("ledger verify").exits(1);

@@ -9,23 +9,7 @@
 
 mod project;
 
-use project::{Project, Said};
-
-/// Runs a script in its own mount namespace, if this machine allows that.
-fn with_mounts(script: &str) -> Option<Said> {
-    let project = Project::uninitialised();
-    let unshare = |script: &str| {
-        let mut command = project.program("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
-        project.prepare(command).end()
-    };
-    let try_out = unshare("mount -t tmpfs none /mnt");
-    if try_out.code != 0 {
-        eprintln!("skipped: no mounts here ({})", try_out.err.trim());
-        return None;
-    }
-    Some(unshare(script))
-}
+use project::Project;
 
 /// Appends through two roots at once, and takes over a claim through the other one.
 const TWO_ROOTS: &str = "
@@ -45,7 +29,7 @@ const TWO_ROOTS: &str = "
 fn through_a_bind_mount_writers_queue_and_claims_know_their_processes() {
     let mounted = "mkdir -p other/ledger && $TENURE ledger init -q || exit 99
         mount --bind ledger other/ledger || exit 98";
-    let Some(said) = with_mounts(&format!("{mounted}{TWO_ROOTS}")) else {
+    let Some(said) = Project::uninitialised().with_mounts(&format!("{mounted}{TWO_ROOTS}")) else {
         return;
     };
     assert_eq!(
@@ -73,7 +57,7 @@ fn a_ledger_on_another_file_system_than_its_root_works() {
         $TENURE ledger append '{\"type\":\"note\"}' '{\"type\":\"note\"}' || exit 98
         $TENURE --store ledger:. run node:1 -- echo held || exit 97
         $TENURE ledger verify";
-    let Some(said) = with_mounts(script) else {
+    let Some(said) = Project::uninitialised().with_mounts(script) else {
         return;
     };
     assert_eq!(
@@ -99,7 +83,7 @@ fn a_batch_on_a_full_disk_is_appended_whole_or_not_at_all() {
         echo $rc $there $(ls ledger/event-*.json | wc -l)
         umount ledger || exit 95
     done";
-    let Some(said) = with_mounts(script) else {
+    let Some(said) = Project::uninitialised().with_mounts(script) else {
         return;
     };
     let said = said.exits(0);

@@ -12,12 +12,6 @@ use std::fs;
 
 use project::{Project, until};
 
-fn ledger() -> Project {
-    let project = Project::uninitialised();
-    project.tenure("ledger init").exits(0);
-    project
-}
-
 fn append(project: &Project) -> project::Said {
     project
         .call("ledger append")
@@ -39,7 +33,7 @@ fn a_folder_a_pipe_or_a_dangling_link_under_an_events_name_is_named_and_nothing_
         }),
     ];
     for (kind, make) in kinds {
-        let project = ledger();
+        let project = Project::with_ledger();
         append(&project).exits(0);
         make(&project.path("ledger/event-000002.json"));
         let refused = append(&project);
@@ -59,7 +53,7 @@ fn a_folder_a_pipe_or_a_dangling_link_under_an_events_name_is_named_and_nothing_
 
 #[test]
 fn a_node_of_399_characters_is_claimed_tied_to_its_process_and_released() {
-    let project = ledger();
+    let project = Project::with_ledger();
     let node = vec!["1"; 200].join(".");
     assert_eq!(node.len(), 399);
     project
@@ -87,7 +81,7 @@ fn a_node_of_399_characters_is_claimed_tied_to_its_process_and_released() {
 
 #[test]
 fn malformed_claim_files_are_named() {
-    let project = ledger();
+    let project = Project::with_ledger();
     fs::create_dir(project.path("locks")).unwrap();
     project.write("locks/7.lock", "torn");
     project.write("locks/whatever.lock", "torn");
@@ -114,7 +108,7 @@ fn malformed_claim_files_are_named() {
 
 #[test]
 fn many_backward_times_are_one_finding() {
-    let project = ledger();
+    let project = Project::with_ledger();
     for hour in [20, 12, 13, 14, 15] {
         let event = format!(r#"{{"type":"note","timestamp":"2026-01-01T{hour}:00:00Z"}}"#);
         project.call("ledger append").arg(event).end().exits(0);
@@ -176,7 +170,7 @@ fn a_new_ledger_becomes_the_other_programs_and_both_can_read_it() {
 
 #[test]
 fn a_lock_timeout_of_0_is_five_minutes_as_for_the_other_program() {
-    let project = ledger();
+    let project = Project::with_ledger();
     append(&project).exits(0);
     project.write("meta.json", r#"{"version":"1.0","lock_timeout":0}"#);
     project.tenure("ledger claim 1 --as me").exits(0);

@@ -160,11 +160,19 @@ impl Waits<'_> {
                 if libc::faccessat(self.folder, self.file.as_ptr(), libc::F_OK, 0) != 0 {
                     return false;
                 }
+                // Of a pipe the lock decides, also without a hang-up: if no process had the pipe open when the
+                // watch began, because the holder had exited and another process was sweeping its lock,
+                // none is reported.
+                let exited = if pipe {
+                    libc::flock(self.exit, libc::LOCK_SH | libc::LOCK_NB) == 0
+                } else {
+                    exit.revents != 0
+                };
+                if exited {
+                    return true;
+                }
                 if exit.revents != 0 {
-                    // A process that tests the lock may have it for a moment.
-                    if !pipe || libc::flock(self.exit, libc::LOCK_SH | libc::LOCK_NB) == 0 {
-                        return true;
-                    }
+                    // A process that tests the lock has it for a moment.
                     libc::poll(std::ptr::null_mut(), 0, 1);
                 }
             }
@@ -201,7 +209,7 @@ mod tests {
 
     use super::*;
     use crate::identity;
-    use crate::liveness_lock::{LivenessFolder, LivenessLock};
+    use crate::liveness_lock::{LivenessFolder, LivenessLock, open_to_probe};
 
     struct Place {
         dir: tempfile::TempDir,
@@ -264,6 +272,31 @@ mod tests {
         drop(inherited);
         until(|| mode() == 0o750);
         until(|| has_ended(&helper));
+        helper.end();
+    }
+
+    #[test]
+    fn a_holder_that_had_exited_when_its_lock_was_swept_is_noticed() {
+        let place = Place::new();
+        // The pipe as a killed holder leaves it: no process has it open.
+        let pipe = place.live.file(place.lock.id());
+        let kept = place.dir.path().join("kept");
+        fs::hard_link(&pipe, &kept).unwrap();
+        let Place { dir, live, lock } = place;
+        let binding = Binding::LivenessLock {
+            lock: lock.id().clone(),
+            process: identity::this_process(),
+        };
+        drop(lock);
+        fs::rename(&kept, &pipe).unwrap();
+        let sweeper = open_to_probe(&pipe).unwrap();
+        sweeper.lock().unwrap();
+        let exit = ExitWatch::on(&live, &binding).unwrap().unwrap();
+        let folder = File::open(dir.path().join("lock")).unwrap();
+        let helper = ExitHelper::start(&exit, &folder, "tenure", 0o750).unwrap();
+        drop(sweeper);
+        let mode = || folder.metadata().unwrap().permissions().mode() & 0o7777;
+        until(|| mode() == 0o750);
         helper.end();
     }
 

@@ -84,6 +84,13 @@ impl Project {
         project
     }
 
+    /// A folder with a ledger and no project.
+    pub fn with_ledger() -> Self {
+        let project = Self::uninitialised();
+        project.tenure("ledger init").exits(0);
+        project
+    }
+
     /// The folder that commands are run in.
     pub fn root(&self) -> PathBuf {
         self.dir.path().join("work")
@@ -131,6 +138,21 @@ impl Project {
             .env_remove("NO_COLOR")
             .env_remove("RUST_BACKTRACE");
         command
+    }
+
+    /// Runs a script in its own mount namespace, if this machine allows that.
+    pub fn with_mounts(&self, script: &str) -> Option<Said> {
+        let unshare = |script: &str| {
+            let mut command = self.program("unshare");
+            command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+            self.prepare(command).end()
+        };
+        let try_out = unshare("mount -t tmpfs none /mnt");
+        if try_out.code != 0 {
+            eprintln!("skipped: no mounts here ({})", try_out.err.trim());
+            return None;
+        }
+        Some(unshare(script))
     }
 
     /// A call of `tenure` with these arguments, split at spaces and not seen by a shell.

@@ -10,9 +10,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, renameat_with};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
 
-use crate::files::permissions::create_new;
+use crate::files::permissions::{create_new, create_unnamed};
 
 /// What a write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,19 +64,16 @@ pub fn replace(path: &Path, temp: &Path, bytes: &[u8], sync: Sync) -> io::Result
     Ok(())
 }
 
-/// Writes a new file that has no name until it is complete. Where the file system can't do that, it has
-/// the private name `temp` meanwhile.
+/// Writes a new file that has no name until it is complete, with the permissions of its folder. Where the
+/// file system can't do that, it has the private name `temp` meanwhile.
 pub fn create(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<Put> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(0o644)) else {
-        write(temp, bytes, Sync::Later)?;
+    let Ok(mut file) = create_unnamed(path) else {
+        unlink(temp)?;
+        fill(create_new(temp, OFlags::WRONLY)?, bytes, Sync::Later)?;
         let put = put(temp, path);
         unlink(temp)?;
         return put;
     };
-    let mut file = File::from(file);
-    file.set_permissions(fs::Permissions::from_mode(0o644))?;
     file.write_all(bytes)?;
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     match linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW) {
@@ -146,13 +143,14 @@ mod tests {
     #[test]
     fn create_makes_a_whole_file_and_replaces_none() {
         let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
         let (path, temp) = (dir.path().join("file"), dir.path().join("temp"));
         assert_eq!(create(&path, &temp, b"one").unwrap(), Put::Done);
         assert_eq!(create(&path, &temp, b"two").unwrap(), Put::Occupied);
         assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o644);
+        assert_eq!(mode & 0o777, 0o660, "the folder's bits");
     }
 
     #[test]

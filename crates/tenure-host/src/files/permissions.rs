@@ -234,6 +234,16 @@ pub fn create_new(path: &Path, how: OFlags) -> io::Result<File> {
     Ok(file)
 }
 
+/// Creates a file that has no name yet, in the folder of `path`. Some file systems can't do that.
+pub fn create_unnamed(path: &Path) -> io::Result<File> {
+    let around = FolderPermissions::around(path)?;
+    let mode = Mode::from_bits_retain(around.mode_of(Kind::File));
+    let how = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(parent(path), how, mode)?);
+    around.give(&file, &file.metadata()?, Kind::File)?;
+    Ok(file)
+}
+
 /// Creates a named pipe that does not exist, and opens it to read and write.
 pub fn create_pipe(path: &Path) -> io::Result<File> {
     let around = FolderPermissions::around(path)?;

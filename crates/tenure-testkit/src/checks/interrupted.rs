@@ -13,6 +13,22 @@ fn release(store: &dyn Store, key: &tenure_core::Key) {
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
 }
 
+/// The holder "interrupted" asks again while the key is held: it has its old ticket, is told so, and is
+/// served before a waiter that arrived before it came back.
+fn it_resumes_its_ticket(run: &Run<'_>, store: &dyn Store, ticket: Ticket) {
+    let key = run.subject.key();
+    let (mut newcomer, mut again) = (run.puppet(), run.puppet());
+    let _ = newcomer.queued_to_pass(&Ask::new(key, "newcomer"));
+    let back = again.queued_to_pass(&Ask::new(key, "interrupted"));
+    assert_eq!(
+        back,
+        (ticket, true),
+        "it must resume its ticket, and be told so"
+    );
+    release(store, key);
+    assert!(again.served() < newcomer.served());
+}
+
 /// The first waiter is killed, and the others are served. When it asks again under its name, it has its old
 /// ticket and is served before a waiter that arrived after it.
 pub fn a_killed_waiter_resumes_its_ticket(subject: &Subject) {
@@ -29,16 +45,7 @@ pub fn a_killed_waiter_resumes_its_ticket(subject: &Subject) {
         release(&*store, key);
         let _ = patient.served();
 
-        let (mut newcomer, mut again) = (run.puppet(), run.puppet());
-        let _ = newcomer.queued_to_pass(&Ask::new(key, "newcomer"));
-        let back = again.queued_to_pass(&Ask::new(key, "interrupted"));
-        assert_eq!(
-            back,
-            (ticket, true),
-            "it must resume its ticket, and be told so"
-        );
-        release(&*store, key);
-        assert!(again.served() < newcomer.served());
+        it_resumes_its_ticket(&run, &*store, ticket);
     }
     run.finish(rounds * 4);
 }
@@ -88,16 +95,7 @@ pub fn a_waiter_that_parks_resumes_its_ticket(subject: &Subject) {
     release(&*store, key);
     let _ = patient.served();
 
-    let (mut newcomer, mut again) = (run.puppet(), run.puppet());
-    let _ = newcomer.queued_to_pass(&Ask::new(key, "newcomer"));
-    let back = again.queued_to_pass(&Ask::new(key, "interrupted"));
-    assert_eq!(
-        back,
-        (ticket, true),
-        "it must resume its ticket, and be told so"
-    );
-    release(&*store, key);
-    assert!(again.served() < newcomer.served());
+    it_resumes_its_ticket(&run, &*store, ticket);
     run.finish(4);
 }
 
