@@ -40,8 +40,20 @@ use crate::verdict::{Evidence, Liveness, Verdict};
 pub struct View {
     /// Every lease that conflicts with the claim, and whether its holder is alive.
     pub leases: Vec<(Lease, Liveness)>,
-    /// Every ticket, in order.
+    /// The tickets, in order: all of them, or those that the claim depends on.
     pub queue: Vec<Waiter>,
+    /// How many tickets are not in `queue`.
+    pub left_out: LeftOut,
+}
+
+/// How many tickets a [`View`] leaves out. If some are ahead of the claim, then so is a present waiter in
+/// the view's queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LeftOut {
+    /// Ahead of the claim.
+    pub ahead: usize,
+    /// Behind it.
+    pub behind: usize,
 }
 
 /// Which ticket a claim has.
@@ -147,7 +159,7 @@ pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
 pub fn position(now: &Moment, view: &View, claim: &Claim) -> (ClaimTicket, usize) {
     let ticket = ticket(now, view, claim);
     let ahead = queue::ahead(&others(view, ticket), rank(now, view, claim, ticket));
-    (ticket, ahead)
+    (ticket, ahead + view.left_out.ahead)
 }
 
 fn decide(

@@ -11,6 +11,7 @@
 //! | `lease` | [`renew()`], [`release()`], [`force()`], [`reap()`] |
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
+//! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
 //! | `store` | [`EngineStore`]: how a store runs them, which makes it a [`Store`](crate::Store) |
 //!
@@ -37,6 +38,7 @@ mod lease;
 mod look;
 mod store;
 mod tickets;
+mod window;
 
 pub use acquire::{acquire, grant, refuse};
 pub use deadlock::cycle_of;
@@ -44,6 +46,7 @@ pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
 pub use store::EngineStore;
 pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
+pub use window::view_of;
 
 use std::time::Duration;
 
@@ -52,7 +55,7 @@ use crate::decide::Rules;
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
-use crate::queue::{Ticket, Waiter};
+use crate::queue::{Rank, Ticket, Waiter};
 use crate::store::Reason;
 use crate::time::{Deadline, Moment};
 use crate::verdict::{Evidence, Liveness};
@@ -71,6 +74,23 @@ pub trait Look {
     /// Every ticket for this key, in any order, with [`Waiter::presence`] as stored.
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Self::Error>;
 
+    /// Some of the tickets for this key, in order. A store that can read these without the others does.
+    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, Self::Error> {
+        Ok(part.of(self.tickets(key)?))
+    }
+
+    /// How many tickets are read at once. A longer queue is read in parts.
+    fn window(&self) -> usize {
+        32
+    }
+
+    /// How many tickets for this key rank before `rank`, and how many there are.
+    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Self::Error> {
+        let tickets = self.tickets(key)?;
+        let before = tickets.iter().filter(|waiter| waiter.rank() < rank);
+        Ok((before.count(), tickets.len()))
+    }
+
     /// Probes the process or session of a waiter.
     fn probe(&mut self, waiter: &Holder) -> Liveness;
 
@@ -86,9 +106,57 @@ pub trait Look {
         Ok(Vec::new())
     }
 
+    /// When this waiter was last heard, in ticks. A store that can tell without a write to the ticket
+    /// says so here: waiters that sleep then cost it nothing.
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        waiter.seen
+    }
+
     /// The rules to decide by.
     fn rules(&self) -> &Rules {
         &Rules::STANDARD
+    }
+}
+
+/// A part of a queue.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// At most this many, from the front.
+    First(usize),
+    /// At most this many, directly before this rank.
+    Before(Rank, usize),
+    /// At most this many, directly after this rank.
+    After(Rank, usize),
+    /// Those of this holder.
+    Of(&'a HolderId),
+    /// This ticket.
+    Ticket(Ticket),
+    /// The ticket with the largest number.
+    Newest,
+}
+
+impl Part<'_> {
+    /// This part of a whole queue.
+    pub fn of(self, mut tickets: Vec<Waiter>) -> Vec<Waiter> {
+        tickets.sort_by_key(Waiter::rank);
+        match self {
+            Self::First(limit) => tickets.truncate(limit),
+            Self::Before(rank, limit) => {
+                tickets.retain(|waiter| waiter.rank() < rank);
+                tickets.drain(..tickets.len().saturating_sub(limit));
+            }
+            Self::After(rank, limit) => {
+                tickets.retain(|waiter| waiter.rank() > rank);
+                tickets.truncate(limit);
+            }
+            Self::Of(holder) => tickets.retain(|waiter| waiter.holder.id == *holder),
+            Self::Ticket(ticket) => tickets.retain(|waiter| waiter.ticket == ticket),
+            Self::Newest => {
+                let newest = tickets.iter().map(|waiter| waiter.ticket).max();
+                tickets.retain(|waiter| Some(waiter.ticket) == newest);
+            }
+        }
+        tickets
     }
 }
 
@@ -158,8 +226,8 @@ pub trait Step: Look {
     /// How long the ticket of an interrupted waiter is kept.
     fn grace(&self) -> Duration;
 
-    /// How often a waiting process renews its ticket, at most.
-    fn ticket_heartbeat(&self) -> Duration {
-        Duration::from_secs(1)
+    /// Records that the claimant was heard now: what [`Look::heard`] answers from here on.
+    fn hear(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Self::Error> {
+        self.update_ticket(key, waiter)
     }
 }

@@ -28,6 +28,9 @@ pub const AGEING: Duration = Duration::from_secs(60);
 /// is served as soon as it asks again.
 pub const TURN_LAPSE: Duration = Duration::from_secs(15);
 
+/// How often a waiting process is heard: several times before its turn would lapse.
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
+
 /// The number of a ticket in a key's queue. Later tickets have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -57,7 +60,8 @@ pub struct Waiter {
     pub priority: Priority,
     /// When it arrived, in ticks.
     pub arrived: Duration,
-    /// When the waiter last asked, in ticks.
+    /// When the waiter was last heard, in ticks. As stored: when it took or resumed the ticket, if the store
+    /// has another way to hear it; see [`crate::engine::Look::heard`].
     pub seen: Duration,
     /// The epoch of both.
     #[serde(rename = "boot")]
@@ -110,6 +114,18 @@ pub fn rank(arrived: Duration, priority: Priority, ticket: Ticket) -> Rank {
         .unwrap_or(0)
         .saturating_mul(i128::from(priority.level()));
     Rank(came.saturating_sub(head_start), ticket.0)
+}
+
+impl Rank {
+    /// The arrival time in nanoseconds, minus what the priority is worth.
+    pub fn order(self) -> i128 {
+        self.0
+    }
+
+    /// The ticket, which decides between equals.
+    pub fn ticket(self) -> Ticket {
+        Ticket(self.1)
+    }
 }
 
 impl Waiter {

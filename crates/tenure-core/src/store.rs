@@ -130,6 +130,10 @@ impl Busy {
         Watched {
             key: &self.key,
             seen: self.revision,
+            held: self.shortage.is_none().then(|| {
+                let tokens = self.leases.iter().map(|(lease, _)| lease.token);
+                tokens.collect()
+            }),
             ahead: self.watch.iter().collect(),
         }
     }
@@ -384,6 +388,9 @@ pub struct Watched<'a> {
     pub key: &'a Key,
     /// The state that was seen last.
     pub seen: Revision,
+    /// The tokens of the leases that were seen, if the caller waits for their end only: a store need not
+    /// return because something else changed.
+    pub held: Option<Vec<Token>>,
     /// The holders and waiters whose exit should wake the caller: the holder if the caller is first in the
     /// queue, otherwise the waiter directly ahead.
     pub ahead: Vec<&'a Holder>,

@@ -91,6 +91,10 @@ impl<P: LockProtocol> Look for FileStep<'_, P> {
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.picture.probe(waiter)
     }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.picture.heard(waiter)
+    }
 }
 
 impl<P: LockProtocol> Step for FileStep<'_, P> {
@@ -177,6 +181,11 @@ impl<P: LockProtocol> Step for FileStep<'_, P> {
 
     fn wake(&mut self, holder: &Holder) {
         self.changes.wakes.extend(holder.liveness_lock().cloned());
+    }
+
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
+        self.picture.store.presence.beat();
+        Ok(())
     }
 
     fn grace(&self) -> Duration {

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, Key, Revision, StoreError};
@@ -45,7 +45,10 @@ impl<P: LockProtocol> FileStore<P> {
     pub fn with_sidecar(protocol: P, sidecar: Sidecar, options: Options) -> Self {
         Self {
             protocol,
-            presence: LocalPresence::new(sidecar.liveness_folder()),
+            presence: LocalPresence::new(
+                sidecar.liveness_folder(),
+                Arc::clone(&options.clock),
+            ),
             state_file: StateFile::new(sidecar),
             stepping: Mutex::new(()),
             for_waiters: OnceLock::new(),

@@ -13,6 +13,8 @@
 //! Beside it, a lease that another program ended counts while its command still runs
 //! ([`LockView::robbed`]): no claim is granted, but its holder can't renew, release or use it any more.
 
+use std::time::Duration;
+
 use tenure_core::engine::Look;
 use tenure_core::{
     Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Moment, StoreError, Token,
@@ -245,5 +247,9 @@ impl<P: LockProtocol> Look for Picture<'_, P> {
 
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.store.presence.probe(waiter)
+    }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.store.presence.heard(waiter, self.now())
     }
 }

@@ -1,5 +1,6 @@
 //! This machine's clocks: [`HostClock`].
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -45,9 +46,40 @@ impl Clock for HostClock {
     }
 }
 
-/// Time since boot, including the time asleep.
+/// Time since boot, including the time asleep. The same in every time namespace of this machine.
 pub(crate) fn since_boot() -> Duration {
-    duration(clock_gettime(ClockId::Boottime))
+    let time = clock_gettime(ClockId::Boottime);
+    let offset = boot_offset();
+    duration(Timespec {
+        tv_sec: time.tv_sec.saturating_sub(offset),
+        ..time
+    })
+}
+
+/// How many seconds the boot clock of this process's time namespace is ahead of the machine's. (A
+/// fraction of a second in the offset would make two processes disagree by that much; the usual tools set
+/// whole seconds.)
+pub(crate) fn boot_offset() -> i64 {
+    /// The inode of the machine's own time namespace, in every kernel.
+    const MACHINE: &str = "time:[4026531834]";
+    static OFFSET: OnceLock<i64> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        let namespace = std::fs::read_link("/proc/self/ns/time");
+        // A kernel without time namespaces has no such link.
+        if namespace.is_ok_and(|namespace| namespace.as_os_str() != MACHINE) {
+            let offsets = std::fs::read_to_string("/proc/self/timens_offsets");
+            offsets.ok().and_then(|text| boottime(&text)).unwrap_or(0)
+        } else {
+            0
+        }
+    })
+}
+
+/// The seconds in the line `boottime SECONDS NANOSECONDS`.
+fn boottime(offsets: &str) -> Option<i64> {
+    let mut lines = offsets.lines().map(str::split_ascii_whitespace);
+    let mut line = lines.find(|line| line.clone().next() == Some("boottime"))?;
+    line.nth(1)?.parse().ok()
 }
 
 fn duration(time: Timespec) -> Duration {
@@ -58,6 +90,13 @@ fn duration(time: Timespec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        let offsets = "monotonic           0         0\nboottime         -3600         0\n";
+        assert_eq!(boottime(offsets), Some(-3600));
+        assert_eq!(boottime(""), None);
+    }
 
     #[test]
     fn the_boot_clock_only_goes_forward_and_has_an_epoch() {

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use tenure_core::{Epoch, Process};
 
+use crate::clock::boot_offset;
+
 /// The current boot. Unknown where the kernel does not report it.
 pub fn boot() -> &'static Epoch {
     static BOOT: OnceLock<Epoch> = OnceLock::new();
@@ -103,13 +105,20 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
     fields
         .nth(18)
         .and_then(|field| field.parse().ok())
-        .map(Some)
+        .map(|started| Some(in_machine_time(started)))
         .ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 "no start time in the process state",
             )
         })
+}
+
+/// A start time as the machine's own time namespace shows it.
+fn in_machine_time(started: u64) -> u64 {
+    /// What `/proc` counts start times in, for each second.
+    const TICKS: i64 = 100;
+    started.saturating_add_signed(boot_offset().saturating_mul(-TICKS))
 }
 
 /// A missing `/proc/PID` proves nothing if `/proc` is not mounted or hides other users' processes

@@ -8,6 +8,10 @@
 //! The same pipe is the process's doorbell, see [`crate::bell`]. (Inotify on a regular file is too slow:
 //! the kernel needs about ten milliseconds to close its descriptor, at every handover.)
 //!
+//! A process that waits is also *heard*: it may be stopped, which the lock does not tell. The access
+//! time of its pipe says when it was last heard, in ticks since boot, so that no clock change and no other
+//! process's ring moves it; see [`LivenessLock::beat`]. It costs no write to the store.
+//!
 //! # Invariants
 //!
 //! 1. A process publishes the lock's id only after it holds the lock. A free lock therefore means that
@@ -20,10 +24,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tenure_core::LivenessId;
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use tenure_core::{LivenessId, Moment};
 
 use crate::files::permissions::{create_folder, create_pipe};
+
+/// Ticks since boot are below this, and times of the wall clock are above.
+const LONGEST_UPTIME: Duration = Duration::from_secs(1 << 30);
 
 /// The folder with the liveness locks of one store.
 #[derive(Debug, Clone)]
@@ -71,6 +80,22 @@ impl LivenessFolder {
             Err(TryLockError::WouldBlock) => Ok(LockState::Held),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    /// When the process with this lock was last heard, in ticks; `None` if its pipe does not tell.
+    pub(crate) fn heard(&self, lock: &LivenessId, now: &Moment) -> Option<Duration> {
+        let file = fs::symlink_metadata(self.file(lock)).ok()?;
+        let accessed = Duration::new(
+            u64::try_from(file.atime()).ok()?,
+            u32::try_from(file.atime_nsec()).ok()?,
+        );
+        if accessed < LONGEST_UPTIME {
+            return Some(accessed);
+        }
+        // The kernel's own stamp, by the wall clock: the process has just been woken.
+        let wall = Duration::try_from(now.wall.as_duration()).ok()?;
+        let ago = wall.saturating_sub(accessed);
+        Some(now.ticks.saturating_sub(ago))
     }
 
     /// Removes every lock, held or not, and the folder: for a store whose leases are gone. Files that
@@ -177,6 +202,27 @@ impl LivenessLock {
     /// inherited the lock still runs.
     pub fn leave_pipe(&self) {
         self.stays.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that this process was heard, at this time in ticks. A process that waits says so every few
+    /// seconds.
+    pub fn beat(&self, ticks: Duration) {
+        let accessed = Timespec {
+            tv_sec: i64::try_from(ticks.as_secs()).unwrap_or(0),
+            tv_nsec: i64::from(ticks.subsec_nanos()),
+        };
+        let unchanged = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        };
+        // A file system without access times: the pipe keeps the time at which it was made.
+        let _ = futimens(
+            &self.file,
+            &Timestamps {
+                last_access: accessed,
+                last_modification: unchanged,
+            },
+        );
     }
 
     /// The lock's id.

@@ -6,10 +6,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{Binding, Holder, Liveness, LivenessId, Store};
+use tenure_core::queue::HEARTBEAT;
+use tenure_core::{Binding, Clock, Holder, Liveness, LivenessId, Moment, Store, Waiter};
 
 use crate::bell::{self, Bell};
 use crate::liveness_lock::{LivenessFolder, LivenessLock};
@@ -24,7 +25,6 @@ pub trait LocalStore: Store {
 }
 
 /// A process's liveness lock, doorbell and watches at one store.
-#[derive(Debug)]
 pub struct LocalPresence {
     folder: LivenessFolder,
     lock: OnceLock<LivenessLock>,
@@ -32,17 +32,19 @@ pub struct LocalPresence {
     taking: Mutex<()>,
     watches: Watches,
     bell: Bell,
+    clock: Arc<dyn Clock>,
 }
 
 impl LocalPresence {
     /// The presence at a store that keeps its liveness locks in this folder. Nothing is written yet.
-    pub fn new(folder: LivenessFolder) -> Self {
+    pub fn new(folder: LivenessFolder, clock: Arc<dyn Clock>) -> Self {
         Self {
             folder,
             lock: OnceLock::new(),
             taking: Mutex::new(()),
             watches: Watches::default(),
             bell: Bell::default(),
+            clock,
         }
     }
 
@@ -126,9 +128,38 @@ impl LocalPresence {
         Ok(())
     }
 
-    /// Waits for a wake-up after `generation`; `false` if none came in time.
+    /// Waits for a wake-up after `generation`; `false` if none came in time. While it waits, this
+    /// process is heard.
     pub fn wait(&self, generation: u32, timeout: Duration) -> io::Result<bool> {
-        self.bell.wait(self.lock()?.as_fd(), generation, timeout)
+        let lock = self.lock()?;
+        let mut left = timeout;
+        loop {
+            lock.beat(self.clock.now().ticks);
+            let pause = left.min(HEARTBEAT);
+            if self.bell.wait(lock.as_fd(), generation, pause)? {
+                // Reading the pipe has set its access time.
+                lock.beat(self.clock.now().ticks);
+                return Ok(true);
+            }
+            left = left.saturating_sub(pause);
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Says that this process was heard now.
+    pub fn beat(&self) {
+        if let Some(lock) = self.lock.get() {
+            lock.beat(self.clock.now().ticks);
+        }
+    }
+
+    /// When a waiter was last heard, in ticks: when it last asked, or later.
+    pub fn heard(&self, waiter: &Waiter, now: &Moment) -> Duration {
+        let lock = waiter.holder.liveness_lock();
+        let heard = lock.and_then(|lock| self.folder.heard(lock, now));
+        heard.unwrap_or_default().max(waiter.seen)
     }
 
     /// Makes every wait of this object return.
@@ -144,5 +175,13 @@ impl LocalPresence {
     pub fn sweep(&self, needed: impl Fn(&LivenessId) -> bool) {
         // Best effort: a later sweep removes the rest.
         let _ = self.folder.sweep(|lock| needed(lock));
+    }
+}
+
+impl std::fmt::Debug for LocalPresence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalPresence")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
     }
 }

@@ -28,7 +28,7 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore};
@@ -88,7 +88,10 @@ impl LedgerStore {
     pub fn of(ledger: Ledger) -> Self {
         Self {
             states: ledger.sidecar.path().join("keys"),
-            presence: LocalPresence::new(ledger.sidecar.liveness_folder()),
+            presence: LocalPresence::new(
+                ledger.sidecar.liveness_folder(),
+                Arc::clone(&ledger.options.clock),
+            ),
             ledger,
             replay: Mutex::new(None),
             listener: OnceLock::new(),

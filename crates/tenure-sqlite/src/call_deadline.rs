@@ -30,6 +30,15 @@ pub(crate) fn has_passed() -> bool {
     DEADLINE.get().is_some_and(is_past)
 }
 
+/// The deadline of a read that is not part of a call with a deadline. A read waits for no writer.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a limit for one read; no lease depends on it"
+)]
+pub(crate) fn soon() -> Instant {
+    Instant::now() + crate::connection::PATIENCE
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "a caller's deadline is an Instant; no lease depends on it"

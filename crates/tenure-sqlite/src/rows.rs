@@ -10,6 +10,7 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenure_core::queue::Rank;
 use tenure_core::{
     Deadline, Epoch, Event, EventKind, Holder, HolderId, Key, Lease, Presence, Priority, Ticket,
     Token, Waiter,
@@ -66,6 +67,17 @@ pub(crate) fn millis(ttl: Duration) -> i64 {
 /// A number that is never negative in memory and never above `i64::MAX` on disk.
 pub(crate) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A rank as two columns, `rank` and `ticket`.
+pub(crate) fn rank(rank: Rank) -> (i64, i64) {
+    let order = rank.order().clamp(i64::MIN.into(), i64::MAX.into());
+    (i64::try_from(order).unwrap_or(0), number(rank.ticket().0))
+}
+
+/// A number of rows.
+pub(crate) fn limit(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
 /// Tokens as they are stored, so that one can be found among them: `,5,7,`.

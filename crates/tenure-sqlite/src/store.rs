@@ -147,7 +147,10 @@ impl SqliteStore {
             file: connection::which_file(if foreign.is_some() { real } else { named })?,
             path: named.to_owned(),
             foreign,
-            presence: LocalPresence::new(LivenessFolder::new(schema::liveness_folder_of(real))),
+            presence: LocalPresence::new(
+                LivenessFolder::new(schema::liveness_folder_of(real)),
+                Arc::clone(&options.clock),
+            ),
             real: real.to_owned(),
             options,
             access: Access::ReadWrite,

@@ -11,6 +11,7 @@ use tenure_core::{
 };
 use tenure_host::LocalStore;
 
+use crate::call_deadline;
 use crate::history;
 use crate::store::SqliteStore;
 use crate::view::ReadTransaction;
@@ -98,7 +99,7 @@ impl EngineStore for SqliteStore {
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
         let foreign_lock = self.foreign_lock(watched.key)?;
-        if self.revision_now()? != watched.seen {
+        if self.revision_now()? != watched.seen && self.was_released(watched)? {
             return Ok(Waited::Changed);
         }
         self.presence
@@ -123,6 +124,18 @@ impl LocalStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Whether the leases that a waiter waits for are on record no more, as far as this can be told from
+    /// the key alone.
+    fn was_released(&self, watched: &Watched<'_>) -> Result<bool, StoreError> {
+        let (Some(held), None) = (&watched.held, &self.foreign) else {
+            return Ok(true);
+        };
+        let look = |reader: ReadTransaction<'_>| Ok(reader.key(watched.key)?.leases);
+        let (leases, _) = self.read(call_deadline::soon(), look)?;
+        let tokens = leases.iter().map(|(lease, _)| lease.token);
+        Ok(held.is_empty() || !tokens.eq(held.iter().copied()))
+    }
+
     fn no_liveness_lock(&self, error: std::io::Error) -> StoreError {
         let kind = match error.kind() {
             std::io::ErrorKind::StorageFull => ErrorKind::Full,

@@ -1,9 +1,11 @@
 //! Reading inside a transaction: [`ReadTransaction`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension};
-use tenure_core::engine::{self, Look};
+use rusqlite::{Connection, OptionalExtension, ToSql};
+use tenure_core::engine::{self, Look, Part};
+use tenure_core::queue::Rank;
 use tenure_core::{
     Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Moment, Snapshot, Token, Verdict, Waiter,
 };
@@ -48,6 +50,68 @@ impl Look for ReadTransaction<'_> {
             .collect()
     }
 
+    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> rusqlite::Result<Vec<Waiter>> {
+        let key = key.as_str();
+        let tickets = |select: &str, values: &[&dyn ToSql]| {
+            self.db
+                .prepare_cached(select)?
+                .query_map(values, rows::waiter)?
+                .collect()
+        };
+        match part {
+            Part::First(limit) => tickets(
+                select_ticket!("WHERE key = ?1 ORDER BY rank, ticket LIMIT ?2"),
+                &[&key, &rows::limit(limit)],
+            ),
+            Part::Before(rank, limit) => {
+                let (order, ticket) = rows::rank(rank);
+                tickets(
+                    select_ticket!(
+                        "WHERE key = ?1 AND (rank, ticket) < (?2, ?3)
+                         ORDER BY rank DESC, ticket DESC LIMIT ?4"
+                    ),
+                    &[&key, &order, &ticket, &rows::limit(limit)],
+                )
+            }
+            Part::After(rank, limit) => {
+                let (order, ticket) = rows::rank(rank);
+                tickets(
+                    select_ticket!(
+                        "WHERE key = ?1 AND (rank, ticket) > (?2, ?3)
+                         ORDER BY rank, ticket LIMIT ?4"
+                    ),
+                    &[&key, &order, &ticket, &rows::limit(limit)],
+                )
+            }
+            Part::Of(holder) => tickets(
+                select_ticket!("WHERE holder = ?2 AND key = ?1"),
+                &[&key, &holder.as_str()],
+            ),
+            Part::Ticket(ticket) => tickets(
+                select_ticket!("WHERE ticket = ?2 AND key = ?1"),
+                &[&key, &rows::number(ticket.0)],
+            ),
+            Part::Newest => tickets(
+                select_ticket!(
+                    "WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"
+                ),
+                &[&key],
+            ),
+        }
+    }
+
+    fn count_tickets(&mut self, key: &Key, rank: Rank) -> rusqlite::Result<(usize, usize)> {
+        let (order, ticket) = rows::rank(rank);
+        let count = "SELECT count(*) FILTER (WHERE (rank, ticket) < (?2, ?3)), count(*)
+            FROM tickets WHERE key = ?1";
+        self.db
+            .prepare_cached(count)?
+            .query_row((key.as_str(), order, ticket), |row| {
+                let number = |column| row.get(column).map(|number: u32| number as usize);
+                Ok((number(0)?, number(1)?))
+            })
+    }
+
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.presence.probe(waiter)
     }
@@ -58,6 +122,10 @@ impl Look for ReadTransaction<'_> {
         };
         let row = table.read(self.tables, self.db, id)?;
         Ok(row.map_or_else(Vec::new, |row| row.problems(table.kind(), key)))
+    }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.presence.heard(waiter, self.now)
     }
 }
 
@@ -269,5 +337,9 @@ impl Look for WholeStore<'_> {
 
     fn problems(&mut self, key: &Key) -> rusqlite::Result<Vec<String>> {
         Ok(self.problems.remove(key).unwrap_or_default())
+    }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.reader.presence.heard(waiter, self.reader.now)
     }
 }

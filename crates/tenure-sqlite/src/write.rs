@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rusqlite::params;
 use tenure_core::decide::View;
-use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
+use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
+use tenure_core::queue::Rank;
 use tenure_core::task;
 use tenure_core::{
     Claim, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment, Presence,
@@ -99,6 +100,18 @@ impl Look for WriteTransaction<'_> {
         Ok(self.reader.tickets(key)?)
     }
 
+    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, TransactionError> {
+        Ok(self.reader.some_tickets(key, part)?)
+    }
+
+    fn count_tickets(
+        &mut self,
+        key: &Key,
+        rank: Rank,
+    ) -> Result<(usize, usize), TransactionError> {
+        Ok(self.reader.count_tickets(key, rank)?)
+    }
+
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.reader.probe(waiter)
     }
@@ -109,6 +122,10 @@ impl Look for WriteTransaction<'_> {
 
     fn problems(&mut self, key: &Key) -> Result<Vec<String>, TransactionError> {
         Ok(self.reader.problems(key)?)
+    }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.reader.heard(waiter)
     }
 }
 
@@ -261,6 +278,11 @@ impl Step for WriteTransaction<'_> {
 
     fn wake(&mut self, holder: &Holder) {
         self.rings.extend(holder.liveness_lock().cloned());
+    }
+
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), TransactionError> {
+        self.reader.presence.beat();
+        Ok(())
     }
 
     fn grace(&self) -> Duration {

@@ -286,6 +286,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
     let watched = Watched {
         key: &build,
         seen: held.revision,
+        held: None,
         ahead: Vec::new(),
     };
     let refused = [

@@ -208,6 +208,7 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
                 let watched = Watched {
                     key: &any,
                     seen: want.revision,
+                    held: None,
                     ahead: want.watch.iter().collect(),
                 };
                 let now = tenure_host::HostClock::new().now();

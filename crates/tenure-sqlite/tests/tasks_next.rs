@@ -624,6 +624,7 @@ impl Seeker {
             let watched = Watched {
                 key: &key,
                 seen: self.want.revision,
+                held: None,
                 ahead: self.want.watch.iter().collect(),
             };
             let now = self.clock.now();
@@ -1078,6 +1079,7 @@ fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
         let watched = Watched {
             key: &key,
             seen: store.inspect(&key, soon()).unwrap().revision,
+            held: None,
             ahead: vec![],
         };
         let waited = store.wait(&watched, Duration::from_millis(millis)).unwrap();
@@ -1171,6 +1173,7 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
                 let watched = Watched {
                     key: &key,
                     seen: want.revision,
+                    held: None,
                     ahead: want.watch.iter().collect(),
                 };
                 let _ = store.wait(&watched, 5 * SECOND).unwrap();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tenure_core::queue::TURN_LAPSE;
+use tenure_core::queue::HEARTBEAT;
 use tenure_core::{
     Acquired, Binding, Busy, Claim, Clock, Granted, Moment, Store, StoreError, Ticket, Waited,
 };
@@ -264,6 +264,15 @@ fn tied_process_ended(binding: &Binding) -> Option<u32> {
     }
 }
 
+/// How often to ask again without a wake-up. Only a waiter near the front can be the one that has to
+/// notice that the holder has died and the waiters ahead do not react: a thousand that ask all the time
+/// would keep the store from the few.
+fn poll_interval(poll: Duration, busy: &Busy) -> Duration {
+    let ahead = busy.position.map_or(0, |position| position.ahead);
+    let factor = u32::try_from(1 + ahead / 8).unwrap_or(u32::MAX).min(12);
+    poll.saturating_mul(factor)
+}
+
 enum Round {
     LookAgain,
     TimeUp,
@@ -279,8 +288,7 @@ fn round(
     asked: &Moment,
     began: &Moment,
 ) -> Result<Round, StoreError> {
-    // However long the poll interval, the waiter must renew its ticket before its turn lapses.
-    let poll = waiting.poll.min(TURN_LAPSE / 3).min(patience);
+    let poll = poll_interval(waiting.poll.min(HEARTBEAT), busy).min(patience);
     loop {
         if context.cancel.is_requested() {
             return Ok(Round::Cancelled);

@@ -425,6 +425,7 @@ impl Keeper {
         let watched = Watched {
             key: &self.grant.key,
             seen: snapshot.revision,
+            held: None,
             ahead: Vec::new(),
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);

@@ -174,6 +174,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
         let watched = Watched {
             key,
             seen: known.revision,
+            held: None,
             ahead: Vec::new(),
         };
         let ticket = tenure::Ticket(1);

@@ -7,13 +7,14 @@ use crate::lease::Lease;
 use crate::store::{Acquired, Granted, QueuePosition, Reason};
 
 use super::deadlock::cycle_of;
-use super::look::{busy, standing, view};
+use super::look::{busy, standing};
 use super::tickets::{drop_ticket, take_ticket, wake_next};
+use super::window::view_of;
 use super::{Ended, Put, Step, Then};
 
 /// Claims a key.
 pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Acquired, S::Error> {
-    let mut view = view(step, &claim.key, Some(&claim.holder.id))?;
+    let mut view = view_of(step, claim)?;
     view.leases.extend(step.obstacles(claim)?);
     let decision = (step.rules().acquire)(step.now(), &view, claim);
     match grant(step, claim, &decision)? {

@@ -10,13 +10,13 @@ use crate::lease::{Grant, Lease};
 use crate::store::{Forced, Reaped, Released, Renewed};
 use crate::verdict::Evidence;
 
-use super::look::view;
-use super::tickets::{drop_forgotten, wake_next};
+use super::look::{leases, view};
+use super::tickets::{drop_forgotten, wake_first, wake_next};
 use super::{Ended, Put, Step, Then};
 
 /// Moves the end of a lease to `ttl` from now.
 pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Renewed, S::Error> {
-    let view = view(step, &grant.key, None)?;
+    let view = leases(step, &grant.key)?;
     let Some(lease) = (step.rules().renew)(&view, grant) else {
         return Ok(Renewed::Lost(on_record(view)));
     };
@@ -32,12 +32,12 @@ pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
 
 /// Releases a key.
 pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
-    let view = view(step, &grant.key, None)?;
+    let view = leases(step, &grant.key)?;
     let Some(lease) = (step.rules().release)(&view, grant).cloned() else {
         return Ok(Released::AlreadyGone(on_record(view)));
     };
     step.end_lease(&lease, &Ended::Released, Then::Free)?;
-    wake_next(step, &view.queue);
+    wake_first(step, &grant.key)?;
     Ok(Released::Freed(lease))
 }
 
@@ -52,7 +52,7 @@ pub fn force<S: Step>(
     by: &HolderId,
     reason: Option<&str>,
 ) -> Result<Forced, S::Error> {
-    let view = view(step, key, None)?;
+    let view = leases(step, key)?;
     if view.leases.is_empty() {
         return Ok(Forced::NotHeld);
     }
@@ -66,7 +66,7 @@ pub fn force<S: Step>(
         step.wake(&lease.holder);
         freed.push(lease);
     }
-    wake_next(step, &view.queue);
+    wake_first(step, key)?;
     Ok(Forced::Freed(freed))
 }
 

@@ -1,7 +1,7 @@
 //! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
 use crate::cycle::Holding;
-use crate::decide::View;
+use crate::decide::{LeftOut, View};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
@@ -16,9 +16,24 @@ pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
     !matches!(look.probe(waiter), Liveness::Gone(_) | Liveness::Orphaned)
 }
 
+/// The waiter with the time at which it was last heard.
+pub(super) fn heard_now<L: Look>(look: &mut L, waiter: &Waiter) -> Waiter {
+    Waiter {
+        seen: look.heard(waiter),
+        ..waiter.clone()
+    }
+}
+
+/// Whether a waiter could take its turn: it has not given it up, was heard lately, and may be running.
+pub(super) fn is_here<L: Look>(look: &mut L, waiter: &Waiter) -> bool {
+    waiter.presence == Presence::Here
+        && heard_now(look, waiter).heard_lately(look.now())
+        && is_alive(look, &waiter.holder)
+}
+
 /// The queue of a key, in order, with each waiter's presence. It probes only as many waiters as it takes to
-/// find whose turn it is, and those with the claimant's name; the others count as present if they asked
-/// recently.
+/// find whose turn it is, and those with the claimant's name; the others count as present if they have
+/// not given up their turn.
 pub fn queue<L: Look>(
     look: &mut L,
     key: &Key,
@@ -29,24 +44,37 @@ pub fn queue<L: Look>(
     Ok(queue)
 }
 
-fn settle<L: Look>(look: &mut L, queue: &mut [Waiter], asker: Option<&HolderId>) {
+/// Puts tickets in order, each once, and finds out which waiters are present.
+pub(super) fn settle<L: Look>(look: &mut L, queue: &mut Vec<Waiter>, asker: Option<&HolderId>) {
     queue.sort_by_key(Waiter::rank);
+    queue.dedup_by_key(|waiter| waiter.ticket);
     let mut turn_known = false;
     for waiter in queue {
         let probed = !turn_known || asker == Some(&waiter.holder.id);
-        let here = waiter.presence == Presence::Here
-            && waiter.heard_lately(look.now())
-            && (!probed || is_alive(look, &waiter.holder));
+        let here = if probed {
+            is_here(look, waiter)
+        } else {
+            waiter.presence == Presence::Here && waiter.epoch.same(&look.now().epoch)
+        };
         waiter.presence = if here { Presence::Here } else { Presence::Away };
         turn_known |= here;
     }
 }
 
-/// The view of a claim: every lease that conflicts with it, and the queue.
+/// Every lease that conflicts with a claim on this key, and the whole queue.
 pub fn view<L: Look>(look: &mut L, key: &Key, asker: Option<&HolderId>) -> Result<View, L::Error> {
     Ok(View {
         leases: look.leases(key)?,
         queue: queue(look, key, asker)?,
+        left_out: LeftOut::default(),
+    })
+}
+
+/// The leases of a key, without its queue.
+pub(super) fn leases<L: Look>(look: &mut L, key: &Key) -> Result<View, L::Error> {
+    Ok(View {
+        leases: look.leases(key)?,
+        ..View::default()
     })
 }
 
@@ -74,10 +102,7 @@ pub(super) fn standing<L: Look>(look: &L, view: &View) -> Vec<Holding> {
 
 /// Whether the grant with this token may still write.
 pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L::Error> {
-    let view = View {
-        leases: look.leases(key)?,
-        queue: Vec::new(),
-    };
+    let view = leases(look, key)?;
     Ok(match (look.rules().fence)(look.now(), &view, token) {
         Some(lease) => Fenced::Current(lease.clone()),
         None => Fenced::Stale(judged(look, view.leases)),
@@ -110,12 +135,12 @@ pub fn busy<L: Look>(
         .iter()
         .filter(|waiter| waiter.presence == Presence::Here && Some(waiter.ticket) != own)
         .collect();
-    // Watching a dead waiter would wake the caller again and again.
+    // Watching a dead waiter would wake the caller again and again, watching a stopped one never.
     let behind = present
         .iter()
         .rev()
         .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
-        .find(|waiter| is_alive(look, &waiter.holder))
+        .find(|waiter| is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
     let holders = view.leases.iter().map(|(lease, _)| lease.holder.clone());
     Busy {
@@ -124,9 +149,11 @@ pub fn busy<L: Look>(
             Some(waiter) => vec![waiter.clone()],
             None => holders.collect(),
         },
+        // The waiters behind the first are woken by it, or poll.
         look_again: view
             .leases
             .iter()
+            .filter(|_| behind.is_none())
             .filter_map(|(lease, _)| lease.expires.clone())
             .filter_map(|end| end.remaining(look.now()).map(|left| (left, end)))
             .min_by_key(|(left, _)| *left)
@@ -134,7 +161,7 @@ pub fn busy<L: Look>(
         leases: judged(look, view.leases.iter().cloned()),
         behind,
         position,
-        waiting: present.len(),
+        waiting: present.len() + view.left_out.ahead + view.left_out.behind,
         shortage: None,
         revision: Revision::default(),
     }

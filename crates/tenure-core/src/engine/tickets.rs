@@ -7,16 +7,22 @@ use crate::key::Key;
 use crate::queue::{Presence, Rank, Ticket, Waiter};
 
 use super::Step;
-use super::look::{is_alive, queue};
+use super::look::{heard_now, is_alive, is_here};
+use super::window::{first_waiters, from_ticket};
 
 /// Wakes the first of these waiters that can be woken.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
-    let next = queue
-        .iter()
-        .find(|waiter| waiter.presence == Presence::Here && is_alive(step, &waiter.holder));
+    let next = queue.iter().find(|waiter| is_here(step, waiter));
     if let Some(next) = next {
         step.wake(&next.holder);
     }
+}
+
+/// Wakes the first waiter for a key.
+pub(super) fn wake_first<S: Step>(step: &mut S, key: &Key) -> Result<(), S::Error> {
+    let queue = first_waiters(step, key)?;
+    wake_next(step, &queue);
+    Ok(())
 }
 
 /// Removes the ticket of a claim, if it has one.
@@ -54,14 +60,11 @@ fn withdraw<S: Step>(
     ticket: Ticket,
     act: impl FnOnce(&mut S, &Waiter) -> Result<(), S::Error>,
 ) -> Result<(), S::Error> {
-    let queue = queue(step, key, None)?;
-    let Some(index) = queue.iter().position(|waiter| waiter.ticket == ticket) else {
-        return Ok(());
-    };
-    if let Some(waiter) = queue.get(index) {
+    let queue = from_ticket(step, key, ticket)?;
+    if let Some((waiter, behind)) = queue.split_first() {
         act(step, waiter)?;
+        wake_next(step, behind);
     }
-    wake_next(step, queue.get(index + 1..).unwrap_or_default());
     Ok(())
 }
 
@@ -83,15 +86,14 @@ pub fn take_ticket<S: Step>(
     let seen = step.now().ticks;
     let taken = match (ticket, there) {
         (ClaimTicket::Own(ticket), Some(own)) => {
-            let due = own.presence == Presence::Away
-                || seen.saturating_sub(own.seen) >= step.ticket_heartbeat();
-            if due {
-                let renewed = Waiter {
-                    seen,
-                    presence: Presence::Here,
-                    ..own.clone()
-                };
-                step.update_ticket(&claim.key, &renewed)?;
+            let renewed = Waiter {
+                seen,
+                presence: Presence::Here,
+                ..own.clone()
+            };
+            match own.presence {
+                Presence::Here => step.hear(&claim.key, &renewed)?,
+                Presence::Away => step.update_ticket(&claim.key, &renewed)?,
             }
             ticket
         }
@@ -142,7 +144,9 @@ pub(super) fn drop_forgotten<S: Step>(
     for waiter in queue {
         let never_again =
             waiter.presence == Presence::Away && !waiter.named && !is_alive(step, &waiter.holder);
-        if never_again || waiter.forgotten(step.now(), grace) {
+        let forgotten = waiter.forgotten(step.now(), grace)
+            && heard_now(step, waiter).forgotten(step.now(), grace);
+        if never_again || forgotten {
             step.remove_ticket(key, waiter.ticket)?;
         }
     }

@@ -89,13 +89,15 @@ fn config(times: u32) -> Config {
 
 #[test]
 fn no_simulation_violates_a_guarantee() {
-    let outcome = TestRunner::new(config(64)).run(&scripts(), |script| {
-        Simulation::new(Rules::STANDARD)
-            .play(&script)
-            .map_err(|failure| TestCaseError::fail(failure.to_string()))
-    });
-    if let Err(error) = outcome {
-        panic!("{error}");
+    for rules in [Rules::STANDARD, Rules::IN_PARTS] {
+        let outcome = TestRunner::new(config(48)).run(&scripts(), |script| {
+            Simulation::new(rules)
+                .play(&script)
+                .map_err(|failure| TestCaseError::fail(failure.to_string()))
+        });
+        if let Err(error) = outcome {
+            panic!("{error}");
+        }
     }
 }
 

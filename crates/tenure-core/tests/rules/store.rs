@@ -1,7 +1,6 @@
 //! A store in memory that runs the engine, and nothing else.
 //!
-//! It has two keys that share one token counter. It updates a ticket at every claim of its owner, not at most
-//! once a second, so that the oracle knows to the millisecond which waiters are present.
+//! It has two keys that share one token counter.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -28,6 +27,8 @@ pub(crate) struct Rules {
     pub(crate) decide: decide::Rules,
     /// The token after the newest one.
     pub(crate) mint: fn(Token) -> Token,
+    /// How many tickets are read at once.
+    pub(crate) window: usize,
 }
 
 impl Rules {
@@ -35,6 +36,13 @@ impl Rules {
     pub(crate) const STANDARD: Self = Self {
         decide: decide::Rules::STANDARD,
         mint: Token::next,
+        window: 32,
+    };
+
+    /// The same, reading every queue in parts.
+    pub(crate) const IN_PARTS: Self = Self {
+        window: 1,
+        ..Self::STANDARD
     };
 }
 
@@ -143,6 +151,10 @@ impl Look for TestStep<'_> {
         }
     }
 
+    fn window(&self) -> usize {
+        self.store.rules.window
+    }
+
     fn rules(&self) -> &decide::Rules {
         &self.store.rules.decide
     }
@@ -211,10 +223,6 @@ impl Step for TestStep<'_> {
     fn grace(&self) -> Duration {
         GRACE
     }
-
-    fn ticket_heartbeat(&self) -> Duration {
-        Duration::ZERO
-    }
 }
 
 fn infallible<T>(result: Result<T, Infallible>) -> T {
@@ -262,7 +270,7 @@ impl TestStore {
         us: Option<&LivenessId>,
     ) -> Answer {
         let mut step = self.step(world, us);
-        let view = infallible(engine::view(&mut step, &claim.key, Some(&claim.holder.id)));
+        let view = infallible(engine::view_of(&mut step, claim));
         let decision = (step.rules().acquire)(step.now(), &view, claim);
         if let Some(Granted { lease, reason }) =
             infallible(engine::grant(&mut step, claim, &decision))

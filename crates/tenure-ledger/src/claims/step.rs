@@ -98,6 +98,10 @@ impl Look for LedgerStep<'_> {
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.view.probe(waiter)
     }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.view.heard(waiter)
+    }
 }
 
 impl Step for LedgerStep<'_> {
@@ -182,6 +186,11 @@ impl Step for LedgerStep<'_> {
 
     fn wake(&mut self, holder: &Holder) {
         self.changes.wakes.extend(holder.liveness_lock().cloned());
+    }
+
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
+        self.view.store.presence.beat();
+        Ok(())
     }
 
     fn grace(&self) -> Duration {

@@ -177,6 +177,10 @@ impl Look for ClaimsView<'_> {
     fn probe(&mut self, waiter: &Holder) -> Liveness {
         self.store.presence.probe(waiter)
     }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        self.store.presence.heard(waiter, self.now())
+    }
 }
 
 /// A claim in a file. It has no token, and its holder no process.

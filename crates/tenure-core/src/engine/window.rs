@@ -1,0 +1,115 @@
+//! Reads the part of a key's queue that a verb needs, so that a hand-over costs the same with ten waiters and
+//! with a thousand.
+//!
+//! A queue of at most [`Look::window`] tickets is read whole. Of a longer one, a claim needs the front, up to the
+//! first waiter that is present; the tickets of its own name; its neighbours in the order; and the newest
+//! ticket, which has the latest arrival time. The others are only counted.
+//!
+//! # Invariants
+//!
+//! 1. If a present waiter ranks before the claim, the window contains the first one (G8).
+//! 2. A ticket of the claimant's name is in the window.
+//!
+//! A neighbour search is bounded. If all that it finds are absent, a waiter further away is watched or
+//! misses its wake-up, and notices at its next poll.
+
+use crate::claim::Claim;
+use crate::decide::{self, LeftOut, View};
+use crate::key::Key;
+use crate::queue::{Rank, Ticket, Waiter};
+
+use super::look::{is_here, settle};
+use super::{Look, Part};
+
+/// How many neighbours are read on each side, for each eight tickets that are read from the front.
+fn neighbours<L: Look>(look: &L) -> usize {
+    look.window() / 8 + 1
+}
+
+/// The view of a claim: every lease that conflicts with it, and the part of the queue that it depends on.
+pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
+    let leases = look.leases(&claim.key)?;
+    let key = &claim.key;
+    let asker = &claim.holder.id;
+    let (mut queue, whole) = front(look, key)?;
+    if !whole {
+        queue.extend(look.some_tickets(key, Part::Of(asker))?);
+        queue.extend(look.some_tickets(key, Part::Newest)?);
+    }
+    settle(look, &mut queue, Some(asker));
+    let mut view = View {
+        leases,
+        queue,
+        left_out: LeftOut::default(),
+    };
+    if !whole {
+        let (ticket, _) = decide::position(look.now(), &view, claim);
+        let rank = decide::rank(look.now(), &view, claim, ticket);
+        let limit = neighbours(look);
+        let before = look.some_tickets(key, Part::Before(rank, limit))?;
+        let after = look.some_tickets(key, Part::After(rank, limit))?;
+        view.queue.extend(before.into_iter().chain(after));
+        settle(look, &mut view.queue, Some(asker));
+        view.left_out = left_out(look, key, &view.queue, rank)?;
+    }
+    Ok(view)
+}
+
+/// The waiters from the front of the queue to the first one that is present, in order.
+pub(super) fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
+    let (mut tickets, _) = front(look, key)?;
+    settle(look, &mut tickets, None);
+    Ok(tickets)
+}
+
+/// A ticket and the waiters behind it, in order, up to the first one that is present if the queue is long.
+pub(super) fn from_ticket<L: Look>(
+    look: &mut L,
+    key: &Key,
+    ticket: Ticket,
+) -> Result<Vec<Waiter>, L::Error> {
+    let Some(own) = look.some_tickets(key, Part::Ticket(ticket))?.pop() else {
+        return Ok(Vec::new());
+    };
+    let rank = own.rank();
+    let mut limit = neighbours(look);
+    loop {
+        let behind = look.some_tickets(key, Part::After(rank, limit))?;
+        let complete = behind.len() < limit;
+        if complete || behind.iter().any(|waiter| is_here(look, waiter)) {
+            let mut tickets = vec![own];
+            tickets.extend(behind);
+            return Ok(tickets);
+        }
+        limit = limit.saturating_mul(8);
+    }
+}
+
+/// The first tickets of a queue, and whether these are all. At least one of them is present, if any is.
+fn front<L: Look>(look: &mut L, key: &Key) -> Result<(Vec<Waiter>, bool), L::Error> {
+    let mut limit = look.window() + 1;
+    loop {
+        let tickets = look.some_tickets(key, Part::First(limit))?;
+        let whole = tickets.len() < limit;
+        if whole || tickets.iter().any(|waiter| is_here(look, waiter)) {
+            return Ok((tickets, whole));
+        }
+        limit = limit.saturating_mul(8);
+    }
+}
+
+/// How many tickets are not in the window, on each side of a rank.
+fn left_out<L: Look>(
+    look: &mut L,
+    key: &Key,
+    window: &[Waiter],
+    rank: Rank,
+) -> Result<LeftOut, L::Error> {
+    let (before, all) = look.count_tickets(key, rank)?;
+    let read = window.iter().filter(|waiter| waiter.rank() < rank).count();
+    let ahead = before.saturating_sub(read);
+    Ok(LeftOut {
+        ahead,
+        behind: all.saturating_sub(window.len()).saturating_sub(ahead),
+    })
+}
