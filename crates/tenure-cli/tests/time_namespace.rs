@@ -25,7 +25,9 @@ fn shifted(project: &Project, ahead: i64, script: &str) -> Option<Call> {
 #[test]
 fn a_detached_lease_is_not_expired_where_the_boot_clock_is_ahead() {
     let project = Project::new();
-    project.tenure("acquire build --as outside --ttl 10m").exits(0);
+    project
+        .tenure("acquire build --as outside --ttl 10m")
+        .exits(0);
     let ask = "exec $TENURE run build --no-wait -- true";
     for ahead in [3600, -3600] {
         let Some(call) = shifted(&project, ahead, ask) else {

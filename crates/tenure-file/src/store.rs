@@ -45,10 +45,7 @@ impl<P: LockProtocol> FileStore<P> {
     pub fn with_sidecar(protocol: P, sidecar: Sidecar, options: Options) -> Self {
         Self {
             protocol,
-            presence: LocalPresence::new(
-                sidecar.liveness_folder(),
-                Arc::clone(&options.clock),
-            ),
+            presence: LocalPresence::new(sidecar.liveness_folder(), Arc::clone(&options.clock)),
             state_file: StateFile::new(sidecar),
             stepping: Mutex::new(()),
             for_waiters: OnceLock::new(),

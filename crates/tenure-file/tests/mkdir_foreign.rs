@@ -314,6 +314,7 @@ fn a_holder_is_woken_when_its_lock_is_removed() {
         let watched = tenure_core::Watched {
             key: &key(),
             seen,
+            held: None,
             ahead: vec![],
         };
         // The first wait starts the listener.

@@ -92,9 +92,7 @@ impl Look for ReadTransaction<'_> {
                 &[&key, &rows::number(ticket.0)],
             ),
             Part::Newest => tickets(
-                select_ticket!(
-                    "WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"
-                ),
+                select_ticket!("WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"),
                 &[&key],
             ),
         }

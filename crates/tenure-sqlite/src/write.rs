@@ -104,11 +104,7 @@ impl Look for WriteTransaction<'_> {
         Ok(self.reader.some_tickets(key, part)?)
     }
 
-    fn count_tickets(
-        &mut self,
-        key: &Key,
-        rank: Rank,
-    ) -> Result<(usize, usize), TransactionError> {
+    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), TransactionError> {
         Ok(self.reader.count_tickets(key, rank)?)
     }
 

@@ -1,4 +1,4 @@
-//! Databases of schema 2, 3 and 4 become today's: with every task in them, at once or not at all.
+//! Databases of schema 2, 3, 4 and 5 become today's: with every task in them, at once or not at all.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -207,22 +207,22 @@ fn an_upgrade_from_version_3_keeps_every_row() {
     );
 }
 
-#[test]
-fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
+/// An upgrade of a database with a few tasks from a version whose schema is one whole file.
+fn upgrade_from(version: i32, schema: &str, rows: &str) -> CloneDb {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
     let db = Connection::open(&path).unwrap();
     db.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL;")
         .unwrap();
-    db.execute_batch(include_str!("fixtures/schema/4.sql"))
-        .unwrap();
-    db.execute_batch(
+    db.execute_batch(schema).unwrap();
+    db.execute_batch(&format!(
         "INSERT INTO sections (id, name) VALUES ('s1', 'Backend');
          INSERT INTO tasks (id, title, section_id) VALUES ('x1', 'One', 's1'), ('x2', 'Two', NULL), ('x3', 'Gone', NULL);
          UPDATE tasks SET title = 'Uno' WHERE id = 'x1';
          DELETE FROM tasks WHERE id = 'x3';
-         PRAGMA application_id = 0x74656e72; PRAGMA user_version = 4;",
-    )
+         {rows}
+         PRAGMA application_id = 0x74656e72; PRAGMA user_version = {version};"
+    ))
     .unwrap();
     drop(db);
     let columns = columns(&path);
@@ -233,10 +233,43 @@ fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
     };
     assert_eq!(picture(&path, &columns), before);
     is_as_new(&here);
+    here
+}
+
+#[test]
+fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
+    let here = upgrade_from(4, include_str!("fixtures/schema/4.sql"), "");
     // Also in a clone that was never synced.
     let state = here.store.sync_state(soon()).unwrap();
     assert_eq!(state.unshared, ["", "x1", "x2", "x3"]);
     assert_eq!(state.note, "");
+}
+
+#[test]
+fn an_upgrade_from_version_5_keeps_every_row_and_orders_the_queue() {
+    let here = upgrade_from(
+        5,
+        include_str!("fixtures/schema/5.sql"),
+        "UPDATE exchange SET settled = 'note'; DELETE FROM unshared WHERE id <> 'x1';
+         INSERT INTO tickets (key, holder, host, binding, named, priority, boot, arrived, seen, within) VALUES
+             ('build', 'first', 'here', '\"detached\"', 1, 5, 'earlier', 1000000000, 1, ','),
+             ('build', 'urgent', 'here', '\"detached\"', 1, 6, 'earlier', 2000000000, 1, ','),
+             ('build', 'gone', 'here', '\"detached\"', 1, 5, 'earlier', 3000000000, 1, ',');
+         DELETE FROM tickets WHERE holder = 'gone';",
+    );
+    let state = here.store.sync_state(soon()).unwrap();
+    assert_eq!(
+        (state.unshared, state.note.as_str()),
+        (vec!["x1".into()], "note")
+    );
+    assert_eq!(
+        here.rows("SELECT holder || ' ' || rank FROM tickets ORDER BY rank"),
+        ["urgent -358000000000", "first -299000000000"]
+    );
+    assert_eq!(
+        here.count("SELECT seq FROM sqlite_sequence WHERE name = 'tickets'"),
+        3
+    );
 }
 
 #[test]
