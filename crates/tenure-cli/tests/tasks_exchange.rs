@@ -130,6 +130,19 @@ fn imported_tasks_are_as_old_as_the_order_of_their_lines() {
 }
 
 #[test]
+fn the_command_after_a_large_import_finds_a_short_log() {
+    let project = Project::new();
+    let lines: Vec<String> = (0..5_000)
+        .map(|n| format!("{{\"title\":\"t{n}\"}}"))
+        .collect();
+    import(&project, lines.join("\n")).exits(0);
+    let log = project.path(".tenure/tenure.db-wal");
+    let length = fs::metadata(log).map_or(0, |log| log.len());
+    let database = fs::metadata(project.database()).unwrap().len();
+    assert!(database > 1_000_000 && length < 600_000, "{length}");
+}
+
+#[test]
 fn sections_keep_their_order_in_a_round_trip() {
     let project = Project::new();
     for n in 0..6 {

@@ -13,6 +13,7 @@ use tenure_host::LivenessFolder;
 use tenure_host::files::permissions::{OFlags, create_new, follow_group};
 
 use crate::fault::explain;
+use crate::log;
 use crate::schema;
 
 /// How long to wait for another writer before giving up.
@@ -21,10 +22,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest single pause while waiting for another writer. Our own transactions take tens of
 /// microseconds, so SQLite's own pauses (up to 100 ms) would be most of the waiting.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-
-/// Pages in the write-ahead log before a checkpoint. Not more, because the first process to open the
-/// database reads the whole log; not fewer, because a checkpoint syncs twice.
-const LOG_PAGES: u32 = 400;
 
 /// Held shared while a store is opened for writing, and exclusively while a verb of a read-only store
 /// looks; see [`crate::read_only`]. It comes before every other lock.
@@ -51,11 +48,11 @@ pub(crate) fn open(
         let mut db = Connection::open_with_flags(path, flags)?;
         wait_for_others(&mut db)?;
         // By default the last connection to close runs a checkpoint, which syncs twice: too slow
-        // for a short command. The writer that passes LOG_PAGES runs it instead.
+        // for a short command. A commit does it when the log is long.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        db.execute_batch(&format!(
-            "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = {LOG_PAGES};"
-        ))?;
+        log::keep_short(&mut db)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+        db.execute_batch("PRAGMA synchronous = NORMAL")?;
         Ok(db)
     };
     let _no_read_only_verb = OPENING.read().unwrap_or_else(PoisonError::into_inner);

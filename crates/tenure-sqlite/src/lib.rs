@@ -15,6 +15,7 @@
 //! | `history` | events: append, count, prune, list |
 //! | `schema` | tables, versions, upgrades |
 //! | `connection` | opening, pragmas, waiting for other writers |
+//! | `log` | the write-ahead log, kept short |
 //! | `read_only` | opening a database that is only read |
 //! | `fault` | SQLite's errors as messages |
 //!
@@ -38,6 +39,7 @@ mod fault;
 mod foreign;
 mod history;
 mod lock_tables;
+mod log;
 mod read_only;
 mod rows;
 mod schema;

@@ -1,4 +1,4 @@
-//! Another program holds the database itself.
+//! Another program holds the database itself, and its log stays short whatever processes do.
 #![allow(clippy::unwrap_used, reason = "test code fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::{ErrorKind, HistoryQuery, Key, Released, Renewed, Store};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
-use tenure_testkit::Ask;
 use tenure_testkit::soon;
+use tenure_testkit::{Ask, Process, history, process};
 
 fn new() -> (TempDir, PathBuf, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
@@ -110,4 +110,95 @@ fn a_program_that_writes_for_too_long_is_reported_and_nothing_changes() {
     );
     let released = store.release(&lease.grant(), soon()).unwrap();
     assert!(matches!(released, Released::Freed(_)), "{released:?}");
+}
+
+/// More bytes than the log of a database has that no process is using, and far fewer than a few hundred
+/// commands write.
+const SHORT_LOG: u64 = 600 * 1048;
+
+fn log_of(path: &Path) -> u64 {
+    let log = path.with_extension("db-wal");
+    std::fs::metadata(log).map_or(0, |log| log.len())
+}
+
+/// What two commands do: each opens the database, writes once, and closes it.
+fn two_commands(path: &Path, key: &Key) {
+    let open = || SqliteStore::open(path, SqliteOptions::default()).unwrap();
+    let lease = Ask::new(key, "holder").granted(&open());
+    let released = open().release(&lease.grant(), soon()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+}
+
+fn build() -> Key {
+    Key::parse("build").unwrap()
+}
+
+fn is_sound(path: &Path) {
+    let store = SqliteStore::open(path, SqliteOptions::default()).unwrap();
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
+    let flaws = history::contradictions(&events);
+    assert!(flaws.is_empty(), "{flaws:?}");
+    let words: String = Connection::open(path)
+        .unwrap()
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(words, "ok");
+}
+
+#[test]
+fn the_log_stays_short_although_every_command_is_alone() {
+    let (_dir, path, store) = new();
+    drop(store);
+    for number in 0..300 {
+        two_commands(&path, &build());
+        assert!(log_of(&path) < SHORT_LOG, "after {number} times two");
+    }
+    is_sound(&path);
+}
+
+#[test]
+fn a_reader_delays_only_the_shortening_of_the_log() {
+    let (_dir, path, store) = new();
+    drop(store);
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("BEGIN; SELECT count(*) FROM leases;")
+        .unwrap();
+    for _ in 0..200 {
+        two_commands(&path, &build());
+    }
+    assert!(log_of(&path) > SHORT_LOG, "the reader needs the old pages");
+    db.execute_batch("COMMIT").unwrap();
+    two_commands(&path, &build());
+    assert!(log_of(&path) < SHORT_LOG);
+    is_sound(&path);
+}
+
+/// Not a test: commands one after another, without an end.
+#[test]
+fn worker() {
+    let Some(job) = process::job() else { return };
+    let (number, path) = job.split_once(' ').unwrap();
+    let key = Key::parse(format!("key-{number}")).unwrap();
+    for round in 0_u64.. {
+        two_commands(Path::new(path), &key);
+        if round == 100 {
+            process::report("done");
+        }
+    }
+}
+
+#[test]
+fn eight_processes_shorten_the_log_under_each_other_and_any_of_them_may_be_killed() {
+    let (_dir, path, store) = new();
+    drop(store);
+    let start = |number: usize| Process::start("worker", &format!("{number} {}", path.display()));
+    let mut processes: Vec<Process> = (0..8).map(start).collect();
+    for process in &mut processes {
+        assert_eq!(process.report(), "done");
+        process.kill();
+    }
+    // What they left in the log, the next commands copy.
+    two_commands(&path, &build());
+    assert!(log_of(&path) < SHORT_LOG);
+    is_sound(&path);
 }

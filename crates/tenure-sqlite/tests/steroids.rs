@@ -417,3 +417,23 @@ fn force_is_recorded_and_frees_what_the_tool_holds() {
         (EventKind::Forced, "coder")
     );
 }
+
+#[test]
+fn both_logs_stay_short_although_every_command_is_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = tool::database(dir.path());
+    let length = |log: &str| {
+        let log = dir.path().join(log);
+        std::fs::metadata(log).map_or(0, |log| log.len())
+    };
+    for number in 0..400 {
+        let lease = Ask::new(&task(), "runner").granted(&tool::tenure(&path));
+        let _ = tool::tenure(&path).release(&lease.grant(), soon()).unwrap();
+        // Pages of the tool's database have 4 KiB.
+        assert!(length("steroids.db-wal") < 600 * 4120, "after {number}");
+        assert!(
+            length("steroids.db-tenure-wal") < 600 * 1048,
+            "after {number}"
+        );
+    }
+}
