@@ -256,6 +256,12 @@ impl From<tenure::ConfigError> for Failure {
     }
 }
 
+impl From<tenure::project::WorktreeError> for Failure {
+    fn from(error: tenure::project::WorktreeError) -> Self {
+        Self::new(ErrorCode::NotInitialised, error.to_string())
+    }
+}
+
 impl From<tenure::BadUrl> for Failure {
     fn from(error: tenure::BadUrl) -> Self {
         Self::new(ErrorCode::BadStore, error.to_string())

@@ -54,7 +54,7 @@ pub(crate) struct Global {
     #[arg(short = 'C', value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
     /// Use this store instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR,
-    /// mkdir:DIR or ledger:DIR
+    /// mkdir:DIR or ledger:DIR [env: TENURE_STORE]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<OsString>,
     /// The name of the holder. Commands with the same name act for the same holder [env: TENURE_HOLDER]
@@ -77,10 +77,15 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make this folder a project
-    #[command(
-        after_help = "Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a git remote has (see tenure\nsync). Running it again changes nothing."
-    )]
-    Init,
+    #[command(after_help = "\
+Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a git remote has (see tenure
+sync). Running it again changes nothing. All worktrees of a git repository share one project: in a linked
+worktree, .tenure/ is created in the main one; if the repository is bare, in the repository.")]
+    Init {
+        /// Make a project although this folder is in another one
+        #[arg(long)]
+        here: bool,
+    },
     /// Run a command while holding a key
     #[command(after_help = "Examples:
   tenure run build -- make all
@@ -171,7 +176,7 @@ impl Command {
     /// The names in the JSON envelope.
     pub(crate) fn names(&self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Init => ("init", None),
+            Self::Init { .. } => ("init", None),
             Self::Run(_) => ("run", None),
             Self::Acquire(_) => ("acquire", None),
             Self::Renew(_) => ("renew", None),

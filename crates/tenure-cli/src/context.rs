@@ -2,6 +2,7 @@
 //!
 //! A command opens only what it needs.
 
+use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -11,12 +12,16 @@ use tenure::{Config, Project, StoreUrl, Tenure};
 use tenure_core::{Grant, HolderId, Key, Lease, Token};
 use tenure_host::identity;
 
-use crate::answer::Failure;
+use crate::answer::{Failure, remark};
 use crate::args::Global;
 use crate::commands::daemon::autostart;
+use crate::words;
 
 /// The environment variable with the leases that a command runs under: `STORE:TOKEN,...`.
 const WITHIN: &str = "TENURE_WITHIN";
+
+/// The environment variable that chooses a store, as `--store` does.
+const STORE: &str = "TENURE_STORE";
 
 /// The environment variable with the holder name that tenure generated for a command.
 const MADE_UP: &str = "TENURE_MADE_UP";
@@ -50,11 +55,16 @@ pub(crate) fn home() -> Option<PathBuf> {
     std::env::home_dir()
 }
 
+/// The project of the current folder, if it is in one.
+pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
+    Ok(Project::find(&start()?, home().as_deref())?)
+}
+
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
-    if let Some(project) = Project::find(from, home().as_deref()) {
+    if let Some(project) = Project::find(from, home().as_deref())? {
         // Nothing of ours may show in git; a folder that can't be written can still be read.
-        let _ = project.ignore();
+        let _ = project.create();
         return Ok(project);
     }
     let failure = Failure::new(
@@ -79,15 +89,42 @@ pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
 pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
     Ok(Config::load(
         home().as_deref(),
-        project.map(Project::folder).as_deref(),
+        project.map(Project::settings_folder).as_deref(),
     )?)
+}
+
+/// The store that the caller chose instead of the project's own: `--store`, or `TENURE_STORE`.
+pub(crate) fn chosen_store(global: &Global) -> Option<OsString> {
+    let given = global.store.clone();
+    given.or_else(|| std::env::var_os(STORE).filter(|store| !store.is_empty()))
+}
+
+/// Refuses a store that the caller chose, for a command that works on the project's own.
+pub(crate) fn refuse_store(global: &Global, why: &str) -> Result<(), Failure> {
+    let fix = match (&global.store, chosen_store(global)) {
+        (_, None) => return Ok(()),
+        (Some(_), _) => "leave --store out, or name the project with -C",
+        (None, Some(_)) => "unset TENURE_STORE for this command",
+    };
+    Err(Failure::new(ErrorCode::Usage, format!("{why}: {fix}")))
 }
 
 /// Opens the store that the command works on.
 pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     let start = start()?;
-    let Some(url) = &global.store else {
+    let Some(url) = chosen_store(global) else {
         let project = project(&start)?;
+        if let Some(unused) = project.unused_store() {
+            let unused = words::quoted_bytes(&unused.to_os_string());
+            remark(
+                global,
+                &format!(
+                    "{unused} is not used any more: all worktrees share {}\n  to bring its tasks over: \
+                     tenure --store {unused} tasks export | tenure tasks import -\n  then remove it",
+                    project.folder().display()
+                ),
+            );
+        }
         let config = config(Some(&project))?;
         let is_fresh = !project.folder().join("tenure.db").exists();
         let tenure = Tenure::open(&project.store(), config)?;
@@ -100,7 +137,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
         }
         return Ok(tenure);
     };
-    let url = match StoreUrl::parse(url)? {
+    let url = match StoreUrl::parse(&url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
         StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
@@ -112,15 +149,16 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
             return Err(Failure::new(ErrorCode::BadStore, message));
         }
     };
-    let config = config(Project::find(&start, home().as_deref()).as_ref())?;
-    Ok(Tenure::open(&url, config)?)
+    // The store is named, so a worktree whose project can't be found is no reason to fail.
+    let project = Project::find(&start, home().as_deref()).unwrap_or_default();
+    Ok(Tenure::open(&url, config(project.as_ref())?)?)
 }
 
 /// The same for a command that changes tasks. It starts the daemon if the settings say so, because
 /// the daemon shares the change.
 pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open(global)?;
-    if tenure.config().daemon.autostart && global.store.is_none() {
+    if tenure.config().daemon.autostart && chosen_store(global).is_none() {
         autostart(global);
     }
     Ok(tenure)

@@ -58,7 +58,7 @@ fn main() {
 fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
     let global = args.global;
     match args.command {
-        Command::Init => commands::init::init(&global),
+        Command::Init { here } => commands::init::init(&global, here),
         Command::Run(run) => commands::run::run(&global, &run),
         Command::Acquire(acquire) => commands::acquire::acquire(&global, &acquire),
         Command::Renew(renew) => commands::renew::renew(&global, &renew),

@@ -4,6 +4,7 @@ mod project;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
 
 use project::{Project, Running};
@@ -14,6 +15,213 @@ fn git(project: &Project, words: &str) -> String {
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .args(words.split_whitespace());
     project.prepare(git).end().exits(0).out
+}
+
+/// A git repository in `work` with one commit.
+fn repository() -> Project {
+    let project = Project::uninitialised();
+    git(&project, "init -q -b main");
+    commit(&project);
+    project
+}
+
+fn commit(project: &Project) {
+    git(
+        project,
+        "-c user.name=t -c user.email=t@t commit -q --allow-empty -m c",
+    );
+}
+
+/// Asserts that a key that is held in one folder is busy in the other.
+#[track_caller]
+fn exclude(project: &Project, here: &Path, there: &Path) {
+    let holder = project.call("run k").within(here).input();
+    let mut holder = holder.sh("echo held; exec cat").start();
+    project::until("the command runs", || !holder.out().is_empty());
+    let second = project.call("run k --no-wait").within(there);
+    second.sh("true").end().fails(6, &["k is locked by"]);
+    holder.let_go();
+    holder.ended().exits(0);
+}
+
+#[test]
+fn all_worktrees_of_a_repository_are_one_project() {
+    let project = repository();
+    project.tenure("init -q").exits(0);
+    // The one file that is tracked: it is in every worktree, and makes none of them a project.
+    project.write(".tenure/config.yaml", "locking:\n  waitTimeout: 1m\n");
+    git(&project, "add .tenure/config.yaml");
+    commit(&project);
+    git(&project, "worktree add -q ../linked");
+    git(&project, "worktree add -q inside");
+    let (main, linked) = (project.root(), project.root().with_file_name("linked"));
+    std::fs::create_dir(linked.join("sub")).unwrap();
+    assert!(linked.join(".tenure/config.yaml").is_file());
+
+    exclude(&project, &main, &linked);
+    exclude(&project, &linked.join("sub"), &main.join("inside"));
+    exclude(&project, &main.join("inside"), &main);
+    // Tasks, the settings and the daemon are shared, too.
+    let add = project.call("tasks add Here").within(&linked);
+    add.end().exits(0);
+    assert!(project.tenure("tasks list").exits(0).out.contains("Here"));
+    project.write(".tenure/config.yaml", "locking:\n  waitTimeout: 2m\n");
+    let shown = project.call("config show").within(&linked).end().exits(0);
+    assert!(shown.out.contains("2m"), "{shown:?}");
+    let started = project.call("daemon start --json").within(&linked);
+    started.end().exits(0);
+    project.tenure("daemon status").exits(0);
+    let stop = project.call("daemon stop").within(main.join("inside"));
+    stop.end().exits(0);
+    project.call("sync").within(&linked).end().exits(0);
+
+    assert!(!linked.join(".tenure/tenure.db").exists());
+    assert!(!main.join("inside/.tenure/tenure.db").exists());
+    // Moved by hand: its `.git` still leads to the repository.
+    let moved = linked.with_file_name("moved");
+    std::fs::rename(&linked, &moved).unwrap();
+    exclude(&project, &moved, &main);
+    // GIT_DIR of a hook does not lead elsewhere.
+    let call = project.call("fence k --token 1").within(&moved);
+    call.env("GIT_DIR", "/nowhere").end().exits(7);
+}
+
+#[test]
+fn the_worktrees_of_a_bare_repository_share_a_project_in_it() {
+    let project = repository();
+    git(&project, "clone -q --bare . ../around/.bare");
+    let around = project.root().with_file_name("around");
+    std::fs::write(around.join(".git"), "gitdir: ./.bare\n").unwrap();
+    git(&project, "-C ../around worktree add -q one");
+    git(&project, "-C ../around worktree add -q two");
+    let (one, two) = (around.join("one"), around.join("two"));
+
+    let init = project.call("init").within(&one).end().exits(0);
+    assert!(init.out.contains(".bare/.tenure"), "{init:?}");
+    assert!(init.out.contains("All worktrees"), "{init:?}");
+    exclude(&project, &one, &two);
+    exclude(&project, &two, &around);
+    project.call("tasks add Here").within(&one).end().exits(0);
+    project.call("sync").within(&two).end().exits(0);
+    assert!(!one.join(".tenure").exists() && !around.join(".tenure").exists());
+    project.call("init").within(&two).end().exits(0);
+}
+
+#[test]
+fn a_submodule_is_a_repository_of_its_own_and_shares_with_its_own_worktrees() {
+    let project = repository();
+    git(&project, "clone -q . ../library");
+    git(
+        &project,
+        "-c protocol.file.allow=always submodule --quiet add ../library sub",
+    );
+    project.tenure("init -q").exits(0);
+    let sub = project.path("sub");
+    exclude(&project, &sub, &project.root());
+    project
+        .call("init")
+        .within(&sub)
+        .end()
+        .fails(2, &["--here"]);
+    project.call("init --here").within(&sub).end().exits(0);
+    assert!(sub.join(".tenure/tenure.db").is_file());
+    git(&project, "-C sub worktree add -q ../../linked");
+    exclude(&project, &sub, &project.root().with_file_name("linked"));
+    let free = project.call("run k --no-wait").within(&sub).input();
+    let mut held = free.sh("echo held; exec cat").start();
+    project::until("the command runs", || !held.out().is_empty());
+    project.call("run k --no-wait").sh("true").end().exits(0);
+    held.let_go();
+}
+
+#[test]
+fn a_store_that_an_earlier_version_made_in_a_worktree_is_named_and_not_used() {
+    let project = repository();
+    git(&project, "worktree add -q ../linked");
+    let linked = project.root().with_file_name("linked");
+    let old = linked.join(".tenure/tenure.db");
+    std::fs::create_dir(linked.join(".tenure")).unwrap();
+    let url = format!("sqlite:{}", old.display());
+    let add = project.call("tasks add Old --store").arg(&url);
+    add.end().exits(0);
+
+    // Its folder says that there is a project, so the main worktree gets one.
+    let list = project.call("tasks list").within(&linked).end().exits(0);
+    assert!(!list.out.contains("Old"), "{list:?}");
+    assert!(list.err.contains("is not used any more"), "{list:?}");
+    let line = list.err.lines().find(|line| line.contains("| tenure"));
+    let (_, command) = line.unwrap().split_once("over: ").unwrap();
+    let command = command.replace("tenure ", "$TENURE ");
+    project.shell(&command).end().exits(0);
+    assert!(project.tenure("tasks list").exits(0).out.contains("Old"));
+    std::fs::remove_dir_all(linked.join(".tenure")).unwrap();
+    let quiet = project.call("tasks list").within(&linked).end().exits(0);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn a_worktree_whose_repository_is_gone_gets_no_store_of_its_own() {
+    let project = repository();
+    project.tenure("init -q").exits(0);
+    git(&project, "worktree add -q ../linked");
+    let linked = project.root().with_file_name("linked");
+    std::fs::create_dir(linked.join(".tenure")).unwrap();
+    let away = project.root().with_file_name("away");
+    std::fs::rename(project.root(), &away).unwrap();
+    std::fs::create_dir(project.root()).unwrap();
+    for words in ["acquire k", "init", "tasks list", "config show"] {
+        let said = project.call(words).within(&linked).end();
+        said.fails(3, &["linked git worktree", "git worktree repair"]);
+    }
+    assert!(!linked.join(".tenure/tenure.db").exists());
+    // Another store can be named, for every command.
+    let named = || {
+        let call = project.call("acquire k --as me --no-wait").within(&linked);
+        call.env("TENURE_STORE", "sqlite:../named.db")
+    };
+    let token = named().end().exits(0).out;
+    assert_eq!(named().end().exits(0).out, token);
+    let other = project.call("locks list --store sqlite:../named.db");
+    assert!(other.end().exits(0).out.contains("me"));
+    std::fs::remove_dir(project.root()).unwrap();
+    std::fs::rename(&away, project.root()).unwrap();
+    exclude(&project, &linked, &project.root());
+}
+
+#[test]
+fn tenure_store_chooses_the_store_of_every_command() {
+    let project = Project::new();
+    let call = |words: &str| project.call(words).env("TENURE_STORE", "sqlite:other.db");
+    call("tasks add There").end().exits(0);
+    assert_eq!(project.tenure("tasks list").exits(0).out, "No tasks.\n");
+    assert!(call("tasks list").end().exits(0).out.contains("There"));
+    // The option wins.
+    let own = "tasks list --store sqlite:.tenure/tenure.db";
+    assert_eq!(call(own).end().exits(0).out, "No tasks.\n");
+    for words in ["daemon start", "sync"] {
+        call(words).end().fails(2, &["TENURE_STORE"]);
+    }
+    let init = call("init").end().exits(0);
+    assert!(init.out.contains("TENURE_STORE is set"), "{init:?}");
+}
+
+#[test]
+fn init_inside_a_project_asks_first_and_refuses_a_store() {
+    let project = Project::new();
+    let sub = project.path("sub");
+    std::fs::create_dir(&sub).unwrap();
+    let refused = project.call("init").within(&sub).end();
+    refused.fails(2, &["/work/sub is in the project", "--here"]);
+    assert!(!sub.join(".tenure").exists());
+    project.call("init --here").within(&sub).end().exits(0);
+    assert!(sub.join(".tenure/tenure.db").is_file());
+    project.call("init").within(&sub).end().exits(0);
+
+    let other = Project::uninitialised();
+    other
+        .tenure("init --store sqlite:x.db")
+        .fails(2, &["leave --store out"]);
+    assert_eq!(std::fs::read_dir(other.root()).unwrap().count(), 0);
 }
 
 #[test]

@@ -1,4 +1,9 @@
 //! Finding and creating a project, and listing its stores: [`Project`].
+//!
+//! All worktrees of a git repository are one project: that of the main worktree. A repository that is bare
+//! and only has linked worktrees keeps it in its common directory.
+
+mod worktree;
 
 use std::fs;
 use std::io;
@@ -8,13 +13,19 @@ use tenure_board::Board;
 use tenure_host::files::atomic::{self, Put};
 use tenure_host::files::permissions::create_folder;
 
+use self::worktree::{Top, top};
 use crate::open::StoreUrl;
+
+pub use self::worktree::WorktreeError;
 
 /// The folder's name.
 pub const FOLDER: &str = ".tenure";
 
 /// The database's name, inside the folder.
 const DATABASE: &str = "tenure.db";
+
+/// The name of the file with the settings, inside the folder.
+const SETTINGS: &str = "config.yaml";
 
 /// The name of the file that keeps the folder out of git.
 const GITIGNORE: &str = ".gitignore";
@@ -38,31 +49,111 @@ const STEROIDS: &str = ".steroids/steroids.db";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
     root: PathBuf,
+    worktree: Option<PathBuf>,
 }
 
 impl Project {
     /// The project that `from` is in, found by walking up as git does. The `.tenure` folder in `home`
     /// holds the user's settings; it makes a project only if it holds a database, too.
-    pub fn find(from: &Path, home: Option<&Path>) -> Option<Self> {
-        let is_project = |root: &&Path| {
+    ///
+    /// A folder of a linked git worktree belongs to the project of the same folder in the main worktree. A
+    /// `.tenure` in the linked worktree, which may be checked out there for its `config.yaml`, only says that
+    /// there is a project: its folder in the main worktree need not exist yet ([`Self::create`]).
+    pub fn find(from: &Path, home: Option<&Path>) -> Result<Option<Self>, WorktreeError> {
+        let is_project = |root: &Path| {
             let folder = root.join(FOLDER);
             folder.is_dir()
                 && (folder.join(DATABASE).exists() || !home.is_some_and(|home| is_same(home, root)))
         };
-        from.ancestors().find(is_project).map(|root| Self {
+        let plain = |root: &Path| Self {
             root: root.to_owned(),
+            worktree: None,
+        };
+        // The folders whose repository is not known yet.
+        let mut below = Vec::new();
+        for folder in from.ancestors() {
+            below.push(folder);
+            match top(folder)? {
+                Top::No => {}
+                Top::Own => {
+                    if let Some(root) = below.drain(..).find(|root| is_project(root)) {
+                        return Ok(Some(plain(root)));
+                    }
+                }
+                Top::Linked(shared) => {
+                    for linked in below.drain(..) {
+                        let root = shared.place(linked.strip_prefix(folder).unwrap_or(linked));
+                        if is_project(&root) || is_project(linked) {
+                            let worktree = Some(linked.to_owned());
+                            return Ok(Some(Self { root, worktree }));
+                        }
+                    }
+                    let mut above = shared.path().ancestors().skip(1);
+                    if let Some(root) = above.find(|root| is_project(root)) {
+                        return Ok(Some(plain(root)));
+                    }
+                }
+            }
+        }
+        Ok(below.into_iter().find(|root| is_project(root)).map(plain))
+    }
+
+    /// The project of this very folder, whether or not it exists: in a linked git worktree, that of the same
+    /// folder in the main worktree.
+    pub fn at(folder: &Path) -> Result<Self, WorktreeError> {
+        for above in folder.ancestors() {
+            match top(above)? {
+                Top::No => {}
+                Top::Own => break,
+                Top::Linked(shared) => {
+                    let root = shared.place(folder.strip_prefix(above).unwrap_or(folder));
+                    let worktree = Some(folder.to_owned());
+                    return Ok(Self { root, worktree });
+                }
+            }
+        }
+        Ok(Self {
+            root: folder.to_owned(),
+            worktree: None,
         })
     }
 
-    /// Makes `root` a project, and tells whether its folder is new. Files that exist are left alone, so
-    /// that running this again is harmless.
+    /// Makes `root` a project ([`Self::at`]), and tells whether its folder is new. Files that exist are left
+    /// alone, so that running this again is harmless.
     pub fn init(root: &Path) -> io::Result<(Self, bool)> {
-        let project = Self {
-            root: root.to_owned(),
-        };
-        let new = !project.folder().is_dir() && create_folder(&project.folder())?;
-        project.ignore()?;
+        let project = Self::at(root).map_err(io::Error::other)?;
+        let new = project.create()?;
         Ok((project, new))
+    }
+
+    /// Creates the `.tenure` folder if it does not exist, and tells whether it did not.
+    pub fn create(&self) -> io::Result<bool> {
+        let new = !self.folder().is_dir() && create_folder(&self.folder())?;
+        self.ignore()?;
+        Ok(new)
+    }
+
+    /// The database that an earlier version made in the linked worktree where the project was found, if there
+    /// is one. It is not used.
+    pub fn unused_store(&self) -> Option<StoreUrl> {
+        let path = self.worktree.as_ref()?.join(FOLDER).join(DATABASE);
+        path.is_file().then_some(StoreUrl::Sqlite(path))
+    }
+
+    /// The folder with the project's `config.yaml`: `.tenure`, or if it has none, that of the linked worktree
+    /// where the project was found.
+    pub fn settings_folder(&self) -> PathBuf {
+        let own = self.folder();
+        let linked = self.worktree.as_ref().map(|linked| linked.join(FOLDER));
+        match linked.filter(|linked| linked.join(SETTINGS).is_file()) {
+            Some(linked) if !own.join(SETTINGS).exists() => linked,
+            _ => own,
+        }
+    }
+
+    /// Whether the project was found from a linked git worktree, whose repository it belongs to.
+    pub fn is_shared(&self) -> bool {
+        self.worktree.is_some()
     }
 
     /// Makes sure that git ignores the folder: writes its `.gitignore` if that is missing or empty. The
@@ -204,11 +295,12 @@ mod tests {
     #[test]
     fn a_project_is_found_from_deep_inside_it() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Project::find(dir.path(), None), None);
+        assert!(Project::find(dir.path(), None).unwrap().is_none());
         Project::init(dir.path()).unwrap();
         let deep = dir.path().join("a/b/c");
         fs::create_dir_all(&deep).unwrap();
-        assert_eq!(Project::find(&deep, None).unwrap().root(), dir.path());
+        let found = Project::find(&deep, None).unwrap().unwrap();
+        assert_eq!(found.root(), dir.path());
     }
 
     #[test]
@@ -217,9 +309,10 @@ mod tests {
         let work = home.path().join("work");
         fs::create_dir_all(&work).unwrap();
         fs::create_dir(home.path().join(FOLDER)).unwrap();
-        assert_eq!(Project::find(&work, Some(home.path())), None);
+        let find = || Project::find(&work, Some(home.path())).unwrap();
+        assert_eq!(find(), None);
         fs::write(home.path().join(FOLDER).join(DATABASE), "").unwrap();
-        assert!(Project::find(&work, Some(home.path())).is_some());
+        assert!(find().is_some());
     }
 
     #[test]

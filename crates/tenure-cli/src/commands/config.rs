@@ -9,7 +9,7 @@ use crate::context;
 use crate::table::Table;
 
 pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
-    let project = Project::find(&context::start()?, context::home().as_deref());
+    let project = context::find_project()?;
     match config {
         Config::Show => show(project.as_ref()),
         Config::Path => Ok(path(project.as_ref())),
@@ -36,7 +36,10 @@ fn show(project: Option<&Project>) -> Result<Answer, Failure> {
 
 fn path(project: Option<&Project>) -> Answer {
     let home = context::home();
-    let paths = tenure::config::paths(home.as_deref(), project.map(Project::folder).as_deref());
+    let paths = tenure::config::paths(
+        home.as_deref(),
+        project.map(Project::settings_folder).as_deref(),
+    );
     let lines = paths.iter().map(|path| {
         if path.exists() {
             path.display().to_string()

@@ -23,12 +23,7 @@ use crate::words;
 pub(crate) use start::autostart;
 
 pub(crate) fn daemon(global: &Global, daemon: Daemon) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            "the daemon works on the project's own store: leave --store out, or name the project with -C",
-        ));
-    }
+    context::refuse_store(global, "the daemon works on the project's own store")?;
     match daemon {
         Daemon::Run(run) => run::run(global, &run.work, run.detached),
         Daemon::Start(start) if start.foreground => run::run(global, &start.work, false),

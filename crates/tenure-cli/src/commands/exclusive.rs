@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tenure::project::FOLDER;
 use tenure::wire::{ErrorCode, ExclusiveAcquiredJson, ExclusiveReleasedJson, LockJson};
-use tenure::{Ask, Project, StoreUrl, Tenure, Tie};
+use tenure::{Ask, StoreUrl, Tenure, Tie};
 use tenure_core::{Grant, HolderId, Key, Lease, Released, Token, Verdict};
 use tenure_file::exclusive::{Check, should_skip_database};
 use tenure_host::caller::{self, Caller};
@@ -46,7 +46,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
     if let Some(dir) = &place.folder {
         return Ok(start.join(dir));
     }
-    if let Some(project) = Project::find(&start, context::home().as_deref()) {
+    if let Some(project) = context::find_project()? {
         let [own, beads] = project.exclusive_lock_folders();
         return Ok(if beads.is_dir() { beads } else { own });
     }
@@ -65,7 +65,7 @@ fn folder(place: &Place) -> Result<PathBuf, Failure> {
 
 /// The folder in which the project's lock is held, for a command that names none.
 fn where_held(place: Place) -> Result<Place, Failure> {
-    let project = Project::find(&context::start()?, context::home().as_deref());
+    let project = context::find_project()?;
     let folders = project.map(|project| project.exclusive_lock_folders());
     let held = folders
         .into_iter()
@@ -79,7 +79,7 @@ fn where_held(place: Place) -> Result<Place, Failure> {
 
 /// Refuses to take the lock in one folder of the project while another program holds it in the other.
 fn refuse_second(place: &Place) -> Result<(), Failure> {
-    let project = Project::find(&context::start()?, context::home().as_deref());
+    let project = context::find_project()?;
     let Some(project) = project.filter(|_| place.folder.is_none()) else {
         return Ok(());
     };
@@ -113,8 +113,7 @@ fn open(global: &Global, place: &Place, version: Option<&str>) -> Result<Tenure,
             "tenure exclusive has its own store: name its folder with --dir",
         ));
     }
-    let start = context::start()?;
-    let project = Project::find(&start, context::home().as_deref());
+    let project = context::find_project()?;
     let config = context::config(project.as_ref())?;
     Ok(Tenure::open_exclusive(&folder(place)?, version, config)?)
 }

@@ -14,15 +14,31 @@ use crate::context;
 /// How long the fetch may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
-    let root = context::start()?;
-    let (project, new) = Project::init(&root).map_err(|error| {
+pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
+    if global.store.is_some() {
+        let why = "init makes a project, which has a store of its own: leave --store out; a store that \
+                   --store names is made by the first command that changes it";
+        return Err(Failure::new(ErrorCode::Usage, why));
+    }
+    let start = context::start()?;
+    let project = Project::at(&start)?;
+    let around = context::find_project()?.filter(|around| around.root() != project.root());
+    if let Some(around) = around.filter(|_| !here) {
+        let message = format!(
+            "{} is in the project {}, and every command here uses its .tenure\n  to make a second project in \
+             this folder: tenure init --here",
+            start.display(),
+            around.root().display()
+        );
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    let new = project.create().map_err(|error| {
         Failure::new(
             ErrorCode::Io,
             format!(
                 "{} cannot be created ({error}): check that you may write to {}",
-                root.join(".tenure").display(),
-                root.display()
+                project.folder().display(),
+                project.root().display()
             ),
         )
     })?;
@@ -47,6 +63,15 @@ pub(crate) fn init(global: &Global) -> Result<Answer, Failure> {
             folder.display()
         )
     };
+    if project.is_shared() {
+        text.push_str("\nAll worktrees of this git repository share it.");
+    }
+    if let Some(store) = context::chosen_store(global) {
+        let store = store.display();
+        text.push_str(&format!(
+            "\nBut TENURE_STORE is set: commands use {store} instead."
+        ));
+    }
     for line in &fetched.lines {
         text.push('\n');
         text.push_str(line);

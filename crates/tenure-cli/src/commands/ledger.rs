@@ -84,7 +84,7 @@ fn in_folder(place: &Place) -> String {
 
 fn options() -> Result<tenure_file::Options, Failure> {
     let start = context::start()?;
-    let project = Project::find(&start, context::home().as_deref());
+    let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
     let config = context::config(project.as_ref())?;
     Ok(tenure_file::Options {
         clock: std::sync::Arc::new(HostClock::new()),

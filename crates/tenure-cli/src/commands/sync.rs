@@ -16,12 +16,7 @@ use crate::args::sync::{Sync, SyncCommand};
 use crate::context;
 
 pub(crate) fn sync(global: &Global, args: &Sync) -> Result<Answer, Failure> {
-    if global.store.is_some() {
-        return Err(Failure::new(
-            ErrorCode::Usage,
-            "only the project's own store can be synced: leave --store out, or name the project with -C",
-        ));
-    }
+    context::refuse_store(global, "only the project's own store can be synced")?;
     let project = context::project(&context::start()?)?;
     let config = context::config(Some(&project))?;
     let open = || Tenure::open(&project.store(), config.clone());

@@ -75,7 +75,7 @@ impl BoardLock {
     ) -> Result<Self, Failure> {
         let place = board.lock().map_err(|error| unusable(&error))?;
         let start = context::start()?;
-        let project = Project::find(&start, context::home().as_deref());
+        let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
         let mut config = context::config(project.as_ref())?;
         config.locking.poll_interval = config.locking.poll_interval.min(POLL);
         let place = Place::new(place);

@@ -100,8 +100,7 @@ pub(crate) fn autostart(global: &Global) {
     if global.no_daemon || forbidden {
         return;
     }
-    let Ok(start) = context::start() else { return };
-    let Some(project) = Project::find(&start, context::home().as_deref()) else {
+    let Ok(Some(project)) = context::find_project() else {
         return;
     };
     if !is_held(&project.folder()).is_ok_and(|held| !held) {

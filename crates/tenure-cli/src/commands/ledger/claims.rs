@@ -23,7 +23,7 @@ use tenure::wire::{
 
 fn open(global: &Global, place: &Place) -> Result<Tenure, Failure> {
     let start = context::start()?;
-    let project = Project::find(&start, context::home().as_deref());
+    let project = Project::find(&start, context::home().as_deref()).unwrap_or_default();
     let config = context::config(project.as_ref())?;
     let agent = context::named(global)?;
     let agent = agent.as_ref().map(|agent| agent.as_str());

@@ -1,0 +1,177 @@
+//! Which worktree of which repository a folder is the top of: [`top`].
+//!
+//! 1. Only git's own files are read, and only where `.git` is a file: no `git` process is started.
+//! 2. `GIT_DIR` and `GIT_COMMON_DIR` are ignored. Hooks set them, and a hook must find the same project as
+//!    the shell that started it.
+//! 3. A linked worktree whose repository can't be read is an error. Without the error, such a worktree would
+//!    get a store of its own, and no longer exclude the others.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Why the project of a linked worktree can't be found.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is a linked git worktree, and its project belongs to the main worktree, but {why}\n  {fix}, \
+     or name a store with --store or TENURE_STORE",
+    worktree.display()
+)]
+pub struct WorktreeError {
+    worktree: PathBuf,
+    why: String,
+    fix: &'static str,
+}
+
+/// What a folder is to git.
+pub(super) enum Top {
+    /// It has no `.git`.
+    No,
+    /// A repository's main worktree, or a submodule.
+    Own,
+    /// A linked worktree.
+    Linked(Shared),
+}
+
+/// The place that all worktrees of a repository have in common.
+pub(super) enum Shared {
+    /// The main worktree.
+    Main(PathBuf),
+    /// The common directory of a bare repository, which has no main worktree.
+    Bare(PathBuf),
+}
+
+impl Shared {
+    /// What stands for a folder of a linked worktree, given by its path within the worktree.
+    pub(super) fn place(&self, within: &Path) -> PathBuf {
+        match self {
+            // Not joined with an empty path, which would add a slash.
+            Self::Main(root) if within.as_os_str().is_empty() => root.clone(),
+            Self::Main(root) => root.join(within),
+            Self::Bare(common) => common.clone(),
+        }
+    }
+
+    /// The main worktree or common directory itself.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Main(path) | Self::Bare(path) => path,
+        }
+    }
+}
+
+/// What a folder is to git.
+pub(super) fn top(folder: &Path) -> Result<Top, WorktreeError> {
+    let entry = folder.join(".git");
+    let git_dir = match fs::symlink_metadata(&entry) {
+        Err(_) => return Ok(Top::No),
+        Ok(found) if found.is_dir() => return Ok(Top::Own),
+        Ok(found) if found.is_symlink() && entry.is_dir() => entry,
+        Ok(_) => match named_in(&entry, b"gitdir: ") {
+            Ok(path) => folder.join(path),
+            Err(_) => return Ok(Top::Own),
+        },
+    };
+    let fail = |why: String, fix| WorktreeError {
+        worktree: folder.to_owned(),
+        why,
+        fix,
+    };
+    let repair = "make it accessible, or run git worktree repair in the main worktree";
+    match named_in(&git_dir.join("commondir"), b"") {
+        Ok(common) => {
+            let common = git_dir.join(common);
+            let common = common.canonicalize().map_err(|error| {
+                fail(
+                    format!("{} can't be read ({error})", common.display()),
+                    repair,
+                )
+            })?;
+            shared(common).map(Top::Linked).ok_or_else(|| {
+                let why =
+                    "git does not record where the main worktree is (git init --separate-git-dir)";
+                fail(
+                    why.to_owned(),
+                    "record it with git config core.worktree PATH in the main worktree",
+                )
+            })
+        }
+        // The folder around a bare repository and its worktrees.
+        Err(_) if git_dir.is_dir() => Ok(match (core(&git_dir), git_dir.canonicalize()) {
+            (Core { bare: true, .. }, Ok(common)) => Top::Linked(Shared::Bare(common)),
+            _ => Top::Own,
+        }),
+        Err(error) => {
+            let parent = git_dir.parent().and_then(Path::file_name);
+            if parent != Some(OsStr::new("worktrees")) {
+                return Ok(Top::Own);
+            }
+            let why = format!(
+                "its repository {} can't be read ({error})",
+                git_dir.display()
+            );
+            Err(fail(why, repair))
+        }
+    }
+}
+
+/// The place that the worktrees with this common directory share, if git records it.
+fn shared(common: PathBuf) -> Option<Shared> {
+    if common.file_name() == Some(OsStr::new(".git")) {
+        return common.parent().map(|main| Shared::Main(main.to_owned()));
+    }
+    match core(&common) {
+        // A submodule's repository is inside its superproject's.
+        Core {
+            worktree: Some(path),
+            ..
+        } => common.join(path).canonicalize().ok().map(Shared::Main),
+        Core { bare: true, .. } => Some(Shared::Bare(common)),
+        Core { .. } => None,
+    }
+}
+
+/// The path in a file of one line, after a prefix.
+fn named_in(file: &Path, prefix: &[u8]) -> io::Result<PathBuf> {
+    let text = fs::read(file)?;
+    let path = text
+        .strip_prefix(prefix)
+        .ok_or(io::ErrorKind::InvalidData)?
+        .trim_ascii_end();
+    Ok(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// What a repository's `config` says in its section `core`.
+#[derive(Default)]
+struct Core {
+    worktree: Option<PathBuf>,
+    bare: bool,
+}
+
+fn core(common: &Path) -> Core {
+    let mut core = Core::default();
+    let text = fs::read(common.join("config")).unwrap_or_default();
+    let mut inside = false;
+    for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
+        if line.starts_with(b"[") {
+            inside = line.eq_ignore_ascii_case(b"[core]");
+            continue;
+        }
+        let mut parts = line.splitn(2, |byte| *byte == b'=').map(<[u8]>::trim_ascii);
+        let (Some(key), value, true) = (parts.next(), parts.next(), inside) else {
+            continue;
+        };
+        if key.eq_ignore_ascii_case(b"bare") {
+            let no: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
+            core.bare = !value.is_some_and(|value| no.contains(&&*value.to_ascii_lowercase()));
+        } else if key.eq_ignore_ascii_case(b"worktree") {
+            let path = value.unwrap_or_default();
+            let path = path.strip_prefix(b"\"").unwrap_or(path);
+            let path = path.strip_suffix(b"\"").unwrap_or(path);
+            core.worktree = Some(PathBuf::from(OsStr::from_bytes(path)));
+        }
+    }
+    core
+}
