@@ -6,10 +6,10 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # command:package of everything that must be there besides cargo, as Debian names the packages.
 NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname
 # Shells that the tests use if they can be had.
-SHELLS := busybox zsh mksh
+SHELLS := busybox zsh mksh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench install deny tools shells
+.PHONY: help demo test soak check bench install share deny tools shells
 # `make check test` must not run two cargos against one target folder.
 .NOTPARALLEL:
 
@@ -41,8 +41,22 @@ check: ## Formatting, lints and documentation, all of them strict
 bench: ## Run the benchmarks
 	$(CARGO) bench -p tenure-cli --bench ratios --locked
 
-install: ## Install the command (into PREFIX/bin when PREFIX is set)
+# Where the manual pages and the completions go: beside PREFIX/bin, or where a user has their own.
+SHARE = $(if $(PREFIX),$(PREFIX)/share,$(or $(XDG_DATA_HOME),$(HOME)/.local/share))
+# The command that was just installed.
+TENURE = $(if $(PREFIX),$(PREFIX),$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo))/bin/tenure
+
+install: ## Install the command, its manual pages and completions (into PREFIX when it is set)
 	$(CARGO) install --path crates/tenure-cli --locked $(if $(PREFIX),--root "$(PREFIX)")
+	@$(MAKE) --no-print-directory share
+
+# Not listed: the part of `install` that needs no compiler.
+share:
+	"$(TENURE)" man --dir "$(SHARE)/man/man1"
+	mkdir -p "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
+	"$(TENURE)" completions bash > "$(SHARE)/bash-completion/completions/tenure"
+	"$(TENURE)" completions zsh > "$(SHARE)/zsh/site-functions/_tenure"
+	"$(TENURE)" completions fish > "$(SHARE)/fish/vendor_completions.d/tenure.fish"
 
 deny: ## Check licences, advisories and sources of the dependencies
 	@$(CARGO) deny --version >/dev/null 2>&1 || \

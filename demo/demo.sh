@@ -1,73 +1,109 @@
-#!/bin/sh
-# Shows what tenure is for: four runners share the tasks of a small project, one of them is killed in
-# the middle of a task, another takes that task over, and the history proves it.
+#!/usr/bin/env bash
+# Shows what tenure is for, in half a minute: a key whose holder is killed, and four runners that share the
+# tasks of a small project, one of which is killed in the middle of a task.
 # `make demo` builds the command, puts its path into TENURE and runs this script.
 set -eu
 
-tenure=${TENURE:?run this through: make demo}
+PATH=$(dirname "${TENURE:?run this through: make demo}"):$PATH
+unset TENURE TENURE_HOLDER TENURE_WITHIN TENURE_TASK_ID TENURE_TOKEN TENURE_KEY
 project=$(mktemp -d)
-trap 'rm -rf "$project"' EXIT
+jobs=()
+finish() {
+    exec 2>/dev/null
+    for job in "${jobs[@]}"; do kill "$job"; done
+    wait
+    rm -rf "$project"
+}
+trap finish EXIT
 cd "$project"
-unset TENURE_HOLDER TENURE_WITHIN TENURE_TASK_ID TENURE_TOKEN
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-[ -t 1 ] || say() { printf '\n%s\n' "$*"; }
+if [ -t 1 ]; then
+    bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'
+    pause() { sleep "$1"; }
+else
+    bold='' dim='' plain=''
+    pause() { :; }
+fi
 
-say "1. A project with sections, tasks, and an order among them"
-"$tenure" init --quiet
-for section in Backend Frontend Docs; do "$tenure" sections add "$section" --quiet >/dev/null; done
-add() { "$tenure" tasks add "$@" --quiet >/dev/null; }
-add "Write the migration" --section Backend --priority 8
-add "Fix the login bug" --section Backend
-add "Draw the login page" --section Frontend
-add "Test the login page" --section Frontend --depends-on "Draw the login page" --depends-on "Fix the login bug"
-add "Explain the login" --section Docs
-add "Lint everything"
-add "Update the licences"
-add "Release it" --priority 9 --depends-on "Test the login page" --depends-on "Write the migration"
-"$tenure" tasks list
+# A sentence about what comes.
+say() { printf '\n%s# %s%s\n' "$dim" "$*" "$plain"; pause 1.5; }
 
-say "2. Four runners share them; runner-2 is killed with SIGKILL in the middle of a task"
-# A runner is one line. One runner at a time works in a section, no runner starts a task whose
-# dependencies are not done, and another runner starts the task of a dead one again.
-work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TOKEN)"; sleep 0.$PACE'
-pids=""
-pace=3
-for runner in runner-1 runner-2 runner-3 runner-4; do
-    PACE=$pace "$tenure" tasks work --as "$runner" --quiet -- sh -c "$work" &
-    [ "$runner" = runner-2 ] && victim=$!
-    pids="$pids $!"
-    pace=$((pace + 2))
+# Types a command, and runs it.
+types() {
+    printf '%s$ %s%s\n' "$bold" "$*" "$plain"
+    pause 0.7
+    eval "$*" 2>&1 || printf '%s(exit code %s)%s\n' "$dim" "$?" "$plain"
+    pause 1
+}
+
+# The same in the background.
+starts() {
+    printf '%s$ %s &%s\n' "$bold" "$*" "$plain"
+    pause 0.7
+    eval "exec $*" 2>&1 &
+    jobs+=("$!")
+}
+
+# Waits until a command succeeds.
+until_done() { until eval "$*" >/dev/null 2>&1; do sleep 0.05; done; }
+
+# The shell's own words about the jobs that are killed here are not part of the demo.
+exec 2>/dev/null
+
+say "A key is held while a command runs. agent-1 builds:"
+types tenure init --quiet
+starts tenure run build --as agent-1 -- sleep 60
+builder=$!
+until_done tenure locks show build
+types tenure locks
+say "agent-2 wants to build, too, and waits. Then agent-1 dies, with everything it started:"
+starts tenure run build --as agent-2 -- echo "'agent-2 builds now'"
+waiter=$!
+until_done "tenure locks show build --json | grep -q agent-2"
+pause 1
+children=$(cat "/proc/$builder/task/$builder/children")
+types kill -9 "$builder" $children
+wait "$waiter" || true
+pause 1
+say "No lock was left behind, and no lock was guessed to be stale. The history has the proof:"
+types tenure locks history build
+say "The token is the number of a grant. It only grows, so a writer that comes too late is found out:"
+types tenure fence build --token 1
+
+say "Runners share a list of tasks the same way. Some tasks wait for others; one runner works in a section:"
+for section in Backend Frontend; do tenure sections add "$section" --quiet; done >/dev/null
+{
+    tenure tasks add "Write the migration" --section Backend --priority 8 --quiet
+    tenure tasks add "Fix the login bug" --section Backend --quiet
+    tenure tasks add "Draw the login page" --section Frontend --quiet
+    tenure tasks add "Lint everything" --quiet
+    tenure tasks add "Update the licences" --quiet
+    tenure tasks add "Release it" --priority 9 --depends-on "Draw the login page" --depends-on "Write the migration" --quiet
+} >/dev/null
+types tenure tasks
+say "Four runners work; runner-2 is killed in the middle of its task:"
+# shellcheck disable=SC2016 # The runner's shell expands it.
+work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TASK_TOKEN)"; sleep 0.$PACE'
+printf '%s$ tenure tasks work --as runner-1 -- ./agent.sh &   # and three more%s\n' "$bold" "$plain"
+runners=()
+for runner in 1 2 3 4; do
+    PACE=$((1 + 2 * runner)) tenure tasks work --as "runner-$runner" --quiet -- sh -c "$work" 2>&1 &
+    runners+=("$!")
+    jobs+=("$!")
 done
-# Once runner-2 has a task: kill -9.
-task=""
-while [ -z "$task" ]; do
+victim=${runners[1]}
+task=''
+until [ -n "$task" ]; do
     sleep 0.02
-    task=$("$tenure" locks list | awk '$1 ~ /^task:/ && $2 == "runner-2" { print $1; exit }')
+    task=$(tenure locks | awk '$1 ~ /^task:/ && $2 == "runner-2" { print $1; exit }')
 done
-kill -9 "$victim"
-"$tenure" tasks list --status in_progress |
-    awk '/ runner-2 / { sub(/.* runner-2 +/, ""); printf "  *** runner-2 was killed while working on: %s\n", $0; exit }'
-for pid in $pids; do { wait "$pid" || true; } 2>/dev/null; done
+types kill -9 "$victim"
+for runner in "${runners[@]}"; do wait "$runner" || true; done
+pause 1
+say "All tasks are done, and the killed runner's task was done by another one:"
+types tenure tasks
+types tenure locks history "$task"
+say "runner-2 wakes up and reports its old task. It is refused, and nothing changes:"
+types tenure tasks update "$task" --status failed --as runner-2
 
-say "3. Everything is done"
-"$tenure" tasks list
-
-say "4. The history of the task that was taken over: on proof of death, not on a guess"
-"$tenure" locks history "$task"
-
-say "5. A runner that comes too late is refused (exit 7), and nothing changes"
-"$tenure" tasks update "$task" --status failed --as runner-2 || echo "  exit code $?"
-
-say "6. Any other key works the same way: three callers get it in the order in which they asked"
-"$tenure" run build --as first --quiet -- sleep 0.6 &
-sleep 0.2
-"$tenure" run build --as second --wait 1m -- echo "  second has it" &
-sleep 0.2
-"$tenure" run build --as third --wait 1m -- echo "  third has it" &
-sleep 0.1
-"$tenure" locks list
-wait
-
-say "7. Nothing is left behind"
-"$tenure" locks list
+say "You saw two holders die without leaving a lock behind, every task done once, and a late writer refused."

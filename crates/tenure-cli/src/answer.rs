@@ -3,9 +3,12 @@
 //! 1. Text goes to stdout, errors go to stderr. With `--json` both go to stdout in one envelope.
 //! 2. A command prints its answer last, so that nothing is reported that did not happen.
 
+use std::ffi::OsString;
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
+use clap::builder::StyledStr;
+use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
@@ -13,6 +16,7 @@ use tenure_core::{BadName, ErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::help;
 use crate::words;
 
 /// What a command prints when it succeeded.
@@ -66,7 +70,7 @@ pub(crate) struct Failure {
     message: String,
     /// What people read instead of `message`, where a protocol prescribes a message for programs.
     text: Option<String>,
-    /// Whether `text` is printed as it is, without `Error:` before it.
+    /// Whether `text` is printed as it is, without `error:` before it.
     verbatim: bool,
     /// Lines for people only, below the message.
     hints: Vec<String>,
@@ -98,7 +102,7 @@ impl Failure {
         self
     }
 
-    /// People read exactly this, as a protocol prescribes, without `Error:` before it.
+    /// People read exactly this, as a protocol prescribes, without `error:` before it.
     pub(crate) fn verbatim(mut self, text: impl Into<String>) -> Self {
         self.verbatim = true;
         self.text(text)
@@ -301,7 +305,7 @@ pub(crate) fn print_outcome(
             if global.json {
                 let error = ErrorJson {
                     code: failure.code,
-                    message: failure.message,
+                    message: without_numbers(&failure.message),
                     details: *failure.details,
                 };
                 let _ = write_line(&envelope(command, subcommand, None, Some(error)));
@@ -358,33 +362,81 @@ pub(crate) fn remark(global: &Global, text: &str) {
     }
 }
 
+/// The text without the numbers of errors of the operating system, which stand beside its words.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        out.push_str(before);
+        match after.split_once(')') {
+            Some((number, after)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                rest = after
+            }
+            _ => {
+                out.push_str(" (os error ");
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
 /// Writes an error to stderr.
 pub(crate) fn complain(message: &str) {
+    let message = without_numbers(message);
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    let line = format!("{red}Error:{red:#} {message}\n");
+    let line = format!("{red}error:{red:#} {message}\n");
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
+/// A page of help, or why there is none.
+pub(crate) fn print_page(page: Result<StyledStr, String>) -> i32 {
+    match page {
+        Ok(page) => {
+            let _ = write_page(anstream::stdout().lock(), &page);
+            Exit::Done.code()
+        }
+        Err(message) => {
+            complain(&message);
+            Exit::Usage.code()
+        }
+    }
+}
+
 /// A command line that cannot be parsed. clap reports `--help` and `--version` this way too.
-pub(crate) fn bad_usage(error: &clap::Error) -> i32 {
-    let json = std::env::args_os()
-        .take_while(|arg| arg != "--")
-        .any(|arg| arg == "--json");
-    if error.use_stderr() && json {
-        let text = error.render().to_string();
-        let message = text.trim().trim_start_matches("error: ").to_owned();
-        let error = ErrorJson {
-            code: ErrorCode::Usage,
-            message,
-            details: json!({}),
-        };
-        let _ = write_line(&envelope("tenure", None, None, Some(error)));
-    } else {
-        let _ = error.print();
+pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
+    let json = words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json");
+    let kind = error.kind();
+    match kind {
+        UsageError::DisplayHelp => print_page(Ok(help::page_for(words))),
+        UsageError::DisplayVersion => print_page(Ok(error.render())),
+        _ => {
+            let text = match kind {
+                UsageError::DisplayHelpOnMissingArgumentOrSubcommand => help::page_for(words),
+                _ => help::complaint(error),
+            };
+            if json {
+                let text = text.to_string();
+                let message = text.trim().trim_start_matches("error: ").to_owned();
+                let error = ErrorJson {
+                    code: ErrorCode::Usage,
+                    message,
+                    details: json!({}),
+                };
+                let _ = write_line(&envelope("tenure", None, None, Some(error)));
+            } else {
+                let _ = write_page(anstream::stderr().lock(), &text);
+            }
+            Exit::Usage.code()
+        }
     }
-    if error.use_stderr() {
-        Exit::Usage.code()
-    } else {
-        Exit::Done.code()
-    }
+}
+
+/// Writes a text of several lines, coloured on a terminal.
+fn write_page(mut out: impl Write, page: &StyledStr) -> std::io::Result<()> {
+    writeln!(out, "{}", page.ansi().to_string().trim_end())?;
+    out.flush()
 }

@@ -6,6 +6,7 @@ pub(crate) mod exclusive;
 pub(crate) mod ledger;
 pub(crate) mod sync;
 pub(crate) mod tasks;
+pub(crate) mod typed;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,23 +21,22 @@ use tenure_core::Priority;
 #[command(
     name = "tenure",
     version,
-    about = "Decide who may work on what, right now: locks for agents, runners and CI jobs that share a project",
+    about = "Decide who may work on what, right now: locks and tasks for agents, runners and\nCI jobs that share a project",
     after_help = "Examples:
-  tenure init                               make this folder a project
-  tenure run build -- make all              run a command while holding the key 'build'
-  tenure run deploy --no-wait -- ./deploy   fail at once if it is held (exit 6)
-  TOKEN=$(tenure acquire build --as me)     hold a key without a running command
-  tenure fence build --token $TOKEN         check that the token is still valid (exit 7 if not)
-  tenure tasks add 'Fix bug'                add a task
-  tenure tasks work --as me -- ./agent.sh   run a command for each task until none is left
-  tenure locks list                         list locks, their holders and waiters
-  tenure locks history build                show what happened to a key
+  tenure run build -- make all             run a command while holding a key
+  tenure run deploy --no-wait -- ./deploy  fail at once if it is held (exit 6)
+  TOKEN=$(tenure acquire build --as me)    hold a key without a command
+  tenure fence build --token $TOKEN        check the token (exit 7: lost)
+  tenure tasks add 'Fix bug'               add a task
+  tenure tasks work --as me -- ./agent.sh  run a command for each task
+  tenure locks                             list locks, holders and waiters
+  tenure locks history build               show what happened to a key
 
-Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed, 6 locked, 7 lease lost,
-8 sequence mismatch.",
+Exit codes: 0 done, 1 error, 2 usage, 3 no project, 4 not found, 5 not allowed,
+6 locked, 7 lease lost, 8 sequence mismatch. More on a command: tenure help run",
     disable_help_subcommand = true,
     propagate_version = false,
-    max_term_width = 100
+    max_term_width = 80
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -77,10 +77,12 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make this folder a project
-    #[command(after_help = "\
-Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a git remote has (see tenure
-sync). Running it again changes nothing. All worktrees of a git repository share one project: in a linked
-worktree, .tenure/ is created in the main one; if the repository is bare, in the repository.")]
+    #[command(after_help = "Example: tenure init
+
+Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a
+git remote has (see tenure sync). Running it again changes nothing. All worktrees
+of a git repository share one project: in a linked worktree, .tenure/ is created
+in the main one; if the repository is bare, in the repository.")]
     Init {
         /// Make a project although this folder is in another one
         #[arg(long)]
@@ -90,7 +92,7 @@ worktree, .tenure/ is created in the main one; if the repository is bare, in the
     #[command(after_help = "Examples:
   tenure run build -- make all
   tenure run deploy --wait 10m --priority 8 -- ./deploy.sh production
-  tenure run gpu --as agent-7 -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
+  tenure run gpu -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
 
 The command's input, output and exit code are passed through (128+n if signal
 n ended it). If the lease is lost, tenure stops the command and exits with 7.
@@ -109,35 +111,73 @@ by tenure and the command.")]
 Without --as, the holder is named after your user, host and shell.")]
     Acquire(Acquire),
     /// Extend a lease
+    #[command(after_help = "Examples:
+  tenure renew build --as agent-1           for as long as it was granted for
+  tenure renew build --token 7 --ttl 30m
+
+If the lease was lost, tenure exits with 7.")]
     Renew(Renew),
     /// Release a key
+    #[command(after_help = "Examples:
+  tenure release build --as agent-1
+  tenure release build --token 7            needs no name
+
+To take a key from another holder: tenure locks release KEY --force")]
     Release(Release),
     /// Check that a token is still valid: exit 0 if it is, 7 if not
     #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
     Fence(Fence),
-    /// List locks, show their history, and end expired and dead ones
-    #[command(subcommand)]
+    /// List locks, show their history, end expired and dead ones
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure locks                              the same as tenure locks list
+  tenure locks history build --since 2h
+  tenure locks cleanup --dry-run"
+    )]
     Locks(Locks),
     /// Add, list, start and finish tasks, or work through them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure tasks                              the same as tenure tasks list
+  tenure tasks add 'Fix bug' --section Backend
+  tenure tasks next --as agent-1
+  tenure tasks work --as agent-1 -- ./agent.sh"
+    )]
     Tasks(tasks::Tasks),
-    /// Group tasks into sections; one runner works on a section at a time
-    #[command(subcommand)]
+    /// Group tasks; one runner works on a section at a time
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure sections add Backend
+  tenure sections                           the same as tenure sections list"
+    )]
     Sections(tasks::Sections),
-    /// Hold the lock file that pauses background processes
-    #[command(subcommand)]
+    /// Hold the lock file that pauses background processes (bd)
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure exclusive run --holder nightly -- ./import.sh
+  tenure exclusive status"
+    )]
     Exclusive(exclusive::Exclusive),
-    /// Run the background process: it ends expired and dead leases and syncs tasks
-    #[command(subcommand)]
+    /// Run the background process that ends leases and syncs tasks
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure daemon start
+  tenure daemon status && echo 'it runs'"
+    )]
     Daemon(daemon::Daemon),
-    /// End expired and dead leases and share tasks through git: one cycle of the daemon
+    /// Share tasks through git, and end expired and dead leases
     #[command(after_help = sync::HELP)]
     Sync(sync::Sync),
-    /// Work with tasks that are Markdown files: list, check, change one value
+    /// Work with tasks that are Markdown files (bilu)
     #[command(subcommand, after_help = board::HELP)]
     Board(board::Board),
-    /// Print functions for shell scripts: board_lock_acquire, board_lock_release
+    /// Print lock functions for shell scripts
     #[command(after_help = "Example, in a script:
   eval \"$(tenure shell-lib)\"
   board_lock_trap .bilu/storage/lock
@@ -145,30 +185,62 @@ Without --as, the holder is named after your user, host and shell.")]
   ...
   board_lock_release .bilu/storage/lock
 
-Or save it: tenure shell-lib > lock.sh. Where tenure is not installed, the functions create and remove
-the lock folder themselves, and never take over a lock.")]
+Or save it: tenure shell-lib > lock.sh. Where tenure is not installed, the
+functions create and remove the lock folder themselves, and never take over a
+lock.")]
     ShellLib,
-    /// Append events to a ledger and claim its nodes
-    #[command(subcommand)]
+    /// Append events to a ledger and claim its nodes (af)
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure ledger append '{\"type\":\"note\",\"text\":\"hello\"}'
+  tenure ledger claim 1.2.3 --as agent-1
+  tenure ledger verify"
+    )]
     Ledger(ledger::Ledger),
     /// Show the settings in effect and where they come from
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure config show
+  TENURE_LOCKING_WAIT_TIMEOUT=5m tenure config show"
+    )]
     Config(Config),
     /// Print shell completions
-    #[command(
-        after_help = "Example: tenure completions bash > ~/.local/share/bash-completion/completions/tenure"
-    )]
+    #[command(after_help = "Examples:
+  . <(tenure completions bash)              for this shell
+  tenure completions zsh > ~/.zfunc/_tenure
+  tenure completions fish > ~/.config/fish/completions/tenure.fish
+
+They complete commands, options, keys, tasks, sections, statuses and holders;
+after -- the commands of the system.")]
     Completions {
         /// The shell
-        shell: clap_complete::Shell,
+        shell: crate::commands::completions::Shell,
     },
-    /// Print the manual page
-    #[command(
-        after_help = "Example: tenure man | man -l -\n         tenure man run > tenure-run.1"
-    )]
+    /// Print what may come next, for the scripts of `completions`
+    #[command(hide = true)]
+    Complete {
+        /// The words typed so far; the last one is to be completed
+        #[arg(last = true)]
+        words: Vec<OsString>,
+    },
+    /// Print a manual page, or write all of them
+    #[command(after_help = "Examples:
+  tenure man | man -l -
+  tenure man locks list > tenure-locks-list.1
+  tenure man --dir ~/.local/share/man/man1  write a page for each command")]
     Man {
-        /// A command [default: all of them, in one page]
-        command: Option<String>,
+        /// The command, for example locks list [default: tenure itself]
+        command: Vec<String>,
+        /// Write the pages of all commands into this folder
+        #[arg(
+            long = "dir",
+            value_name = "DIR",
+            conflicts_with = "command",
+            id = "folder"
+        )]
+        folder: Option<PathBuf>,
     },
 }
 
@@ -194,6 +266,7 @@ impl Command {
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
+            Self::Complete { .. } => ("complete", None),
             Self::Man { .. } => ("man", None),
         }
     }
@@ -202,7 +275,7 @@ impl Command {
 /// How long to hold a key and to wait for it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// How long the lease lasts unless it is renewed
+    /// How long the lease lasts unless it is renewed [default: 5m with a command, 60m without]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Wait at most this long [default: locking.waitTimeout, 30m]
@@ -286,13 +359,18 @@ pub(crate) struct Fence {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Locks {
     /// List locks: holder, time left, waiters
+    #[command(after_help = "Examples:
+  tenure locks list
+  tenure locks list --json | jq -r '.data.locks[].key'")]
     List,
     /// Show one lock and its queue
+    #[command(after_help = "Example: tenure locks show build")]
     Show {
         /// A key, an id, or a unique prefix of one
         id: String,
     },
     /// Take a lock from its holder (needs --force, and is recorded)
+    #[command(after_help = "Example: tenure locks release build --force --reason 'agent-1 hangs'")]
     Release {
         /// A key, an id, or a unique prefix of one
         id: String,
@@ -303,13 +381,19 @@ pub(crate) enum Locks {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// End expired and dead leases and record why
+    /// Free expired locks and locks of dead holders, and record why
+    #[command(after_help = "Examples:
+  tenure locks cleanup --dry-run
+  tenure locks cleanup")]
     Cleanup {
         /// Only print what would be ended
         #[arg(long)]
         dry_run: bool,
     },
-    /// Show what happened to a key: granted, renewed, released, expired, dead, forced
+    /// Show what happened to a key: granted, renewed, released, expired, forced
+    #[command(after_help = "Examples:
+  tenure locks history build
+  tenure locks history --since 2h --limit 200")]
     History {
         /// A key, an id, or a unique prefix of one [default: all keys]
         id: Option<String>,
@@ -337,8 +421,10 @@ impl Locks {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
     /// Show every setting, its value and its source
+    #[command(after_help = "Example: tenure config show --json | jq .data.settings")]
     Show,
     /// Show where settings are read from
+    #[command(after_help = "Example: tenure config path")]
     Path,
 }
 

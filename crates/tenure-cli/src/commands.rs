@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod board;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;

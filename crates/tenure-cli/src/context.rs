@@ -34,10 +34,14 @@ pub(crate) fn change_folder(global: &Global) -> Result<(), Failure> {
     std::env::set_current_dir(dir).map_err(|error| {
         let why = match error.kind() {
             std::io::ErrorKind::NotFound => "there is no such folder".to_owned(),
-            std::io::ErrorKind::NotADirectory => "that is a file, not a folder".to_owned(),
+            std::io::ErrorKind::NotADirectory => "is a file, not a folder".to_owned(),
             _ => error.to_string(),
         };
-        Failure::new(ErrorCode::Usage, format!("-C {}: {why}", dir.display()))
+        let colon = if why.starts_with("is ") { "" } else { ":" };
+        Failure::new(
+            ErrorCode::Usage,
+            format!("-C {}{colon} {why}", dir.display()),
+        )
     })
 }
 

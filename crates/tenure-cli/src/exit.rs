@@ -68,8 +68,7 @@ impl From<ErrorCode> for Exit {
             | E::Unsupported
             | E::Usage => Self::Usage,
             E::NoBoard | E::NotInitialised => Self::NotInitialised,
-            E::DaemonNotRunning
-            | E::LockNotFound
+            E::LockNotFound
             | E::NoLog
             | E::NoProcess
             | E::NoTaskLeft

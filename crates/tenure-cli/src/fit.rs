@@ -46,6 +46,32 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     cut
 }
 
+/// The text shortened in the middle to at most `most` columns, with an ellipsis where something is left out.
+pub(crate) fn middle(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let Some(room) = most.checked_sub(1) else {
+        return String::new();
+    };
+    let take = |pieces: &mut dyn Iterator<Item = &str>, most: usize| {
+        let mut used = 0;
+        let mut taken = Vec::new();
+        for piece in pieces {
+            used += width(piece);
+            if used > most {
+                break;
+            }
+            taken.push(piece.to_owned());
+        }
+        taken
+    };
+    let end = take(&mut text.graphemes(true).rev(), room / 2);
+    let start = take(&mut text.graphemes(true), room - room / 2);
+    let end: String = end.into_iter().rev().collect();
+    format!("{}…{end}", start.concat())
+}
+
 /// The text padded to at least `least` columns.
 pub(crate) fn filled(text: &str, least: usize) -> String {
     let missing = least.saturating_sub(width(text));
@@ -84,6 +110,10 @@ mod tests {
         assert_eq!(cut("👩‍💻 works", 4), "👩‍💻 …");
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abc", 0), "");
+        assert_eq!(middle("abcdefgh", 5), "ab…gh");
+        assert_eq!(middle("日本語日本語", 6), "日…語");
+        assert_eq!(middle("abc", 3), "abc");
+        assert_eq!(middle("abc", 0), "");
         for text in [
             "日本語の長い題",
             "🚀🚀🚀🚀",
@@ -92,6 +122,7 @@ mod tests {
         ] {
             for most in 0..12 {
                 assert!(width(&cut(text, most)) <= most, "{text} {most}");
+                assert!(width(&middle(text, most)) <= most, "{text} {most}");
                 assert_eq!(width(&filled(&cut(text, most), 12)), 12);
             }
         }

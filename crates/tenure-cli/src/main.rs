@@ -9,6 +9,7 @@
 //! | `exit` | exit codes |
 //! | `words` | sentences about leases and tasks |
 //! | `table` | tables |
+//! | `help` | help pages, and advice on a command line that is wrong |
 //! | `fit` | text cut and padded to a width |
 //! | `waiting` | waiting for a key or a task, and what it looks like |
 //! | `program` | the command to run: found, shown, or missing |
@@ -23,6 +24,7 @@ mod commands;
 mod context;
 mod exit;
 mod fit;
+mod help;
 mod program;
 mod signals;
 mod stderr;
@@ -38,9 +40,13 @@ use crate::answer::Failure;
 use crate::args::{Args, Command};
 
 fn main() {
-    let mut args = match Args::try_parse_from(args::board::spelled(std::env::args_os())) {
+    let words = args::typed::typed(std::env::args_os());
+    if let Some(page) = help::asked(&words) {
+        std::process::exit(answer::print_page(page));
+    }
+    let mut args = match Args::try_parse_from(&words) {
         Ok(args) => args,
-        Err(error) => std::process::exit(answer::bad_usage(&error)),
+        Err(error) => std::process::exit(answer::bad_usage(error, &words)),
     };
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
@@ -75,6 +81,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
-        Command::Man { command } => commands::man::man(command.as_deref()),
+        Command::Complete { words } => Ok(commands::complete::complete(&words)),
+        Command::Man { command, folder } => commands::man::man(&command, folder.as_deref()),
     }
 }

@@ -204,6 +204,17 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     lines.join("\n")
 }
 
+/// Why a key was granted, from the word that stands for it in the history.
+pub(crate) fn reason(word: &str) -> &str {
+    match word {
+        "acquired_new" => "the key was free",
+        "already_owned" => "extended by its holder",
+        "claimed_expired" => "taken over after it had expired",
+        "claimed_dead" => "taken over from a dead holder",
+        other => other,
+    }
+}
+
 /// An id as lists show it: the first group of a UUID.
 pub(crate) fn short(id: &str) -> &str {
     match id.split_once('-') {
@@ -269,11 +280,12 @@ fn locked_by_runner(
     let until = details
         .expires_at
         .map_or_else(|| NO_END.to_owned(), |end| end.to_string());
+    // The protocol prescribes these lines, the capital letter included.
     let text = format!(
-        "{what} is locked by runner {}\nLock expires at: {until}",
+        "Error: {what} is locked by runner {}\nLock expires at: {until}",
         details.locked_by
     );
-    Failure::new(code, message).text(text).details(details)
+    Failure::new(code, message).verbatim(text).details(details)
 }
 
 /// A lease's end by the wall clock, for an error that knows no other clock.
@@ -307,7 +319,7 @@ pub(crate) fn task_lost(task: &Task, lease: Option<&Lease>) -> Failure {
     );
     Failure::new(ErrorCode::LeaseLost, message).details(TaskLostJson {
         task_id: task.id.clone(),
-        locked_by: lease.map(|lease| lease.holder.id.clone()),
+        holder: lease.map(|lease| lease.holder.id.clone()),
         expires_at: lease.and_then(wall_end),
         newest_token: lease.map_or(task.token, |lease| lease.token),
         status: task.status,

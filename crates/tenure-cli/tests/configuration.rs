@@ -219,7 +219,7 @@ fn a_bad_value_names_file_key_and_what_would_be_accepted() {
         ),
         (
             "locking: [1, 2\n",
-            ["config.yaml", "work/.tenure", ":", "Error"],
+            ["config.yaml", "work/.tenure", ":", "error"],
         ),
     ] {
         project.write(".tenure/config.yaml", text);

@@ -212,7 +212,7 @@ fn a_read_only_database() {
     assert!(said.out.ends_with("acquire 1\n"), "{said:?}");
     assert!(said.err.contains("tenure.db"), "{said:?}");
     assert!(
-        said.err.contains("may not be written") || said.err.contains("may be written"),
+        said.err.contains("no permission to write to") || said.err.contains("may be written"),
         "{said:?}"
     );
     assert!(

@@ -13,11 +13,13 @@
 //! 1. Values that differ from run to run (times, durations, pids, ids, this host's name, this folder) are
 //!    replaced by placeholders on both sides, and runs of blanks count as one. Everything else has to match;
 //!    `[..]` matches anything within a line, and `...` any number of lines.
-//! 2. Blocks of any other kind (`sh`, `text`, `json`) are not run.
+//! 2. A block of another kind is run if the word `run` follows its kind, and has to succeed: a ```` ```sh run ````
+//!    as a whole, of any other (`yaml`, `groovy`, `markdown`) the commands of tenure in it. In these, `ID` is the
+//!    task that `tasks next` printed, and `NAME` is `$NAME`. Other blocks (`sh`, `text`, `json`) are not run.
 //! 3. The tests and links that the documentation names exist.
 //!
-//! After a message has changed, `DOCS=overwrite cargo test -p tenure-cli --test docs` writes what the command
-//! prints now into the pages. Read the diff: the test can't tell a better message from a worse one.
+//! After a message has changed, `DOCS=overwrite cargo test -p tenure-cli --test docs -- --test-threads=1` writes
+//! what the command prints now into the pages. Read the diff: the test can't tell a better message from a worse one.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,9 +27,13 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "docs/library.rs"]
-mod library;
+#[path = "docs/picture.rs"]
+mod picture;
 mod project;
+#[path = "docs/rust.rs"]
+mod rust;
+#[path = "docs/wire.rs"]
+mod wire;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -85,6 +91,19 @@ struct Example {
     expected: Option<String>,
     /// The lines of the page that hold what it prints.
     lines: std::ops::Range<usize>,
+    /// Whether the page promises that it succeeds.
+    succeeds: bool,
+}
+
+impl Example {
+    fn silent(command: String, at: usize, succeeds: bool) -> Self {
+        Self {
+            command,
+            expected: None,
+            lines: at..at,
+            succeeds,
+        }
+    }
 }
 
 /// What the lines of a page belong to.
@@ -93,6 +112,10 @@ enum Part {
     Prose,
     Console,
     Hidden,
+    /// A shell script that is run as a whole.
+    Script,
+    /// A file of another kind, with commands in it.
+    Excerpt,
     OtherBlock,
 }
 
@@ -103,18 +126,32 @@ fn examples(page: &str) -> Vec<Example> {
         match (part, line) {
             (Part::Prose, "```console") => part = Part::Console,
             (Part::Prose, "<!-- run") => part = Part::Hidden,
+            (Part::Prose, "```sh run") => {
+                found.push(Example::silent(String::new(), at, true));
+                part = Part::Script;
+            }
+            (Part::Prose, line) if line.starts_with("```") && line.ends_with(" run") => {
+                part = Part::Excerpt;
+            }
             (Part::Prose, line) if line.starts_with("```") => part = Part::OtherBlock,
-            (Part::Console | Part::OtherBlock, "```") | (Part::Hidden, "-->") => part = Part::Prose,
-            (Part::Hidden, line) => found.push(Example {
-                command: line.to_owned(),
-                expected: None,
-                lines: at..at,
-            }),
+            (Part::Hidden, "-->") => part = Part::Prose,
+            (Part::Hidden, line) => found.push(Example::silent(line.to_owned(), at, false)),
+            (Part::Prose, _) => {}
+            (_, "```") => part = Part::Prose,
+            (Part::Script, line) => {
+                let script = found.last_mut().unwrap();
+                script.command = format!("{}{line}\n", script.command);
+            }
+            (Part::Excerpt, line) => {
+                let command = excerpt(line);
+                found.extend(command.map(|command| Example::silent(command, at, true)));
+            }
             (Part::Console, line) => match (line.strip_prefix("$ "), found.last_mut()) {
                 (Some(command), _) => found.push(Example {
                     command: command.to_owned(),
                     expected: Some(String::new()),
                     lines: at + 1..at + 1,
+                    succeeds: false,
                 }),
                 (
                     None,
@@ -129,11 +166,26 @@ fn examples(page: &str) -> Vec<Example> {
                 }
                 (None, _) => panic!("line {}: output before the first command", at + 1),
             },
-            (Part::Prose | Part::OtherBlock, _) => {}
+            (Part::OtherBlock, _) => {}
         }
     }
     assert!(part == Part::Prose, "a block has no end");
     found
+}
+
+/// The command of tenure on a line of a workflow, a pipeline or an `AGENTS.md`.
+fn excerpt(line: &str) -> Option<String> {
+    let bare = line.trim_start();
+    let bare = bare.strip_prefix("- ").unwrap_or(bare);
+    let bare = bare.strip_prefix("run: ").unwrap_or(bare);
+    let bare = match bare.strip_prefix("sh '") {
+        Some(quoted) => quoted.trim_end_matches('\''),
+        None => bare,
+    };
+    bare.starts_with("tenure ").then(|| {
+        bare.replace(" ID", " \"$ID\"")
+            .replace(" NAME", " \"$NAME\"")
+    })
 }
 
 /// Runs the commands one after another in one shell, and returns what each of them printed.
@@ -143,8 +195,14 @@ fn run(examples: &[Example]) -> Vec<String> {
     let file = |number: usize| printed.path().join(number.to_string());
     let mut script = String::from("exec </dev/null\n");
     for (number, example) in examples.iter().enumerate() {
-        let _ = writeln!(script, "exec >'{}' 2>&1", file(number).display());
-        let _ = writeln!(script, "{}", example.command);
+        let out = file(number).display().to_string();
+        let _ = writeln!(script, "exec >'{out}' 2>&1\n{}", example.command);
+        if example.succeeds {
+            let _ = writeln!(script, "echo $? >'{out}.code'");
+        }
+        if example.succeeds && example.command.contains(" next ") {
+            let _ = writeln!(script, "ID=$(tail -n 1 '{out}')");
+        }
     }
     // What a page leaves running ends with it.
     script.push_str("exec >/dev/null 2>&1\n[ ! -e .tenure/daemon.json ] || tenure daemon stop\n");
@@ -168,6 +226,11 @@ fn run(examples: &[Example]) -> Vec<String> {
         Some(124),
         "the page took longer than a minute: {examples:#?}"
     );
+    for (number, example) in examples.iter().enumerate().filter(|(_, it)| it.succeeds) {
+        let code = fs::read_to_string(file(number).with_extension("code")).unwrap_or_default();
+        let said = fs::read_to_string(file(number)).unwrap_or_default();
+        assert_eq!(code.trim(), "0", "{}\n{said}", example.command);
+    }
     let here = fs::canonicalize(project.root()).unwrap();
     (0..examples.len())
         .map(|number| {
@@ -278,7 +341,7 @@ fn matches(expected: &str, printed: &str) -> bool {
 
 #[test]
 fn the_command_prints_what_the_documentation_says() {
-    let overwrite = std::env::var("DOCS").is_ok_and(|wish| wish == "overwrite");
+    let overwrite = overwrites();
     let mut differences = String::new();
     let results: Vec<_> = std::thread::scope(|scope| {
         let started: Vec<_> = pages()
@@ -417,10 +480,11 @@ fn every_setting_is_in_the_reference() {
 
 #[test]
 fn every_command_is_in_the_reference() {
-    let page = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
     let help = Project::uninitialised().tenure("--help").exits(0).out;
-    let (_, commands) = help.split_once("Commands:\n").unwrap();
-    for line in commands.lines().take_while(|line| !line.is_empty()) {
+    let (_, commands) = help.split_once("Everyday:\n").unwrap();
+    let (commands, _) = commands.split_once("Options:\n").unwrap();
+    for line in commands.lines().filter(|line| line.starts_with("  ")) {
         let command = line.split_whitespace().next().unwrap();
         let found = ["`", " "]
             .iter()
@@ -430,12 +494,53 @@ fn every_command_is_in_the_reference() {
 }
 
 #[test]
+fn the_reference_lists_every_field_and_every_error_code() {
+    let page = root().join("docs/reference/cli.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let crates = root().join("crates");
+    let mut made = text.clone();
+    for (name, part) in [
+        ("codes", wire::codes(&crates)),
+        ("types", wire::types(&crates)),
+    ] {
+        let start = format!("<!-- generated: {name} -->\n");
+        let (before, rest) = made.split_once(&start).unwrap();
+        let (_, after) = rest.split_once("<!-- end -->").unwrap();
+        made = format!("{before}{start}{part}\n<!-- end -->{after}");
+    }
+    if overwrites() {
+        fs::write(&page, made).unwrap();
+    } else {
+        assert!(
+            text == made,
+            "run: DOCS=overwrite cargo test -p tenure-cli --test docs"
+        );
+    }
+}
+
+#[test]
+fn the_picture_shows_what_a_terminal_shows() {
+    let path = root().join("docs/waiting.svg");
+    let made = picture::waiting();
+    if overwrites() {
+        fs::write(&path, made).unwrap();
+    } else {
+        assert_eq!(fs::read_to_string(&path).unwrap_or_default(), made);
+    }
+}
+
+/// Whether the pages are written, not compared.
+fn overwrites() -> bool {
+    std::env::var("DOCS").is_ok_and(|wish| wish == "overwrite")
+}
+
+#[test]
 fn the_library_examples_are_those_that_compile() {
-    library::lock_among_threads().unwrap();
-    let compiled = include_str!("docs/library.rs");
+    rust::lock_among_threads().unwrap();
+    let compiled = include_str!("docs/rust.rs");
     let compiled: Vec<&str> = compiled.lines().map(str::trim).collect();
     let compiled = compiled.join("\n");
-    let page = fs::read_to_string(root().join("docs/guide/library.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/guide/rust.md")).unwrap();
     let blocks: Vec<&str> = page.split("```rust\n").skip(1).collect();
     assert_eq!(blocks.len(), 3);
     for block in blocks {

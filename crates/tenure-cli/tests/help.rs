@@ -48,24 +48,203 @@ fn every_command_has_help_and_all_of_them_are_listed() {
 }
 
 #[test]
-fn completions_exist_for_each_shell_and_load_in_bash() {
+fn help_is_found_however_it_is_asked_for() {
     let project = Project::uninitialised();
-    for shell in ["bash", "zsh", "fish"] {
-        let said = project.tenure(&format!("completions {shell}")).exits(0);
-        for command in COMMANDS {
-            assert!(said.out.contains(command), "{shell} {command}");
-        }
+    let page = project.tenure("run --help").exits(0).out;
+    assert_eq!(project.tenure("help run").exits(0).out, page);
+    let whole = project.tenure("--help").exits(0).out;
+    assert_eq!(project.tenure("help").exits(0).out, whole);
+    for group in [
+        "Everyday:",
+        "Tasks:",
+        "Looking:",
+        "Other tools' locks:",
+        "Setting up:",
+    ] {
+        assert!(whole.contains(&format!("\n{group}\n")), "{whole}");
     }
-    let script = project.tenure("completions bash").exits(0).out;
-    project.write("completions.bash", &script);
-    let mut bash = project.program("bash");
-    bash.args([
-        "--norc",
-        "-c",
-        "bash -n completions.bash && . ./completions.bash && complete -p tenure",
-    ]);
-    let said = project.prepare(bash).end().exits(0);
-    assert!(said.out.contains("_tenure"), "{said:?}");
+    assert!(page.contains("Print only what a script needs"), "{page}");
+    // The short page names the global options on one line.
+    let short = project.tenure("run -h").exits(0).out;
+    assert!(!short.contains("Print only what a script needs"), "{short}");
+    let line = "Global options: -C --store --as --json -q --no-color --no-daemon";
+    assert!(short.contains(line), "{short}");
+    let version = project.tenure("version").exits(0).out;
+    assert_eq!(version, project.tenure("-V").exits(0).out);
+    assert!(
+        project
+            .tenure("help nothing")
+            .exits(2)
+            .err
+            .contains("'nothing'")
+    );
+}
+
+#[test]
+fn what_other_tools_call_it_leads_to_the_right_command() {
+    let project = Project::uninitialised();
+    for (typed, meant) in [
+        ("status", "tenure locks list"),
+        ("ls", "tenure locks list"),
+        ("ps --json", "tenure locks list"),
+        ("lock build", "tenure run KEY"),
+        ("unlock build", "tenure release KEY"),
+    ] {
+        let said = project.tenure(typed).exits(2);
+        let tip = format!("tip: {meant}");
+        assert!(
+            said.err.contains(&tip) || said.out.contains(&tip),
+            "{said:?}"
+        );
+        let one = said.err.matches("error").count() + said.out.matches("\"error\"").count();
+        assert_eq!(one, 1, "{said:?}");
+    }
+    // What follows `--` is the command, so it is no place for an option.
+    let said = project.tenure("release build --frobnicate").exits(2);
+    assert!(
+        said.err
+            .starts_with("error: unexpected argument '--frobnicate'"),
+        "{said:?}"
+    );
+    assert!(!said.err.contains("-- --frobnicate"), "{said:?}");
+}
+
+#[test]
+fn a_mistake_gets_one_error_that_says_how_to_fix_it() {
+    let project = Project::new();
+    project.write("file", "");
+    for (typed, said) in [
+        (
+            "release build --token abc",
+            "error: --token 'abc': the token is a whole number\n",
+        ),
+        (
+            "acquire build --pid 0",
+            "error: --pid '0': give a whole number\n",
+        ),
+        (
+            "acquire build --ttl 5x",
+            "error: --ttl: \"5x\" is not a duration: write a number and a unit",
+        ),
+        (
+            "tasks add Fix bug",
+            "error: unexpected argument 'bug': put the title in quotes\n",
+        ),
+        ("-C file locks", "error: -C file is a file, not a folder\n"),
+        (
+            "--store sqlite:/ locks",
+            "error: / is a folder, not a database: name the database file",
+        ),
+    ] {
+        let err = project.tenure(typed).err;
+        assert!(err.starts_with(said), "{typed}: {err}");
+    }
+    // One store a line.
+    let err = project.tenure("--store foo locks").exits(2).err;
+    for store in ["sqlite:", "steroids:", "exclusive:", "mkdir:", "ledger:"] {
+        assert!(err.contains(&format!("\n  {store}")), "{err}");
+    }
+    let json = project
+        .tenure("--json release build --token abc")
+        .exits(2)
+        .json();
+    assert!(
+        json["error"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("--token 'abc'"),
+        "{json}"
+    );
+    // What the operating system says, without its number.
+    let err = project.tenure("tasks import nothing").err;
+    assert!(err.contains("No such file or directory)"), "{err}");
+}
+
+#[test]
+fn the_history_says_in_words_why_a_key_was_granted() {
+    let project = Project::new();
+    project.hold("run build --as one").killed();
+    project.tenure("run build --as two -- true").exits(0);
+    let text = project.tenure("locks history build").exits(0).out;
+    assert!(text.contains("taken over from a dead holder"), "{text}");
+    let last = project
+        .history("build")
+        .into_iter()
+        .rev()
+        .find(|(kind, ..)| kind == "granted");
+    assert_eq!(last.unwrap().2["reason"], "claimed_dead");
+}
+
+#[test]
+fn locks_tasks_and_sections_list_by_themselves() {
+    let project = Project::new();
+    project.acquire("build --as me");
+    project.tenure("tasks add Lint").exits(0);
+    project.tenure("sections add Backend").exits(0);
+    for (command, shown) in [
+        ("locks", "build"),
+        ("tasks", "Lint"),
+        ("sections", "Backend"),
+    ] {
+        let said = project.tenure(command).exits(0);
+        assert!(said.out.contains(shown), "{said:?}");
+        let json = project.tenure(&format!("--json {command}")).exits(0).json();
+        assert_eq!(json["subcommand"], "list");
+    }
+    assert!(
+        !project
+            .tenure("tasks --status completed")
+            .exits(0)
+            .out
+            .contains("Lint")
+    );
+    assert!(
+        project
+            .tenure("tasks --help")
+            .exits(0)
+            .out
+            .contains("Commands:")
+    );
+}
+
+#[test]
+fn completions_know_the_project_and_change_nothing() {
+    let project = Project::new();
+    project.acquire("build-docs --as me");
+    project.tenure("sections add Backend").exits(0);
+    project.call("tasks add").arg("Fix bug").end().exits(0);
+    let offered = |typed: &[&str]| {
+        let mut call = project.call("complete --");
+        for word in typed {
+            call = call.arg(word);
+        }
+        let out = call.end().exits(0).out;
+        let words = out
+            .lines()
+            .map(|line| line.split('\t').next().unwrap().to_owned());
+        words.collect::<Vec<String>>()
+    };
+    for command in COMMANDS {
+        assert!(offered(&[""]).contains(&command.to_owned()), "{command}");
+    }
+    for (typed, expected) in [
+        (&["locks", "show", "bu"][..], "build-docs"),
+        (&["run", ""], "build-docs"),
+        (&["--json", "release", "--as", "m"], "me"),
+        (&["tasks", "show", "Fi"], "Fix bug"),
+        (&["tasks", "list", "--section", "B"], "Backend"),
+        (&["tasks", "list", "--status=in"], "--status=in_progress"),
+        (&["run", "build", "--no-w"], "--no-wait"),
+        (&["help", "ren"], "renew"),
+        (&["tasks", "import", ""], ":files"),
+        (&["-C", ""], ":folders"),
+    ] {
+        assert_eq!(offered(typed), [expected], "{typed:?}");
+    }
+    // Where there is nothing, nothing is made.
+    assert!(offered(&["--store", "sqlite:nothing.db", "locks", "show", ""]).is_empty());
+    assert!(!project.path("nothing.db").exists());
+    assert!(offered(&["-C", "nowhere", "locks", "show", ""]).is_empty());
 }
 
 #[test]
@@ -77,6 +256,33 @@ fn tenure_and_each_command_have_a_manual_page() {
         let page = project.tenure(&format!("man {command}")).exits(0).out;
         assert!(page.contains(&format!(".TH tenure-{command} 1")), "{page}");
         assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+    let page = project.tenure("man locks list").exits(0).out;
+    assert!(page.contains(".TH tenure-locks-list 1"), "{page}");
+    project
+        .tenure("man locks nothing")
+        .fails(4, &["'nothing'", "list, show"]);
+}
+
+#[test]
+fn make_installs_manual_pages_and_completions() {
+    let project = Project::uninitialised();
+    let mut make = project.program("make");
+    make.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .args(["--no-print-directory", "share"])
+        .arg(format!("PREFIX={}", project.root().display()))
+        .arg(format!("TENURE={}", project::TENURE))
+        .env_remove("MAKEFLAGS");
+    project.prepare(make).end().exits(0);
+    for file in [
+        "man/man1/tenure.1",
+        "man/man1/tenure-run.1",
+        "man/man1/tenure-tasks-next.1",
+        "bash-completion/completions/tenure",
+        "zsh/site-functions/_tenure",
+        "fish/vendor_completions.d/tenure.fish",
+    ] {
+        assert!(project.read(&format!("share/{file}")).len() > 200, "{file}");
     }
 }
 

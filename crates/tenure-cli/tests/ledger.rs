@@ -191,7 +191,7 @@ fn a_node_is_claimed_refreshed_and_released() {
         .exits(0)
         .json();
     assert_eq!(said["data"]["token"], 1);
-    assert_eq!(said["data"]["owner"], "agent-a");
+    assert_eq!(said["data"]["holder"], "agent-a");
     let until = said["data"]["expiresAt"].as_str().unwrap().to_owned();
     project
         .tenure("ledger claim 1.2.3 --as agent-b --no-wait")
@@ -464,7 +464,7 @@ fn an_af_ledger_is_created_and_found_again() {
         .end()
         .exits(0)
         .json();
-    assert_eq!(said["data"]["claims"][0]["owner"], "a");
+    assert_eq!(said["data"]["claims"][0]["holder"], "a");
 }
 
 #[test]

@@ -497,7 +497,7 @@ fn claims_of_the_lock_library_are_honoured_and_ended_in_its_own_form() {
         .tenure("ledger claim 1 --as a --no-wait")
         .fails(6, &["library"]);
     let claims = project.tenure("ledger claims --json").exits(0).json();
-    assert_eq!(claims["data"]["claims"][0]["owner"], "library");
+    assert_eq!(claims["data"]["claims"][0]["holder"], "library");
     // The library reads only its own form, so an expired claim is taken over in that form.
     project.tenure("ledger claim 1.1 --as a").exits(0);
     let kind = |seq: u64| {

@@ -93,7 +93,7 @@ fn errors_go_to_stderr_as_text_and_to_stdout_as_json() {
     let project = Project::new();
     let text = project.tenure("release nothing").exits(4);
     assert_eq!(text.out, "");
-    assert!(text.err.starts_with("Error: "), "{text:?}");
+    assert!(text.err.starts_with("error: "), "{text:?}");
     let json = project.tenure("release nothing --json").exits(4);
     assert_eq!(json.err, "");
     assert_eq!(json.error(), "LOCK_NOT_FOUND");

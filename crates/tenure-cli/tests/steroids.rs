@@ -351,10 +351,11 @@ fn another_file_is_refused_and_nothing_is_created() {
     }
     project
         .tenure("--store steroids: locks list")
-        .fails(2, &["steroids:PATH"]);
-    project
-        .tenure("--store steroid:x locks list")
-        .fails(2, &["steroids:PATH", "sqlite:PATH"]);
+        .fails(2, &["steroids:.steroids/steroids.db"]);
+    project.tenure("--store steroid:x locks list").fails(
+        2,
+        &["steroids:.steroids/steroids.db", "sqlite:.tenure/tenure.db"],
+    );
     assert_eq!(fs::read_dir(project.root()).unwrap().count(), 2);
 }
 

@@ -291,6 +291,6 @@ fn a_runner_whose_task_was_taken_over_while_it_was_stopped_writes_nothing() {
     assert!(!process::alive(command), "its command was not stopped");
     let shown = project.tenure("tasks show one --json").exits(0).json();
     assert_eq!(shown["data"]["status"], "review");
-    assert_eq!(shown["data"]["runner"], "b");
+    assert_eq!(shown["data"]["holder"], "b");
     assert_eq!(shown["data"]["attempts"], 0);
 }

@@ -646,12 +646,7 @@ fn filters_limits_and_order_of_the_list() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|s| {
-            format!(
-                "{} {} {} {}",
-                s["name"], s["tasks"], s["open"], s["lockedBy"]
-            )
-        })
+        .map(|s| format!("{} {} {} {}", s["name"], s["tasks"], s["open"], s["holder"]))
         .collect();
     assert_eq!(counts, ["\"A\" 2 1 null", "\"B\" 2 1 \"me\""]);
 }

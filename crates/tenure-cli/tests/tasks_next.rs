@@ -88,7 +88,7 @@ fn fifty_runners_on_a_thousand_tasks_get_each_exactly_once() {
     for task in listed["data"]["tasks"].as_array().unwrap() {
         assert_eq!(task["status"], "in_progress");
         if let Some(section) = task["section"].as_str() {
-            let runner = task["runner"].as_str().unwrap().to_owned();
+            let runner = task["holder"].as_str().unwrap().to_owned();
             let first = runners_of
                 .entry(section.to_owned())
                 .or_insert_with(|| runner.clone());
@@ -218,7 +218,7 @@ fn quiet_prints_only_the_id_and_json_has_the_token() {
     assert_eq!(json["subcommand"], "next");
     let data = &json["data"];
     assert_eq!(data["id"], two);
-    assert_eq!(data["runner"], "a");
+    assert_eq!(data["holder"], "a");
     assert_eq!(data["reason"], "acquired_new");
     let token = data["token"].as_u64().unwrap();
     let shown = project

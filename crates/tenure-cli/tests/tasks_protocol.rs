@@ -299,7 +299,7 @@ fn an_expired_lock_is_claimed_as_documented() {
         .json();
     assert_eq!(said["data"]["reason"], "claimed_expired");
     // [Runner B] Resuming/restarting Task 1
-    assert_eq!(said["data"]["runner"], "runner-b");
+    assert_eq!(said["data"]["holder"], "runner-b");
     assert_eq!(project.story(&key), "granted 1, expired 1, granted 2");
     let (_, _, expired) = &project.history(&key)[1];
     assert_eq!(expired["holder"], "runner-a");

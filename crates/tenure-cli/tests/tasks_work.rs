@@ -515,7 +515,7 @@ fn a_task_that_was_taken_over_is_not_written_to() {
     });
     let now = task(&project, "one");
     assert_eq!(now["status"], "in_progress");
-    assert_eq!(now["runner"], "other");
+    assert_eq!(now["holder"], "other");
     project
         .tenure("tasks update one --status completed --as other")
         .exits(0);
@@ -636,7 +636,7 @@ fn with_json_the_output_is_only_json() {
     let (chatter, error) = said.err.split_at("chatter\nchatter\n".len());
     assert_eq!(chatter, "chatter\nchatter\n");
     assert!(
-        error.starts_with("Error: some tasks were not completed"),
+        error.starts_with("error: some tasks were not completed"),
         "{error}"
     );
 }

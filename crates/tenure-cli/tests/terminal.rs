@@ -369,3 +369,110 @@ fn a_command_in_a_pipe_can_be_stopped_and_taken_up_again() {
     shell.types("exit 0\n");
     shell.ends().exits(0);
 }
+
+#[test]
+fn a_table_fits_the_terminal_and_is_whole_without_one() {
+    let project = Project::new();
+    let key = "deploy/production/europe/north/database-and-everything-beside-it";
+    project.acquire(&format!("{key} --as agent-with-a-long-name"));
+    let title = "Explain in the manual how the login page and the session fit together";
+    project.call("tasks add").arg(title).end().exits(0);
+    let line =
+        "stty cols 64; $TENURE locks; $TENURE tasks; $TENURE config show; $TENURE locks history";
+    let shown = Terminal::run(&project, line).ends().exits(0).out;
+    for line in shown.lines() {
+        assert!(line.trim_end().chars().count() <= 64, "{line}");
+    }
+    for part in ["deploy/", "beside-it  ", "Explain", "fit together", "…"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(project.tenure("locks").exits(0).out.contains(key));
+    assert!(project.tenure("tasks").exits(0).out.contains(title));
+}
+
+#[test]
+fn a_tab_completes_keys_tasks_sections_statuses_and_commands() {
+    const KILL_LINE: &str = "\x15";
+    let project = Project::new();
+    project.acquire("build-docs --as me");
+    project.tenure("sections add Backend").exits(0);
+    project.call("tasks add").arg("Fix bug").end().exits(0);
+    project.write("zz-only-here", "#!/bin/sh\n");
+    let own = project
+        .shell("chmod +x zz-only-here && dirname $TENURE")
+        .end();
+    let path = format!(
+        "PATH={}:{}:$PATH",
+        project.root().display(),
+        own.exits(0).out.trim()
+    );
+    let lines = [
+        ("tenure locks show bui", "tenure locks show build-docs"),
+        (
+            "tenure tasks list --section Ba",
+            "tenure tasks list --section Backend",
+        ),
+        (
+            "tenure tasks list --status pen",
+            "tenure tasks list --status pending",
+        ),
+        ("tenure tasks show Fi", "tenure tasks show Fix\\ bug"),
+        (
+            "tenure run build -- zz-on",
+            "tenure run build -- zz-only-here",
+        ),
+    ];
+    for (shell, setup) in [
+        (
+            "bash --norc --noprofile -i",
+            "complete -r; . <(tenure completions bash)",
+        ),
+        (
+            "zsh -f -i",
+            "autoload -U compinit; compinit -u -D; . <(tenure completions zsh)",
+        ),
+    ] {
+        let name = shell.split(' ').next().unwrap();
+        if !is_installed(name) {
+            eprintln!("skipped: there is no {name} here");
+            continue;
+        }
+        let mut terminal = Terminal::run(&project, &format!("{path} exec {shell}"));
+        terminal.shows("prompt> ");
+        terminal.types(&format!("{setup}; echo set''up\n"));
+        terminal.shows("setup\r\n");
+        for (typed, completed) in lines {
+            terminal.types(&format!("{typed}\t"));
+            terminal.shows(completed);
+            terminal.types(KILL_LINE);
+        }
+        terminal.types("exit\n");
+        terminal.ends();
+    }
+    if !is_installed("fish") {
+        eprintln!("skipped: there is no fish here");
+        return;
+    }
+    for (typed, completed) in lines {
+        let script = format!("tenure completions fish | source; complete -C '{typed}'");
+        let fish = format!("{path} fish --no-config -c \"{script}\"");
+        let said = project.shell(&fish).end().exits(0);
+        let offered = said.out.lines().next().unwrap_or_default();
+        let offered = offered
+            .split('\t')
+            .next()
+            .unwrap_or_default()
+            .replace(' ', "\\ ");
+        assert!(
+            !offered.is_empty() && completed.ends_with(&offered),
+            "{typed}: {said:?}"
+        );
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    std::process::Command::new(program)
+        .arg("--version")
+        .output()
+        .is_ok()
+}

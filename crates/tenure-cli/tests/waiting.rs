@@ -12,7 +12,7 @@ fn a_busy_key_names_its_holder_its_pid_since_when_and_what_it_runs() {
     let said = project.tenure("run build --no-wait -- touch ran").exits(6);
     let expected = format!(
         "\
-Error: build is locked by agent-1 (pid {} on [..]) since [..]Z, [..] ago
+error: build is locked by agent-1 (pid {} on [..]) since [..]Z, [..] ago
   it runs: sh -c 'echo $$; exec cat'
   Lock expires at: [..]Z (renewed while its command runs)
   to wait for it: --wait 10m; to look: tenure locks show build

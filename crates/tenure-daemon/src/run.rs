@@ -435,7 +435,15 @@ fn is_worth_a_line(report: &CycleReport, previous: Option<&CycleResult>) -> bool
 /// Takes the daemon's lock, or finds out which daemon has it.
 fn take_lock(folder: &Path) -> Result<FileLock, StartError> {
     let path = folder.join(lock::FILE).display().to_string();
-    let failed = |error| StartError::io(format!("{path} can't be locked"))(error);
+    let may_write = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok();
+    let failed = |error| {
+        let what = if may_write {
+            format!("{path} can't be locked")
+        } else {
+            format!("no permission to write to {}", folder.display())
+        };
+        StartError::io(what)(error)
+    };
     for _ in 0..ATTEMPTS {
         match lock::try_lock(folder).map_err(failed)? {
             TryLock::Locked(lock) => return Ok(lock),

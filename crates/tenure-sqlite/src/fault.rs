@@ -53,14 +53,16 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             let what = format!("{place} must be recovered first, which writes");
             StoreError::new(ErrorKind::ReadOnly, what).fix(WRITE_ONCE)
         }
-        ffi::SQLITE_READONLY => {
-            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
-                .fix("check the permissions of the file and its folder")
-        }
-        ffi::SQLITE_CANTOPEN if may_not_write(path) => {
-            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
-                .fix("check the permissions of the file and its folder, and how it is mounted")
-        }
+        ffi::SQLITE_READONLY => StoreError::new(
+            ErrorKind::ReadOnly,
+            format!("no permission to write to {place}"),
+        )
+        .fix("check the permissions of the file and its folder"),
+        ffi::SQLITE_CANTOPEN if may_not_write(path) => StoreError::new(
+            ErrorKind::ReadOnly,
+            format!("no permission to write to {place}"),
+        )
+        .fix("check the permissions of the file and its folder, and how it is mounted"),
         ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
             .fix("check that its folder exists and may be written"),
         ffi::SQLITE_NOTADB => {

@@ -403,10 +403,11 @@ fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
         .fix("name a database of a program that keeps its locks there; nothing was changed"));
     }
     if db.is_readonly(schema).map_err(sql)? {
-        return Err(
-            StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be written"))
-                .fix("check the permissions of the file and its folder, and how it is mounted"),
-        );
+        return Err(StoreError::new(
+            ErrorKind::ReadOnly,
+            format!("no permission to write to {place}"),
+        )
+        .fix("check the permissions of the file and its folder, and how it is mounted"));
     }
     Ok(())
 }

@@ -145,7 +145,11 @@ impl SqliteStore {
             _ => ErrorKind::Io,
         };
         let folder = self.presence.folder().path().display();
-        let what = format!("the liveness lock of this process can't be made in {folder}");
+        let what = if error.kind() == std::io::ErrorKind::PermissionDenied {
+            format!("no permission to write to {folder}")
+        } else {
+            format!("the liveness lock of this process can't be made in {folder}")
+        };
         StoreError::new(kind, what)
             .because(error)
             .fix("check that the folder may be written and has space")

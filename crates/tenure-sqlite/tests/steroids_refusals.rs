@@ -257,7 +257,7 @@ fn a_database_that_may_not_be_written_is_refused_as_such() {
             let words = process.report();
             let what = format!("{folder:o} {file:o} {journal}: {words}");
             assert!(words.starts_with("ReadOnly:"), "{what}");
-            assert!(words.contains("may not be written"), "{what}");
+            assert!(words.contains("no permission to write to"), "{what}");
             assert_eq!(fs::read(&path).unwrap(), before, "{what}");
             assert!(
                 !files(dir.path()).contains(&"steroids.db-tenure".to_owned()),

@@ -53,7 +53,7 @@ pub use self::history::{Change, Commit, Restore, log, plan_restore};
 use self::outcome::Failure;
 pub use self::outcome::{SyncEvent, SyncOutcome};
 use self::repository::{LOCAL, Oid, Pushed, Repository, Texts, tracking};
-pub use self::status::{LastSync, RemoteStatus, SyncStatus, offered, status};
+pub use self::status::{LastSync, RemoteStatus, SyncStatus, destination, offered, status};
 
 /// The file in which clones shared tasks earlier, seen from the project's root.
 const LEGACY: &str = ".tenure/tasks.jsonl";

@@ -147,6 +147,22 @@ fn compare(repository: &Repository<'_>, name: String) -> Result<RemoteStatus, Fa
     })
 }
 
+/// The remotes that a sync of `folder` shares tasks with, or why it shares none. Does not ask them.
+pub fn destination(folder: &Path, config: &Config) -> Result<Vec<String>, String> {
+    if !config.sync.enabled {
+        return Err("sync.enabled is false".to_owned());
+    }
+    let git = Git {
+        root: folder.to_owned(),
+        stop: &|| false,
+    };
+    match Repository::find(git, &config.sync.reference) {
+        Ok(Some(repository)) => repository.chosen(&config.sync.remote),
+        Ok(None) => Err("this is not a git repository".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// A remote of the repository around `folder` that has shared tasks. It asks the remote, but only for a
 /// moment; `None` if it can't be asked.
 pub fn offered(folder: &Path, config: &Config) -> Option<String> {

@@ -55,25 +55,26 @@ pub enum StoreUrl {
 #[non_exhaustive]
 pub enum BadUrl {
     /// Not a known kind of store.
-    #[error(
-        "{0:?} is not a store that this tenure knows: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
-         steroids:PATH, for example steroids:.steroids/steroids.db, exclusive:DIR, for example exclusive:.beads, \
-         mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
-    )]
+    #[error("{0:?} is not a store that this tenure knows. {FILES}{FOLDERS}")]
     Unknown(String),
     /// The path is missing.
-    #[error(
-        "{0:?} names no file: write sqlite:PATH, for example sqlite:.tenure/tenure.db, \
-         or steroids:PATH, for example steroids:.steroids/steroids.db"
-    )]
+    #[error("{0:?} names no file. {FILES}")]
     NoPlace(String),
     /// The folder is missing.
-    #[error(
-        "{0:?} names no folder: write exclusive:DIR, for example exclusive:.beads, \
-         mkdir:DIR, for example mkdir:.bilu/storage/lock, or ledger:DIR, for example ledger:proof"
-    )]
+    #[error("{0:?} names no folder. Write, for example:{FOLDERS}")]
     NoFolder(String),
 }
+
+/// Examples of stores that are files.
+const FILES: &str = "Write, for example:
+  sqlite:.tenure/tenure.db          a database of tenure
+  steroids:.steroids/steroids.db    the database of steroids";
+
+/// Examples of stores that are folders.
+const FOLDERS: &str = "
+  exclusive:.beads                  the exclusive lock of bd
+  mkdir:.bilu/storage/lock          the lock folder of bilu or a shell script
+  ledger:proof                      the claims of an af ledger";
 
 impl StoreUrl {
     /// Parses the address of a store. Its path need not be UTF-8.

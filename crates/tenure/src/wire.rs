@@ -35,8 +35,8 @@ pub use self::code::ErrorCode;
 pub use self::config::{ConfigPathJson, ConfigPathsJson, SettingJson, SettingsJson};
 pub use self::daemon::{
     CycleJson, DaemonEndJson, DaemonEndedJson, DaemonJson, DaemonLogJson, DaemonNotRunningJson,
-    DaemonRunningJson, DaemonStatusJson, DaemonStillRunningJson, DaemonStoppedJson,
-    DaemonUnidentifiedJson, LogLineJson, SkippedJson,
+    DaemonRunningJson, DaemonStartedJson, DaemonStatusJson, DaemonStillRunningJson,
+    DaemonStoppedJson, DaemonUnidentifiedJson, LogLineJson, SkippedJson,
 };
 pub use self::foreign::{BoardBusyJson, ExclusiveAcquiredJson, ExclusiveReleasedJson};
 pub use self::lease::{

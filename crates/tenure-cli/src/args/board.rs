@@ -18,27 +18,34 @@ pub(crate) const HELP: &str = "Examples:
 
 The board is .bilu/board or src/board, here or in the nearest folder above.
 
-The lock: set-status, set-priority, rebuild-index --write and migrate hold it from before they read
-until after they have written. list, validate and every --dry-run do not take it. It is the folder
-.bilu/storage/lock (or src/storage/lock), which shell scripts take with mkdir: see tenure shell-lib.
-If only board/storage exists beside the tasks, the lock is in there. A source tree that has both
-src/storage and src/board/storage is refused: remove the one that no program uses.
+The lock: set-status, set-priority, rebuild-index --write and migrate hold it
+from before they read until after they have written. list, validate and every
+--dry-run do not take it. It is the folder .bilu/storage/lock (or
+src/storage/lock), which shell scripts take with mkdir: see tenure shell-lib.
+If only board/storage exists beside the tasks, the lock is in there. A source
+tree that has both src/storage and src/board/storage is refused: remove the one
+that no program uses.
 
-\"lock busy\" (exit 1) means that another program is writing. The message names the holder, since when
-it has held the lock, and whether it is alive. Wait longer with --timeout S (0 does not wait). A lock
-whose process is proven dead is taken over automatically. A lock that names no process is never taken
-over: if you are sure that no program is using it, remove it with
+\"lock busy\" (exit 1) means that another program is writing. The message names
+the holder, since when it has held the lock, and whether it is alive. Wait
+longer with --timeout S (0 does not wait). A lock whose process is proven dead
+is taken over automatically. A lock that names no process is never taken over:
+if you are sure that no program is using it, remove it with
   tenure locks release board --force --store mkdir:PATH
 
-Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT stop an edit before its next step, release the lock and
-exit with 128 plus the signal number. A signal that was ignored when tenure started stays ignored:
-SIGHUP under nohup, SIGINT and SIGQUIT in the background of a script.
+Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT stop an edit before its next step,
+release the lock and exit with 128 plus the signal number. A signal that was
+ignored when tenure started stays ignored: SIGHUP under nohup, SIGINT and
+SIGQUIT in the background of a script.
 
 The spellings --list, --validate, --rebuild-index and --migrate work too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Board {
     /// List the tasks, as a table or by status
+    #[command(after_help = "Examples:
+  tenure board list --view kanban
+  tenure board list --filter tag --filter-value backend")]
     List {
         /// How to show the tasks
         #[arg(long, value_enum, default_value_t = View::Table)]
@@ -59,11 +66,11 @@ pub(crate) enum Board {
         dir: BoardDir,
     },
     /// Find every problem; exit 1 if there is an error
-    #[command(
-        after_help = "An error is what makes bilu refuse the file or the board, or read it differently. A warning is what
-both programs read with a default in its place: a missing section, an unknown status, a dependency
-on a task that does not exist."
-    )]
+    #[command(after_help = "Example: tenure board validate --strict
+
+An error is what makes bilu refuse the file or the board, or read it
+differently. A warning is what both programs read with a default in its place: a
+missing section, an unknown status, a dependency on a task that does not exist.")]
     Validate {
         /// Exit 1 if there is a warning, too
         #[arg(long)]
@@ -72,6 +79,7 @@ on a task that does not exist."
         dir: BoardDir,
     },
     /// Change the status of a task, and nothing else in its file
+    #[command(after_help = "Example: tenure board set-status 01-hold-one-lock done")]
     SetStatus {
         /// The task: its id, its file, or a prefix that only one id has
         task: String,
@@ -81,6 +89,7 @@ on a task that does not exist."
         lock: LockOptions,
     },
     /// Change the priority of a task, and nothing else in its file
+    #[command(after_help = "Example: tenure board set-priority 01-hold-one-lock high")]
     SetPriority {
         /// The task: its id, its file, or a prefix that only one id has
         task: String,
@@ -90,6 +99,9 @@ on a task that does not exist."
         lock: LockOptions,
     },
     /// Rebuild the index default.json from the tasks
+    #[command(after_help = "Examples:
+  tenure board rebuild-index --dry-run
+  tenure board rebuild-index --write")]
     RebuildIndex {
         #[command(flatten)]
         mode: WriteMode,
@@ -97,6 +109,9 @@ on a task that does not exist."
         lock: LockOptions,
     },
     /// Add the sections that old task files lack, with the values of the index
+    #[command(after_help = "Examples:
+  tenure board migrate --dry-run
+  tenure board migrate")]
     Migrate {
         /// Only print what would be added
         #[arg(long)]
@@ -169,9 +184,6 @@ pub(crate) struct LockOptions {
     pub(crate) dir: BoardDir,
 }
 
-/// Global options that are followed by a value.
-const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
-
 /// The spellings of the bilu tool, and ours.
 const SPELLINGS: [(&str, &str); 6] = [
     ("--list", "list"),
@@ -182,24 +194,14 @@ const SPELLINGS: [(&str, &str); 6] = [
     ("-fv", "--filter-value"),
 ];
 
-/// Translates the spellings of the bilu tool in a command line: `board --list` becomes `board list`.
-pub(crate) fn spelled(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut typed: Vec<OsString> = typed.collect();
-    let mut at = 1;
-    let command = loop {
-        match typed.get(at).and_then(|word| word.to_str()) {
-            Some(word) if WITH_VALUE.contains(&word) => at += 2,
-            Some(word) if word.starts_with('-') => at += 1,
-            Some("board") => break at,
-            _ => return typed,
-        }
-    };
+/// Translates the spellings of the bilu tool in what follows `board`: `--list` becomes `list`.
+pub(super) fn spelled(typed: Vec<OsString>) -> Vec<OsString> {
     let is_named = typed
-        .get(command + 1)
+        .first()
         .is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut action = None;
     let mut others = Vec::new();
-    for word in typed.split_off(command + 1) {
+    for word in typed {
         let ours = SPELLINGS.iter().find(|(theirs, _)| word == **theirs);
         match ours {
             Some((_, ours)) if ours.starts_with('-') => others.push(OsString::from(ours)),
@@ -208,46 +210,5 @@ pub(crate) fn spelled(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
             _ => others.push(word),
         }
     }
-    typed.extend(action);
-    typed.extend(others);
-    typed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn translated(words: &str) -> String {
-        let typed = words.split(' ').map(OsString::from);
-        let words = spelled(typed)
-            .into_iter()
-            .map(|word| word.into_string().unwrap());
-        words.collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn only_spellings_of_the_bilu_tool_are_translated() {
-        for (typed, expected) in [
-            ("t board --list", "t board list"),
-            (
-                "t -C x board --json --list -f status -fv todo",
-                "t -C x board list --json -f status --filter-value todo",
-            ),
-            (
-                "t board --rebuild-index --write",
-                "t board rebuild-index --write",
-            ),
-            ("t board --validate --list", "t board validate --list"),
-            ("t board list --list", "t board list --list"),
-            ("t board", "t board"),
-            (
-                "t --as board run board -- x --list",
-                "t --as board run board -- x --list",
-            ),
-            ("t run k -- board --list", "t run k -- board --list"),
-            ("t", "t"),
-        ] {
-            assert_eq!(translated(typed), expected);
-        }
-    }
+    action.into_iter().chain(others).collect()
 }

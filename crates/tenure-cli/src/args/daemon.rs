@@ -13,10 +13,11 @@ pub(crate) enum Daemon {
   tenure daemon run                     run in this terminal
   tenure daemon run --interval 5s
 
-In every cycle it checks .tenure/.exclusive-lock and .beads/.exclusive-lock. While another program
-holds one of them, the daemon does nothing. Otherwise it ends expired and dead leases and syncs the
-tasks. It wakes up when one of these locks appears or disappears. A project has one daemon: a second
-one prints which one runs (exit 6).")]
+In every cycle it checks .tenure/.exclusive-lock and .beads/.exclusive-lock.
+While another program holds one of them, the daemon does nothing. Otherwise it
+ends expired and dead leases and syncs the tasks. It wakes up when one of these
+locks appears or disappears. A project has one daemon: a second one prints which
+one runs (exit 6).")]
     Run(Run),
     /// Run in the background; returns when the daemon is ready
     #[command(after_help = "Examples:
@@ -24,14 +25,15 @@ one prints which one runs (exit 6).")]
   tenure daemon start --interval 30s --log /var/log/tenure.log
   tenure daemon start --foreground      the same as tenure daemon run
 
-It keeps running when the terminal closes. If one runs already, start fails (exit 6). The setting
-daemon.autostart starts it whenever tasks change (see tenure config show).")]
+It keeps running when the terminal closes. If one runs already, start says so
+and changes nothing. The setting daemon.autostart starts it whenever tasks
+change (see tenure config show).")]
     Start(Start),
     /// Stop the daemon and wait until it has exited
     #[command(after_help = "Example: tenure daemon stop --wait 1m
 
-The daemon finishes its current step first. Exit codes: 4 no daemon runs, 1 it still runs when the wait
-times out.")]
+The daemon finishes its current step first. If none runs, there is nothing to
+do. If it still runs when the wait times out, the exit code is 1.")]
     Stop {
         /// Wait at most this long
         #[arg(long, value_name = "D", value_parser = duration::parse, default_value = "30s")]
@@ -40,9 +42,9 @@ times out.")]
     /// Show whether it runs, its last cycle, its next one, and which lock pauses it
     #[command(after_help = "Examples:
   tenure daemon status
-  tenure daemon status --json | jq .data.running
+  tenure daemon status --quiet || tenure daemon start
 
-Exit code 0, whether it runs or not.")]
+Exit codes: 0 it runs, 3 it does not.")]
     Status,
     /// Show the end of the log
     #[command(after_help = "Examples:
@@ -50,7 +52,8 @@ Exit code 0, whether it runs or not.")]
   tenure daemon logs -f                 follow the log until Ctrl+C
   tenure daemon logs -f --json          one object per line
 
-Older logs (daemon.log.1 to .3) are read where needed. A log that is rotated is followed.")]
+Older logs (daemon.log.1 to .3) are read where needed. A log that is rotated is
+followed.")]
     Logs(Logs),
 }
 

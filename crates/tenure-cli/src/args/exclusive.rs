@@ -15,11 +15,12 @@ pub(crate) enum Exclusive {
   bd create 'My issue' -p 1
   tenure exclusive release
 
-The lock belongs to the calling shell (or to --pid). It ends when that process ends, when it is
-released, or when the file is removed. Of several callers at once exactly one gets the lock; the
-others are told the holder (exit 6).")]
+The lock belongs to the calling shell (or to --pid). It ends when that process
+ends, when it is released, or when the file is removed. Of several callers at
+once exactly one gets the lock; the others are told the holder (exit 6).")]
     Acquire(Acquire),
     /// Release the lock
+    #[command(after_help = "Example: tenure exclusive release")]
     Release {
         /// The holder, if it is not the calling process
         #[arg(long, value_name = "NAME")]
@@ -27,7 +28,10 @@ others are told the holder (exit 6).")]
         #[command(flatten)]
         place: Place,
     },
-    /// Show whether the lock is held, and by which holder: exit 0 free or stale, 6 held, 1 malformed
+    /// Show whether the lock is held, and by which holder
+    #[command(after_help = "Example: tenure exclusive status
+
+Exit codes: 0 free or stale, 6 held, 1 malformed.")]
     Status {
         #[command(flatten)]
         place: Place,
@@ -36,8 +40,9 @@ others are told the holder (exit 6).")]
     #[command(
         after_help = "Example: tenure exclusive run --holder nightly -- ./import.sh
 
-If another program removes the lock file while the command runs, tenure puts it back at once. If
-another program has written its own lock there, tenure stops the command and exits with 7."
+If another program removes the lock file while the command runs, tenure puts it
+back at once. If another program has written its own lock there, tenure stops
+the command and exits with 7."
     )]
     Run(Run),
 }

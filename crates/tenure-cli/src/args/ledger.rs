@@ -13,7 +13,7 @@ pub(crate) enum Ledger {
     /// Create a ledger: DIR/ledger/ and DIR/meta.json
     #[command(after_help = "Examples:
   tenure ledger init proof
-  tenure ledger init proof --dialect af      file names and events of the af tool
+  tenure ledger init proof --dialect af       as the af tool writes it
 
 Running it again changes nothing.")]
     Init {
@@ -27,22 +27,24 @@ Running it again changes nothing.")]
     /// Append events; prints their numbers
     #[command(after_help = "Examples:
   tenure ledger append '{\"type\":\"note\",\"text\":\"hello\"}'
-  tenure ledger append - < events.jsonl       one or more events, one after another
+  tenure ledger append - < events.jsonl       one or more events
   tenure ledger append --expect 41 '{\"type\":\"note\"}'
 
-An event is a JSON object with a type, of at most 1 MiB. A missing timestamp is filled in. In a ledger
-of the af tool, an event that the tool could not read is refused. Several events get consecutive
-numbers, and either all of them or none are written. With --expect they are
-written only if the newest event has that number (0: if the ledger is empty); otherwise the exit code
-is 8 and the message names both numbers.")]
+An event is a JSON object with a type, of at most 1 MiB. A missing timestamp is
+filled in. In a ledger of the af tool, an event that the tool could not read is
+refused. Several events get consecutive numbers, and either all of them or none
+are written. With --expect they are written only if the newest event has that
+number (0: if the ledger is empty); otherwise the exit code is 8 and the message
+names both numbers.")]
     Append(Append),
     /// Print events
     #[command(after_help = "Examples:
   tenure ledger log --limit 20
-  tenure ledger log --node 1.2 --json         one JSON object a line: {\"seq\":7,\"event\":{...}}
-  tenure ledger log -f --type lock_acquired   wait for new events, until Ctrl+C")]
+  tenure ledger log --node 1.2 --json         {\"seq\":7,\"event\":{...}} a line
+  tenure ledger log -f --type lock_acquired   follow it, until Ctrl+C")]
     Log(Log),
     /// Check every event, and that no two holders overlapped; exit 1 if not
+    #[command(after_help = "Example: tenure ledger verify --dir proof")]
     Verify {
         #[command(flatten)]
         place: Place,
@@ -54,8 +56,10 @@ is 8 and the message names both numbers.")]
   tenure ledger refresh 1.2.3 --as agent-1
   tenure ledger release 1.2.3 --as agent-1
 
-A claim lasts for the lock_timeout in meta.json (5m if there is none), unless it is refreshed. The
-protocol allows from 1s to 1h.")]
+A claim lasts for the lock_timeout in meta.json (5m if there is none), unless it
+is refreshed. The protocol allows from 1s to 1h.", mut_arg("ttl", |arg| arg.help(
+        "How long the claim lasts unless it is refreshed [default: lock_timeout in meta.json, 5m]"
+    )))]
     Claim {
         /// The node, for example 1.2.3
         #[arg(value_name = "NODE")]
@@ -66,6 +70,7 @@ protocol allows from 1s to 1h.")]
         place: Place,
     },
     /// Extend a claim
+    #[command(after_help = "Example: tenure ledger refresh 1.2.3 --as agent-1 --ttl 10m")]
     Refresh {
         #[command(flatten)]
         which: WhichNode,
@@ -76,6 +81,7 @@ protocol allows from 1s to 1h.")]
         place: Place,
     },
     /// Release a claim
+    #[command(after_help = "Example: tenure ledger release 1.2.3 --as agent-1")]
     Release {
         #[command(flatten)]
         which: WhichNode,
@@ -83,11 +89,15 @@ protocol allows from 1s to 1h.")]
         place: Place,
     },
     /// List the claims: who holds which node, and until when
+    #[command(after_help = "Example: tenure ledger claims")]
     Claims {
         #[command(flatten)]
         place: Place,
     },
     /// End expired claims and claims of dead holders, and say why
+    #[command(after_help = "Examples:
+  tenure ledger reap --dry-run
+  tenure ledger reap")]
     Reap {
         /// Only list the claims that would be ended
         #[arg(long)]
@@ -99,9 +109,10 @@ protocol allows from 1s to 1h.")]
     #[command(
         after_help = "Example: tenure ledger break-lock --older-than 30s --force
 
-A lock whose holder tenure can prove dead is taken over automatically, and needs no --force here. A
-holder that can't be proven dead (a shell script's folder, an empty file, another program's lock) is
-for you to judge: make sure that the program has exited. Removing a lock in use can lose events."
+A lock whose holder tenure can prove dead is taken over automatically, and needs
+no --force here. A holder that can't be proven dead (a shell script's folder, an
+empty file, another program's lock) is for you to judge: make sure that the
+program has exited. Removing a lock in use can lose events."
     )]
     BreakLock {
         /// Only if it is at least this old
@@ -163,7 +174,7 @@ pub(crate) struct Append {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
-    /// Start at this number
+    /// Start at this number [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) from: Option<u64>,
     /// Only events of this type; may be repeated
@@ -172,13 +183,13 @@ pub(crate) struct Log {
     /// Only events about this node
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
-    /// Only events of this owner
+    /// Only events of this holder
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
     /// Only events of the last D, for example 2h
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) since: Option<Duration>,
-    /// Only the newest N
+    /// Only the newest N [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// Wait for new events

@@ -19,6 +19,7 @@ pub(crate) enum Sections {
         name: String,
     },
     /// List sections: open tasks, runner, time left
+    #[command(after_help = "Example: tenure sections list")]
     List,
 }
 
@@ -36,7 +37,7 @@ pub(crate) enum Tasks {
     /// Add a task
     #[command(after_help = "Examples:
   tenure tasks add 'Fix the login bug' --section Backend --priority 8
-  tenure tasks add 'Release it' --depends-on 'Fix the login bug' --depends-on 3f2a9c01")]
+  tenure tasks add 'Release it' --depends-on 'Fix the login bug'")]
     Add(Add),
     /// List tasks: in progress first, then pending, review, failed, completed, skipped
     #[command(after_help = "Examples:
@@ -45,6 +46,9 @@ pub(crate) enum Tasks {
   tenure tasks list --search login --json")]
     List(List),
     /// Show one task
+    #[command(after_help = "Examples:
+  tenure tasks show 3f2a9c01
+  tenure tasks show 'Fix bug' --json")]
     Show {
         /// Its id, its title, or a unique prefix of its id
         #[arg(value_name = "ID_OR_TITLE")]
@@ -52,40 +56,45 @@ pub(crate) enum Tasks {
     },
     /// Change a task: its status (which takes or releases its locks) or anything else
     #[command(after_help = "Examples:
-  tenure tasks update 'Fix bug' --status in_progress --as agent-1     start it, waiting for its locks
-  tenure tasks update 'Fix bug' --status in_progress --no-wait        fail at once if it is held (exit 6)
-  tenure tasks update 'Fix bug' --status completed --as agent-1       finish it and release its locks
+  tenure tasks update 'Fix bug' --status in_progress --as agent-1
+  tenure tasks update 'Fix bug' --status in_progress --no-wait
+  tenure tasks update 'Fix bug' --status completed --as agent-1
   tenure tasks update 3f2a9c01 --priority 9 --depends-on 'Write the test'
 
-Starting a task takes the lock of its section and its own, both or neither. Finishing it releases its
-own lock, and the section's when no open task is left in the section. If another runner took the task
-over in the meantime, nothing changes and tenure exits with 7.")]
+Starting a task takes the lock of its section and its own, both or neither. If
+another runner holds one, tenure waits (with --no-wait it exits with 6).
+Finishing it releases its own lock, and the section's when no open task is left
+in the section. If another runner took the task over in the meantime, nothing
+changes and tenure exits with 7.")]
     Update(Box<Update>),
     /// Start the best ready task and print it
     #[command(after_help = "Examples:
   tenure tasks next --as agent-1
   ID=$(tenure tasks next --as agent-1 --quiet --wait 10m)
 
-A task is ready when its dependencies are done, it is not locked, and its section is free or yours.
-The best is the one with the highest priority, then the oldest. Exit codes: 6 other runners hold every
-ready task, 4 no task is left (or every task that is left waits for one that no runner works on).")]
+A task is ready when its dependencies are done, it is not locked, and its
+section is free or yours. The best is the one with the highest priority, then
+the oldest. Exit codes: 6 other runners hold every ready task, 4 no task is left
+(or every task that is left waits for one that no runner works on).")]
     Next(Next),
     /// Run a command for one task after another until none is left
     #[command(after_help = "Examples:
   tenure tasks work --as agent-1 -- ./agent.sh
-  tenure tasks work --as agent-1 --retries 2 -- sh -c 'echo $TENURE_TASK_ID $TENURE_TASK_TITLE $TENURE_TOKEN'
+  tenure tasks work --retries 2 -- sh -c 'echo $TENURE_TASK_ID $TENURE_TOKEN'
 
-The command reads the task as JSON on its standard input. If it exits with 0 the task is completed,
-otherwise it failed; unless the command set another status itself (tenure tasks update
-$TENURE_TASK_ID --status review). Exit codes: 0 no task is left; 1 a task failed for good; 7 a task's
-lease was lost; 6 other runners still hold what is left, after the wait or with --no-wait; 4 what is
+The command reads the task as JSON on its standard input. If it exits with 0 the
+task is completed, otherwise it failed; unless the command set another status
+itself (tenure tasks update $TENURE_TASK_ID --status review). Exit codes: 0 no
+task is left; 1 a task failed for good; 7 a task's lease was lost; 6 other
+runners still hold what is left, after the wait or with --no-wait; 4 what is
 left waits for tasks that no runner works on, or is left to other runners.")]
     Work(Work),
     /// Delete tasks for good, here and in every clone that syncs
     #[command(after_help = "Example: tenure tasks delete 'Fix bug'
 
-A task that a runner works on is not deleted (exit 6). Tasks that depend on it no longer wait for it.
-To keep a task without doing it, use tenure tasks update ... --status skipped instead.")]
+A task that a runner works on is not deleted (exit 6). Tasks that depend on it
+no longer wait for it. To keep a task without doing it, set its status instead:
+tenure tasks update 'Fix bug' --status skipped")]
     Delete {
         /// Its id, its title, or a unique prefix of its id
         #[arg(value_name = "ID_OR_TITLE", required = true)]
@@ -94,12 +103,13 @@ To keep a task without doing it, use tenure tasks update ... --status skipped in
     /// Add or change many tasks, from a file with one JSON object per line
     #[command(after_help = "Examples:
   tenure tasks import tasks.jsonl
-  echo '{\"title\": \"Fix bug\", \"section\": \"Backend\", \"priority\": 8}' | tenure tasks import -
+  echo '{\"title\": \"Fix bug\", \"section\": \"Backend\"}' | tenure tasks import -
 
-Fields of a task: title, id, section (a name; created if it does not exist), status, priority,
-description, dependsOn (a list of ids), createdAt, updatedAt, attempts, lastError. A section:
-{\"kind\": \"section\", \"name\": ...}. A line with the id of an existing task changes that task. If any
-line is wrong, nothing is imported.")]
+Fields of a task: title, id, section (a name; created if it does not exist),
+status, priority, description, dependsOn (a list of ids), createdAt, updatedAt,
+attempts, lastError. A section: {\"kind\": \"section\", \"name\": ...}. A line with
+the id of an existing task changes that task. If any line is wrong, nothing is
+imported.")]
     Import {
         /// The file, or - for standard input
         #[arg(value_name = "FILE")]
@@ -204,7 +214,7 @@ pub(crate) struct Update {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Next {
-    /// How long the lease lasts unless it is renewed
+    /// How long the lease lasts unless it is renewed [default: locking.taskTimeout, 60m]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Wait until a task is ready, at most this long [default: locking.waitTimeout, 30m]

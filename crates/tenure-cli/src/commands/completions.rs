@@ -1,19 +1,28 @@
-//! `tenure completions`
+//! `tenure completions`: a script for each shell, which calls `tenure complete`.
 
-use clap::CommandFactory;
-use clap_complete::Shell;
+use clap::ValueEnum;
 use tenure::wire::CompletionsJson;
 
 use crate::answer::Answer;
-use crate::args::Args;
+
+/// A shell that tenure has completions for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
 
 pub(crate) fn completions(shell: Shell) -> Answer {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "tenure", &mut script);
-    let script = String::from_utf8_lossy(&script).trim_end().to_owned();
+    let (name, script) = match shell {
+        Shell::Bash => ("bash", include_str!("completions/tenure.bash")),
+        Shell::Zsh => ("zsh", include_str!("completions/tenure.zsh")),
+        Shell::Fish => ("fish", include_str!("completions/tenure.fish")),
+    };
+    let script = script.trim_end();
     let data = CompletionsJson {
-        shell: shell.to_string(),
-        script: script.clone(),
+        shell: name.to_owned(),
+        script: script.to_owned(),
     };
     Answer::new(data, script)
 }

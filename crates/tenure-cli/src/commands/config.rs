@@ -18,14 +18,13 @@ pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
 
 fn show(project: Option<&Project>) -> Result<Answer, Failure> {
     let config = context::config(project)?;
-    let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "ENVIRONMENT", "DESCRIPTION"]);
+    let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "DESCRIPTION"]);
     for setting in config.settings() {
         rows.row([
             setting.key,
             &setting.value,
             &setting.source.to_string(),
-            &setting.env,
-            setting.description,
+            &format!("{} [env: {}]", setting.description, setting.env),
         ]);
     }
     let data = SettingsJson {

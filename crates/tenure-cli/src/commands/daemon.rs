@@ -29,7 +29,7 @@ pub(crate) fn daemon(global: &Global, daemon: Daemon) -> Result<Answer, Failure>
         Daemon::Start(start) if start.foreground => run::run(global, &start.work, false),
         Daemon::Start(start) => start::start(global, &start.work),
         Daemon::Stop { wait } => stop::stop(global, wait),
-        Daemon::Status => status::status(),
+        Daemon::Status => status::status(global),
         Daemon::Logs(logs) => logs::logs(global, &logs),
     }
 }

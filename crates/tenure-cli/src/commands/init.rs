@@ -33,14 +33,14 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
         return Err(Failure::new(ErrorCode::Usage, message));
     }
     let new = project.create().map_err(|error| {
-        Failure::new(
-            ErrorCode::Io,
-            format!(
-                "{} cannot be created ({error}): check that you may write to {}",
-                project.folder().display(),
-                project.root().display()
-            ),
-        )
+        let root = project.root().display();
+        let message = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                format!("no permission to write to {root}: the project would be {root}/.tenure")
+            }
+            _ => format!("{} can't be created ({error})", project.folder().display()),
+        };
+        Failure::new(ErrorCode::Io, message)
     })?;
     let complete = !new && project.folder().join("tenure.db").exists();
     // Creates the database now, so that a problem with it is reported by this command.

@@ -245,7 +245,7 @@ pub(crate) fn locked(lock: &BlockingLock) -> Failure {
 fn lock_json(lock: &BlockingLock) -> LedgerLockJson {
     LedgerLockJson {
         lock: lock.path.display().to_string(),
-        locked_by: lock.agent.clone(),
+        holder: lock.agent.clone(),
         pid: lock.process.as_ref().map(|process| process.pid),
         since: lock.since.into(),
         age_seconds: lock.age.as_secs(),

@@ -5,7 +5,8 @@ use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline};
 use tenure_core::{
-    Event, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap, Snapshot, Verdict,
+    Event, EventKind, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap,
+    Snapshot, Verdict,
 };
 
 use crate::answer::{Answer, Failure};
@@ -273,6 +274,9 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
 fn detail(event: &Event) -> String {
     match (&event.evidence, &event.reason) {
         (Some(evidence), _) => evidence.to_string(),
+        (None, Some(reason)) if event.kind == EventKind::Granted => {
+            words::reason(reason).to_owned()
+        }
         (None, Some(reason)) => reason.clone(),
         (None, None) if event.times > 1 => format!("{} times", event.times),
         (None, None) => String::new(),

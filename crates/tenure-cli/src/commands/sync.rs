@@ -227,7 +227,7 @@ fn ask(global: &Global, plan: &Restore) -> Result<bool, Failure> {
         return Err(Failure::new(
             ErrorCode::Usage,
             format!(
-                "this would restore tasks ({}): say so with --yes",
+                "this would restore tasks ({}): confirm with --yes",
                 words(plan)
             ),
         ));

@@ -57,8 +57,10 @@ impl Project {
     /// The status that the daemon reports.
     #[track_caller]
     pub fn daemon_status(&self) -> Value {
-        let said = self.tenure("daemon status --json").exits(0);
-        said.json()["data"].clone()
+        let said = self.tenure("daemon status --json");
+        let status = said.json()["data"].clone();
+        said.exits(if status["running"] == true { 0 } else { 3 });
+        status
     }
 
     /// The lines of all log files, oldest first, without their times.

@@ -19,6 +19,11 @@ pub fn explain(what: &str, path: &Path, error: io::Error) -> StoreError {
             format!("{place} belongs to another user, and its folder has the sticky bit"),
         )
         .fix("let that user or root run the same command, or use a folder without the sticky bit"),
+        io::ErrorKind::PermissionDenied if what == "written" => StoreError::new(
+            ErrorKind::ReadOnly,
+            format!("no permission to write to {place}"),
+        )
+        .fix("check the permissions of the file and its folder"),
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             StoreError::new(ErrorKind::ReadOnly, format!("{place} may not be {what}"))
                 .fix("check the permissions of the file and its folder, and how it is mounted")

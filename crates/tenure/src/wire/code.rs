@@ -41,8 +41,6 @@ pub enum ErrorCode {
     DaemonEnded,
     /// The daemon could not be started.
     DaemonFailed,
-    /// No daemon runs for this project.
-    DaemonNotRunning,
     /// A daemon runs already.
     DaemonRunning,
     /// The daemon did not stop in time.

@@ -116,13 +116,28 @@ pub struct DaemonEndJson {
     pub why: String,
 }
 
-/// A daemon that was stopped.
+/// A daemon after `tenure daemon start`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonStartedJson {
+    /// Whether this command started it; `false` if it was running already.
+    pub started: bool,
+    /// The remotes that it shares tasks with; `null` if it shares none.
+    pub remotes: Option<Vec<String>>,
+    /// The ref on the remotes that holds the tasks.
+    pub r#ref: String,
+    /// The daemon.
+    #[serde(flatten)]
+    pub daemon: DaemonRunningJson,
+}
+
+/// What `tenure daemon stop` did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonStoppedJson {
-    /// Its process.
-    pub pid: u32,
-    /// Always `true`.
+    /// The process that was stopped; `null` if no daemon was running.
+    pub pid: Option<u32>,
+    /// Whether this command stopped a daemon.
     pub stopped: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The ledger, and the claims on its nodes. A claim is a lease; the ledger's protocol calls its holder the
-//! owner and its key the node.
+//! The ledger, and the claims on its nodes. A claim is a lease; the events of the ledger
+//! call its holder the owner, and its key the node.
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{HolderId, Lease, Moment, Reaped, Reason, Token, Verdict};
@@ -12,8 +12,8 @@ use super::{EvidenceJson, TimeJson, VerdictWord};
 pub struct NodeClaimedJson {
     /// The node.
     pub node: String,
-    /// The owner of the claim.
-    pub owner: HolderId,
+    /// The holder of the claim.
+    pub holder: HolderId,
     /// The fencing token.
     pub token: Token,
     /// When it was claimed.
@@ -29,7 +29,7 @@ impl NodeClaimedJson {
     pub fn new(now: &Moment, lease: &Lease, reason: Reason) -> Self {
         Self {
             node: lease.key.id().to_owned(),
-            owner: lease.holder.id.clone(),
+            holder: lease.holder.id.clone(),
             token: lease.token,
             acquired_at: lease.acquired_at.into(),
             expires_at: lease.expires.as_ref().map(|end| end.shown(now).into()),
@@ -113,11 +113,11 @@ pub struct MalformedClaimJson {
 pub struct NodeClaimJson {
     /// The node.
     pub node: String,
-    /// The owner of the claim.
-    pub owner: HolderId,
+    /// The holder of the claim.
+    pub holder: HolderId,
     /// The fencing token.
     pub token: Token,
-    /// What is known of the owner.
+    /// What is known of the holder.
     pub verdict: VerdictWord,
     /// When it was claimed.
     pub acquired_at: TimeJson,
@@ -135,7 +135,7 @@ impl NodeClaimJson {
         let end = lease.expires.as_ref();
         Self {
             node: lease.key.id().to_owned(),
-            owner: lease.holder.id.clone(),
+            holder: lease.holder.id.clone(),
             token: lease.token,
             verdict: verdict.into(),
             acquired_at: lease.acquired_at.into(),
@@ -162,8 +162,8 @@ pub struct NodesReapedJson {
 pub struct NodeReapedJson {
     /// The node.
     pub node: String,
-    /// The owner of the claim.
-    pub owner: HolderId,
+    /// The holder of the claim.
+    pub holder: HolderId,
     /// The fencing token.
     pub token: Token,
     /// The proof that it has ended.
@@ -177,7 +177,7 @@ impl NodesReapedJson {
     pub fn new(dry_run: bool, reaped: &[Reaped]) -> Self {
         let ended = reaped.iter().map(|reaped| NodeReapedJson {
             node: reaped.lease.key.id().to_owned(),
-            owner: reaped.lease.holder.id.clone(),
+            holder: reaped.lease.holder.id.clone(),
             token: reaped.lease.token,
             evidence: (&reaped.evidence).into(),
             why: reaped.evidence.to_string(),
@@ -230,7 +230,7 @@ pub struct LedgerLockJson {
     /// The lock file.
     pub lock: String,
     /// The holder, if it is recorded.
-    pub locked_by: Option<String>,
+    pub holder: Option<String>,
     /// The holder's process, if it is recorded.
     pub pid: Option<u32>,
     /// When it was taken.

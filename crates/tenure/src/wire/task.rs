@@ -35,7 +35,7 @@ pub struct TaskJson {
     /// When it is retried.
     pub not_before: Option<TimeJson>,
     /// The runner that works on it, or did last.
-    pub runner: Option<HolderId>,
+    pub holder: Option<HolderId>,
     /// Whether a runner in another clone works on it.
     pub elsewhere: bool,
     /// When it was added.
@@ -60,7 +60,7 @@ impl From<&Task> for TaskJson {
             attempts: task.attempts,
             last_error: task.last_error.clone(),
             not_before: task.not_before.map(Into::into),
-            runner: task.runner.clone(),
+            holder: task.runner.clone(),
             elsewhere: task.elsewhere,
             created_at: task.created_at.into(),
             updated_at: task.updated_at.into(),
@@ -238,7 +238,7 @@ pub struct ListedSectionJson {
     /// How many of them are open.
     pub open: u64,
     /// The runner that holds it.
-    pub locked_by: Option<HolderId>,
+    pub holder: Option<HolderId>,
     /// When the runner's lease ends.
     pub expires_at: Option<TimeJson>,
 }
@@ -250,7 +250,7 @@ impl ListedSectionJson {
             section: (&summary.section).into(),
             tasks: summary.tasks,
             open: summary.open,
-            locked_by: held.map(|lease| lease.holder.id.clone()),
+            holder: held.map(|lease| lease.holder.id.clone()),
             expires_at: held
                 .and_then(|lease| lease.expires.as_ref())
                 .map(|end| end.shown(now).into()),
@@ -281,7 +281,7 @@ pub struct TaskLostJson {
     /// The task.
     pub task_id: String,
     /// The runner that holds it now.
-    pub locked_by: Option<HolderId>,
+    pub holder: Option<HolderId>,
     /// When its lease ends.
     pub expires_at: Option<TimeJson>,
     /// The newest token of the task.

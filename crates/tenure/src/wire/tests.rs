@@ -403,7 +403,7 @@ fn task_json() -> Value {
     json!({
         "id": "t1", "title": "Fix bug", "description": null, "section": "Backend",
         "sectionId": "s1", "status": "in_progress", "priority": 5, "dependsOn": ["t0"],
-        "blockers": 1, "attempts": 0, "lastError": null, "notBefore": null, "runner": "agent-1",
+        "blockers": 1, "attempts": 0, "lastError": null, "notBefore": null, "holder": "agent-1",
         "elsewhere": false, "createdAt": "2026-11-16T05:00:00.000Z",
         "updatedAt": "2026-11-16T05:00:00.000Z",
     })
@@ -570,7 +570,7 @@ fn sections() {
         },
         tasks: 3,
         open: 2,
-        locked_by: None,
+        holder: None,
         expires_at: None,
     };
     check(
@@ -578,7 +578,7 @@ fn sections() {
             sections: vec![listed],
         },
         json!({ "sections": [{
-            "id": "s1", "name": "Backend", "tasks": 3, "open": 2, "lockedBy": null,
+            "id": "s1", "name": "Backend", "tasks": 3, "open": 2, "holder": null,
             "expiresAt": null,
         }] }),
     );
@@ -600,13 +600,13 @@ fn errors_about_tasks() {
     check(
         &TaskLostJson {
             task_id: "t1".into(),
-            locked_by: None,
+            holder: None,
             expires_at: None,
             newest_token: Token(13),
             status: Status::Completed,
         },
         json!({
-            "taskId": "t1", "lockedBy": null, "expiresAt": null, "newestToken": 13,
+            "taskId": "t1", "holder": null, "expiresAt": null, "newestToken": 13,
             "status": "completed",
         }),
     );

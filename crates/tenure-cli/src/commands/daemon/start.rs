@@ -13,18 +13,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure::{Project, duration};
 use tenure_core::Clock;
-use tenure_daemon::DaemonStatus;
 use tenure_daemon::lock::is_held;
+use tenure_daemon::{DaemonState, DaemonStatus};
 use tenure_host::HostClock;
 
 use super::run::READY;
-use super::{absolute, already_running, now, project, status};
+use super::{absolute, now, project, status};
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
 use crate::exit::Exit;
-use tenure::wire::ErrorCode;
+use tenure::wire::{DaemonStartedJson, ErrorCode};
 
 /// How long the daemon may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -48,7 +48,7 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
     if let Ok(true) = is_held(&project.folder())
         && let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder())
     {
-        return Err(already_running(&state));
+        return Ok(answer(global, &project, &state, false));
     }
     let mut command = command(&project);
     if let Some(interval) = work.interval {
@@ -65,8 +65,18 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
         .spawn()?;
     // The command holds the writing end of the pipe, too.
     drop(command);
-    await_ready(child, File::from(read))?;
-    let Ok(DaemonStatus::Running(state)) = DaemonStatus::read(&project.folder()) else {
+    let ready = await_ready(child, File::from(read));
+    let status = DaemonStatus::read(&project.folder());
+    if let Err(failure) = ready {
+        return match status {
+            // Another `start` was faster.
+            Ok(DaemonStatus::Running(state)) if failure.code == ErrorCode::DaemonRunning => {
+                Ok(answer(global, &project, &state, false))
+            }
+            _ => Err(failure),
+        };
+    }
+    let Ok(DaemonStatus::Running(state)) = status else {
         // It started, and has stopped since.
         return Err(Failure::new(
             ErrorCode::DaemonEnded,
@@ -79,17 +89,46 @@ pub(super) fn start(global: &Global, work: &Work) -> Result<Answer, Failure> {
             &format!("its log {} can't be written ({why})", state.log),
         );
     }
+    Ok(answer(global, &project, &state, true))
+}
+
+/// The daemon that runs now, and what it will share, and where.
+fn answer(global: &Global, project: &Project, state: &DaemonState, started: bool) -> Answer {
+    let pid = state.process.pid;
+    let config = context::config(Some(project)).unwrap_or_default();
+    let remotes = tenure_sync::destination(project.root(), &config);
     let text = if global.quiet {
-        state.process.pid.to_string()
+        pid.to_string()
     } else {
+        let shares = match &remotes {
+            Ok(names) if names.is_empty() => {
+                "records the tasks in this repository (it has no remote)".to_owned()
+            }
+            Ok(names) => format!(
+                "shares the tasks with {} ({})",
+                names.join(", "),
+                config.sync.reference
+            ),
+            Err(why) => format!("does not share the tasks: {why}"),
+        };
         format!(
-            "Started the daemon: pid {}, a cycle every {}, log: {}",
-            state.process.pid,
+            "Daemon {} (pid {pid}, every {})\n  ends expired and dead leases\n  {shares}\n  log: {}",
+            if started {
+                "started"
+            } else {
+                "already running"
+            },
             duration::format(state.interval()),
             state.log
         )
     };
-    Ok(Answer::new(status::json(&now(), &state), text))
+    let data = DaemonStartedJson {
+        started,
+        remotes: remotes.ok(),
+        r#ref: config.sync.reference.clone(),
+        daemon: status::json(&now(), state),
+    };
+    Answer::new(data, text)
 }
 
 /// Starts the daemon if none runs. Does not wait for it and reports no failure: the command that calls

@@ -11,11 +11,17 @@ use tenure_daemon::{DaemonState, DaemonStatus};
 
 use super::{identify, now, project};
 use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::exit::Exit;
 use crate::words;
 
-pub(super) fn status() -> Result<Answer, Failure> {
+/// What `tenure daemon status` exits with when no daemon runs.
+const NOT_RUNNING: Exit = Exit::Other(3);
+
+pub(super) fn status(global: &Global) -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let now = now();
+    let mut exit = Exit::Done;
     let (data, text) = match DaemonStatus::read(&folder)? {
         DaemonStatus::Running(state) => (
             DaemonStatusJson::Running(Box::new(json(&now, &state))),
@@ -29,18 +35,23 @@ pub(super) fn status() -> Result<Answer, Failure> {
             "Running, but its process is not on record: it is probably starting or stopping"
                 .to_owned(),
         ),
-        DaemonStatus::NotRunning(last) => (
-            DaemonStatusJson::NotRunning(DaemonNotRunningJson {
+        DaemonStatus::NotRunning(last) => {
+            exit = NOT_RUNNING;
+            let data = DaemonNotRunningJson {
                 running: false,
                 last: last.as_ref().map(|last| details(last)),
-            }),
-            last.map_or_else(
+            };
+            let text = last.map_or_else(
                 || "Not running; start it with: tenure daemon start".to_owned(),
                 |last| not_running(&now, &last),
-            ),
-        ),
+            );
+            (DaemonStatusJson::NotRunning(data), text)
+        }
     };
-    Ok(Answer::new(data, text))
+    let text = if global.quiet { String::new() } else { text };
+    let mut answer = Answer::new(data, text);
+    answer.exit = exit;
+    Ok(answer)
 }
 
 fn running(now: &Moment, state: &DaemonState) -> String {

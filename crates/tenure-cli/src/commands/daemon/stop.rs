@@ -25,7 +25,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let folder = project()?.folder();
     let state = match DaemonStatus::read(&folder)? {
         DaemonStatus::Running(state) => state,
-        DaemonStatus::NotRunning(_) => return Err(not_running()),
+        DaemonStatus::NotRunning(_) => return Ok(nothing_to_stop(global)),
         DaemonStatus::Unidentified => {
             let lock = folder.join(tenure_daemon::lock::FILE);
             let message = format!(
@@ -39,7 +39,7 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let daemon = request_stop(&state.process).map_err(|error| not_stopped(&state, &error))?;
     let Some(daemon) = daemon else {
         // It has stopped since its status was read.
-        return Err(not_running());
+        return Ok(nothing_to_stop(global));
     };
     let clock = HostClock::new();
     let since = clock.now().ticks;
@@ -70,17 +70,26 @@ pub(super) fn stop(global: &Global, wait: Duration) -> Result<Answer, Failure> {
     let text = if global.quiet {
         String::new()
     } else {
-        format!("The daemon (pid {pid}) has stopped.")
+        format!("Daemon stopped (pid {pid})")
     };
-    let data = DaemonStoppedJson { pid, stopped: true };
+    let data = DaemonStoppedJson {
+        pid: Some(pid),
+        stopped: true,
+    };
     Ok(Answer::new(data, text))
 }
 
-fn not_running() -> Failure {
-    Failure::new(
-        ErrorCode::DaemonNotRunning,
-        "no daemon is running for this project: start one with tenure daemon start",
-    )
+fn nothing_to_stop(global: &Global) -> Answer {
+    let text = if global.quiet {
+        ""
+    } else {
+        "No daemon is running for this project"
+    };
+    let data = DaemonStoppedJson {
+        pid: None,
+        stopped: false,
+    };
+    Answer::new(data, text)
 }
 
 fn still_running(state: &DaemonState, wait: Duration) -> Failure {

@@ -178,7 +178,7 @@ pub(super) fn claims(global: &Global, place: &Place) -> Result<Answer, Failure> 
     } else {
         let mut table = Table::new(&[
             "NODE",
-            "OWNER",
+            "HOLDER",
             "TOKEN",
             "STATE",
             "SINCE",

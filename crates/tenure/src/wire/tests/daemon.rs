@@ -131,7 +131,7 @@ fn a_daemon_whose_process_is_not_on_record() {
 fn a_daemon_that_stops() {
     exact(
         &DaemonStoppedJson {
-            pid: 42,
+            pid: Some(42),
             stopped: true,
         },
         json!({ "pid": 42, "stopped": true }),

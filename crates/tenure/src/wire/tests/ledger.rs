@@ -11,7 +11,7 @@ use crate::wire::{
 fn lock() -> LedgerLockJson {
     LedgerLockJson {
         lock: "/p/ledger/ledger.lock".into(),
-        locked_by: Some("agent-1".into()),
+        holder: Some("agent-1".into()),
         pid: None,
         since: time("2026-11-16T05:00:00Z"),
         age_seconds: 30,
@@ -54,7 +54,7 @@ fn events_that_were_appended() {
 fn a_ledger_lock() {
     let expected = json!({
         "lock": "/p/ledger/ledger.lock",
-        "lockedBy": "agent-1",
+        "holder": "agent-1",
         "pid": null,
         "since": "2026-11-16T05:00:00.000Z",
         "ageSeconds": 30,

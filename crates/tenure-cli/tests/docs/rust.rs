@@ -1,4 +1,4 @@
-//! The Rust examples of `docs/guide/library.md`, so that they compile. The test in `docs.rs` holds the page to
+//! The Rust examples of `docs/guide/rust.md`, so that they compile. The test in `docs.rs` holds the page to
 //! this file.
 #![allow(
     dead_code,

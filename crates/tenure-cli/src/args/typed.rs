@@ -1,0 +1,108 @@
+//! What was typed, in the spelling that the parser knows.
+
+use std::ffi::OsString;
+
+use super::board;
+
+/// Global options that are followed by a value.
+const WITH_VALUE: [&str; 3] = ["-C", "--store", "--as"];
+
+/// Commands that list when no subcommand is given.
+const LISTS: [&str; 3] = ["locks", "tasks", "sections"];
+
+/// The words of a command line, with `board --list` as `board list` and `locks` as `locks list`.
+pub(crate) fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let Some(at) = command(&words) else {
+        return words;
+    };
+    let rest = words.split_off(at + 1);
+    let name = words.last().and_then(|word| word.to_str());
+    match name {
+        Some("board") => words.extend(board::spelled(rest)),
+        Some(name) if LISTS.contains(&name) && command_in(&rest).is_none() => {
+            let asks_for_help = |word: &OsString| word == "-h" || word == "--help";
+            if !rest.iter().any(asks_for_help) {
+                words.push("list".into());
+            }
+            words.extend(rest);
+        }
+        _ => words.extend(rest),
+    }
+    words
+}
+
+/// Where the command is, after the program's name and the global options.
+pub(crate) fn command(words: &[OsString]) -> Option<usize> {
+    command_in(words.get(1..)?).map(|at| at + 1)
+}
+
+/// The first word that is neither an option nor the value of a global option. An option that is not
+/// global ends the search: it belongs to a command that was left out.
+fn command_in(words: &[OsString]) -> Option<usize> {
+    const FLAGS: [&str; 5] = ["--json", "-q", "--quiet", "--no-color", "--no-daemon"];
+    let mut at = 0;
+    loop {
+        match words.get(at)?.to_str() {
+            Some(word) if WITH_VALUE.contains(&word) => at += 2,
+            Some(word) if FLAGS.contains(&word) => at += 1,
+            Some(word) if word.starts_with("--store=") || word.starts_with("--as=") => at += 1,
+            Some(word) if word.starts_with("-C") => at += 1,
+            Some(word) if word.starts_with('-') => return None,
+            _ => return Some(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(words: &str) -> String {
+        let words = typed(words.split(' ').map(OsString::from));
+        let words = words.into_iter().map(|word| word.into_string().unwrap());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_spellings_of_the_bilu_tool_are_translated() {
+        for (typed, expected) in [
+            ("t board --list", "t board list"),
+            (
+                "t -C x board --json --list -f status -fv todo",
+                "t -C x board list --json -f status --filter-value todo",
+            ),
+            (
+                "t board --rebuild-index --write",
+                "t board rebuild-index --write",
+            ),
+            ("t board --validate --list", "t board validate --list"),
+            ("t board list --list", "t board list --list"),
+            ("t board", "t board"),
+            (
+                "t --as board run board -- x --list",
+                "t --as board run board -- x --list",
+            ),
+            ("t run k -- board --list", "t run k -- board --list"),
+            ("t", "t"),
+        ] {
+            assert_eq!(translated(typed), expected);
+        }
+    }
+
+    #[test]
+    fn locks_tasks_and_sections_list_when_nothing_else_is_said() {
+        for (typed, expected) in [
+            ("t locks", "t locks list"),
+            ("t --json tasks", "t --json tasks list"),
+            ("t tasks --ready", "t tasks list --ready"),
+            ("t sections --as=me -C/x", "t sections list --as=me -C/x"),
+            ("t tasks --as me next", "t tasks --as me next"),
+            ("t tasks --help", "t tasks --help"),
+            ("t locks show build", "t locks show build"),
+            ("t run locks -- x", "t run locks -- x"),
+        ] {
+            assert_eq!(translated(typed), expected);
+        }
+    }
+}

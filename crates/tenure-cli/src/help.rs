@@ -1,0 +1,357 @@
+//! Help pages, and advice on a command line that the parser refuses.
+//!
+//! 1. A page is made only when it is asked for: the parser's own tree has no groups.
+//! 2. `-h` names the global options on one line; `--help` and `tenure help` explain them.
+
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::num::ParseIntError;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+use crate::args::{Args, typed};
+use crate::fit;
+
+/// The commands by what they are for. A command that is not named here is listed under "More".
+const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Everyday",
+        &["run", "acquire", "renew", "release", "fence", "status"],
+    ),
+    ("Tasks", &["tasks", "sections", "sync"]),
+    ("Looking", &["locks"]),
+    (
+        "Other tools' locks",
+        &["exclusive", "ledger", "board", "shell-lib"],
+    ),
+    (
+        "Setting up",
+        &["init", "daemon", "config", "completions", "man"],
+    ),
+];
+
+/// What people type who know other tools, and the command of tenure that does it.
+const HABITS: [(&str, &str); 14] = [
+    ("status", "tenure locks list"),
+    ("ls", "tenure locks list"),
+    ("list", "tenure locks list"),
+    ("ps", "tenure locks list"),
+    ("show", "tenure locks show KEY"),
+    ("history", "tenure locks history KEY"),
+    (
+        "lock",
+        "tenure run KEY -- CMD, or tenure acquire KEY to hold it without a command",
+    ),
+    ("unlock", "tenure release KEY"),
+    ("exec", "tenure run KEY -- CMD"),
+    ("add", "tenure tasks add TITLE"),
+    ("next", "tenure tasks next"),
+    ("work", "tenure tasks work -- CMD"),
+    ("start", "tenure daemon start"),
+    ("stop", "tenure daemon stop"),
+];
+
+/// The columns of a help page.
+const WIDTH: usize = 80;
+
+/// How much of the global options a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Globals {
+    /// Their names, on one line.
+    Named,
+    /// Each with its description.
+    Explained,
+}
+
+/// A page for `tenure help ...` or the version for `tenure version`, if the words ask for it.
+pub(crate) fn asked(words: &[OsString]) -> Option<Result<StyledStr, String>> {
+    let at = typed::command(words)?;
+    let rest = words.get(at + 1..).unwrap_or_default();
+    match words.get(at)?.to_str()? {
+        "version" if rest.is_empty() => Some(Ok(Args::command().render_version().into())),
+        "help" => {
+            let tree = tree(Globals::Explained);
+            let (command, unknown) = named(&tree, rest);
+            Some(match unknown {
+                Some(unknown) => Err(no_command(unknown)),
+                None => Ok(page(command, Globals::Explained)),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The page for a command line that ends with `-h` or `--help`, or names no command.
+pub(crate) fn page_for(words: &[OsString]) -> StyledStr {
+    let before = words.iter().take_while(|word| *word != "--");
+    let globals = if before.clone().any(|word| word == "--help") {
+        Globals::Explained
+    } else {
+        Globals::Named
+    };
+    let words: Vec<OsString> = before.skip(1).cloned().collect();
+    page(named(&tree(globals), &words).0, globals)
+}
+
+/// What is wrong with a command line, in the words of the parser, with our advice.
+pub(crate) fn complaint(mut error: clap::Error) -> StyledStr {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some((_, command)) = HABITS.iter().find(|(habit, _)| habit == name)
+        && is_top_level(&error)
+    {
+        let text = format!("error: {}\n", no_command_but(name, command));
+        return text.into();
+    }
+    if let Some(text) = bad_value(&error) {
+        return format!("error: {text}\n\nFor more information, try '--help'.\n").into();
+    }
+    // A word too many after `tasks add` is most often the rest of a title.
+    if error.kind() == ErrorKind::UnknownArgument
+        && usage(&error).contains("tenure tasks add ")
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && !word.starts_with('-')
+    {
+        let text = format!(
+            "error: unexpected argument '{word}': put the title in quotes\n\n  \
+             tip: tenure tasks add 'Fix the login bug'\n"
+        );
+        return text.into();
+    }
+    // After `--` comes the command, never an option of tenure.
+    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
+        let useful = |tip: &StyledStr| !tip.to_string().starts_with("to pass ");
+        let tips: Vec<StyledStr> = tips.into_iter().filter(useful).collect();
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error.render()
+}
+
+/// Whether the unknown command stands where a command of tenure itself should.
+fn is_top_level(error: &clap::Error) -> bool {
+    usage(error).contains("tenure [OPTIONS]")
+}
+
+fn usage(error: &clap::Error) -> String {
+    match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// What is wrong with a value, said once.
+fn bad_value(error: &clap::Error) -> Option<String> {
+    let (
+        ErrorKind::ValueValidation,
+        Some(ContextValue::String(arg)),
+        Some(ContextValue::String(value)),
+        Some(why),
+    ) = (
+        error.kind(),
+        error.get(ContextKind::InvalidArg),
+        error.get(ContextKind::InvalidValue),
+        error.source(),
+    )
+    else {
+        return None;
+    };
+    let option = arg.split(' ').next().unwrap_or(arg);
+    let why = if why.is::<ParseIntError>() || why.to_string().contains("is not in ") {
+        match option {
+            "--token" => "the token is a whole number".to_owned(),
+            _ => "give a whole number".to_owned(),
+        }
+    } else {
+        why.to_string()
+    };
+    Some(if why.contains(value.as_str()) {
+        format!("{option}: {why}")
+    } else {
+        format!("{option} '{value}': {why}")
+    })
+}
+
+fn no_command_but(name: &str, command: &str) -> String {
+    format!(
+        "there is no command '{name}'\n\n  tip: {command}\n\nFor all commands, try 'tenure help'."
+    )
+}
+
+fn no_command(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    match HABITS.iter().find(|(habit, _)| *habit == name) {
+        Some((_, command)) => no_command_but(&name, command),
+        None => format!("there is no command '{name}'\n\nFor all commands, try 'tenure help'."),
+    }
+}
+
+/// All commands.
+fn tree(globals: Globals) -> Command {
+    let hidden = globals == Globals::Named;
+    let mut tree = Args::command().mut_args(|arg| {
+        if arg.is_global_set() {
+            arg.hide(hidden)
+        } else {
+            arg
+        }
+    });
+    tree.build();
+    tree
+}
+
+/// The command that the words name, and the first word that names none.
+fn named<'a, 'w>(tree: &'a Command, words: &'w [OsString]) -> (&'a Command, Option<&'w OsStr>) {
+    let mut command = tree;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word.as_encoded_bytes().starts_with(b"-") {
+            if takes_value(command, word) {
+                words.next();
+            }
+        } else if let Some(found) = command.find_subcommand(word) {
+            command = found;
+        } else {
+            return (command, Some(word));
+        }
+    }
+    (command, None)
+}
+
+fn takes_value(command: &Command, option: &OsStr) -> bool {
+    command.get_arguments().any(|arg| {
+        let long = arg
+            .get_long()
+            .is_some_and(|long| *option == *format!("--{long}"));
+        let short = arg
+            .get_short()
+            .is_some_and(|short| *option == *format!("-{short}"));
+        (long || short) && arg.get_action().takes_values()
+    })
+}
+
+/// The page of a command.
+fn page(command: &Command, globals: Globals) -> StyledStr {
+    let mut command = command
+        .clone()
+        .term_width(WIDTH.min(fit::terminal_width().max(40)));
+    let is_root = command.get_name() == "tenure";
+    let mut template = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    if is_root {
+        let _ = write!(template, "\n{}", groups(&command));
+        let hidden: Vec<String> = names(&command);
+        for name in hidden {
+            command = command.mut_subcommand(name, |sub| sub.hide(true));
+        }
+        command = command.override_usage("tenure [OPTIONS] <COMMAND>");
+    }
+    template.push_str("\n{all-args}");
+    if globals == Globals::Named {
+        let _ = write!(template, "\n\n{}", global_line(&command));
+    }
+    template.push_str("{after-help}");
+    command.help_template(template).render_help()
+}
+
+fn names(command: &Command) -> Vec<String> {
+    let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    visible.map(|sub| sub.get_name().to_owned()).collect()
+}
+
+/// The commands in their groups.
+fn groups(tree: &Command) -> String {
+    let header = tree.get_styles().get_header();
+    let literal = tree.get_styles().get_literal();
+    let names = names(tree);
+    let widest = names.iter().map(String::len).max().unwrap_or(0);
+    let grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let others: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !grouped(name))
+        .collect();
+    let mut text = String::new();
+    for (title, members) in GROUPS.iter().copied().chain([("More", others.as_slice())]) {
+        let members = members.iter().filter_map(|name| tree.find_subcommand(name));
+        let lines: Vec<String> = members
+            .map(|sub| {
+                let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+                let (name, gap) = (sub.get_name(), " ".repeat(widest - sub.get_name().len()));
+                format!("  {literal}{name}{literal:#}{gap}  {about}\n")
+            })
+            .collect();
+        if !lines.is_empty() {
+            let _ = writeln!(text, "{header}{title}:{header:#}");
+            text.push_str(&lines.concat());
+            text.push('\n');
+        }
+    }
+    text.pop();
+    text
+}
+
+/// The names of the global options.
+fn global_line(command: &Command) -> String {
+    let header = command.get_styles().get_header();
+    let globals = command.get_arguments().filter(|arg| arg.is_global_set());
+    let names: Vec<String> = globals
+        .filter_map(|arg| match (arg.get_short(), arg.get_long()) {
+            (Some(short), _) => Some(format!("-{short}")),
+            (None, Some(long)) => Some(format!("--{long}")),
+            (None, None) => None,
+        })
+        .collect();
+    format!(
+        "{header}Global options:{header:#} {} (--help)",
+        names.join(" ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &Command, path: &str) {
+        let page = page(command, Globals::Explained).to_string();
+        for line in page.lines() {
+            assert!(fit::width(line) <= WIDTH, "{path}: {line}");
+        }
+        let after = command.get_after_help().map(ToString::to_string);
+        let after = after.unwrap_or_default();
+        assert!(after.contains("Example"), "{path} has no example");
+        assert!(
+            page.trim_end().ends_with(&after),
+            "{path} is broken into other lines: {page}"
+        );
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            check(sub, &format!("{path} {}", sub.get_name()));
+        }
+    }
+
+    #[test]
+    fn every_page_has_an_example_and_fits_80_columns() {
+        check(&tree(Globals::Explained), "tenure");
+    }
+
+    #[test]
+    fn a_command_of_another_tool_leads_to_a_command_of_tenure() {
+        let tree = tree(Globals::Named);
+        for (habit, advice) in HABITS {
+            for advice in advice.split(", or without a command: ") {
+                let words: Vec<OsString> = advice
+                    .split(' ')
+                    .skip(1)
+                    .take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+                    .map(OsString::from)
+                    .collect();
+                let (command, unknown) = named(&tree, &words);
+                assert!(unknown.is_none(), "{habit}: {advice}");
+                assert_ne!(command.get_name(), "tenure", "{habit}: {advice}");
+            }
+        }
+    }
+}
