@@ -50,9 +50,7 @@ struct Ending {
 impl Ending {
     /// TERM to the process group now, KILL after `grace`.
     fn begin(&mut self, tied: &Tied, grace: Duration) -> io::Result<()> {
-        tied.signal(Signal::TERM);
-        // A stopped process would not react to TERM.
-        tied.signal(Signal::CONT);
+        end(tied, Signal::TERM);
         if self.kill.is_none() {
             self.kill = Some(bell::alarm(grace)?);
         }
@@ -72,7 +70,7 @@ impl Ending {
             );
             remark(global, &words);
         } else {
-            tied.signal(Signal::INT);
+            end(tied, Signal::INT);
             self.second_until = Some(bell::alarm(grace)?);
         }
         Ok(())
@@ -173,16 +171,22 @@ pub(crate) fn supervise(
                     stop_signal = Some(signal);
                     ending.interrupt(global, tied, grace)?;
                 }
-                Some(named) if named != Signal::CHILD => {
-                    if matches!(named, Signal::TERM | Signal::HUP | Signal::QUIT) {
-                        stop_signal = Some(signal);
-                    }
-                    tied.signal(named);
+                Some(named @ (Signal::TERM | Signal::HUP | Signal::QUIT)) => {
+                    stop_signal = Some(signal);
+                    end(tied, named);
                 }
+                Some(named) if named != Signal::CHILD => tied.signal(named),
                 _ => {}
             }
         }
     }
+}
+
+/// Sends the command a signal that is meant to end it. A stopped command would not react before it is
+/// continued.
+fn end(tied: &Tied, signal: Signal) {
+    tied.signal(signal);
+    tied.signal(Signal::CONT);
 }
 
 /// Returns the command's status if it has ended. If the terminal stopped it, tenure stops too, and

@@ -231,6 +231,30 @@ fn a_signal_that_the_command_does_not_handle_ends_all_of_it() {
 }
 
 #[test]
+fn a_signal_that_ends_tenure_ends_a_stopped_command_too() {
+    let project = Project::new();
+    project.tenure("tasks add one --quiet").exits(0);
+    let cases = [
+        ("run build --ttl 1h", Signal::TERM),
+        ("run build --ttl 1h", Signal::HUP),
+        ("run build --ttl 1h", Signal::INT),
+        ("run build --ttl 1h", Signal::QUIT),
+        ("exclusive run --holder me --dir .", Signal::TERM),
+        ("--store mkdir:lock run board", Signal::TERM),
+        ("tasks work", Signal::TERM),
+    ];
+    for (words, signal) in cases {
+        let run = project.call(words).sh("echo $$; exec sleep 300").start();
+        until("the command runs", || run.out().ends_with('\n'));
+        process::signal(run.command(), Signal::STOP);
+        until("it is stopped", || process::is_stopped(run.command()));
+        run.signal(signal);
+        run.ended().exits(128 + signal.as_raw());
+    }
+    assert_eq!(project.tenure("locks list").exits(0).out, "No locks.\n");
+}
+
+#[test]
 fn a_second_ctrl_c_ends_a_command_that_ignores_the_first_and_a_third_kills_it() {
     let project = Project::new();
     for (term, code) in [("trap - TERM", 143), ("trap '' TERM", 137)] {
