@@ -3,7 +3,8 @@
 //! Reaping follows the documented order: the file is removed, then a `lock_reaped` event is appended.
 //! It avoids the races of that order: the file is moved aside and compared with the one that was
 //! judged, and a file that was refreshed meanwhile is put back. If the writer is killed between the
-//! two steps, the next writer puts the file back, unless the event was appended.
+//! two steps, the next writer puts the file back, unless the event was appended; until then the file
+//! counts as if it were in its place.
 //!
 //! | in the sidecar folder | what it is |
 //! |---|---|
@@ -104,7 +105,7 @@ pub(super) enum FileReaped {
 impl Ledger {
     /// Every claim in a file.
     pub(super) fn file_claims(&self) -> Result<Vec<FileClaim>, StoreError> {
-        let folder = self.root.join("locks");
+        let folder = self.claim_folder();
         let fault = |error: io::Error| explain("read", &folder, error);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
@@ -117,6 +118,12 @@ impl Ledger {
             if path.extension().is_some_and(|end| end == "lock") {
                 claims.extend(read_claim(&path));
             }
+        }
+        // After the folder: a file that is moved aside meanwhile is seen here.
+        if let Some(place) = self.unreported_reap()?
+            && claims.iter().all(|claim| claim.path != place)
+        {
+            claims.extend(read_moved_claim(&self.reaped(), &place));
         }
         claims.sort_by(|a, b| (&a.node, &a.path).cmp(&(&b.node, &b.path)));
         Ok(claims)
@@ -136,6 +143,10 @@ impl Ledger {
             .collect())
     }
 
+    fn claim_folder(&self) -> PathBuf {
+        self.root.join("locks")
+    }
+
     fn reaped(&self) -> PathBuf {
         self.sidecar.path().join("reaped")
     }
@@ -143,10 +154,30 @@ impl Ledger {
     fn reaping(&self) -> PathBuf {
         self.sidecar.path().join("reaping")
     }
+
+    /// Where the file was that a writer has moved aside without reporting its end so far.
+    fn unreported_reap(&self) -> Result<Option<PathBuf>, StoreError> {
+        if self.reaped().symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        let known = fs::read(self.reaping()).ok();
+        let known = known.and_then(|bytes| serde_json::from_slice::<PendingReap>(&bytes).ok());
+        let Some(known) = known else { return Ok(None) };
+        let event = self.read(known.seq)?;
+        let reported = event.is_some_and(|event| event.digest() == known.digest);
+        // The killed writer may have reached the ledger by another path.
+        let name = known.place.file_name().filter(|_| !reported);
+        Ok(name.map(|name| self.claim_folder().join(name)))
+    }
 }
 
 /// Reads the claim in a file; `None` if the file was removed.
 fn read_claim(path: &Path) -> Option<FileClaim> {
+    read_moved_claim(path, path)
+}
+
+/// Reads the claim in a file that was moved here from its place.
+fn read_moved_claim(path: &Path, place: &Path) -> Option<FileClaim> {
     let at = path.symlink_metadata().ok()?;
     let bytes = if at.is_file() && at.len() <= MAX_FILE {
         fs::read(path).unwrap_or_default()
@@ -157,14 +188,14 @@ fn read_claim(path: &Path) -> Option<FileClaim> {
         file: (at.dev(), at.ino()),
         digest: digest(&bytes),
     };
-    let named = path.file_stem().and_then(|stem| stem.to_str());
+    let named = place.file_stem().and_then(|stem| stem.to_str());
     let (node, content) = match parse(&bytes) {
         Ok((node, content)) => (Some(node), Ok(content)),
         // A file that can't be read still claims the node that it is named after.
         Err(why) => (named.and_then(|stem| NodeId::parse(stem).ok()), Err(why)),
     };
     Some(FileClaim {
-        path: path.to_owned(),
+        path: place.to_owned(),
         fingerprint,
         node,
         content,
@@ -194,14 +225,8 @@ impl Writer<'_> {
         if reaped.symlink_metadata().is_err() {
             return Ok(());
         }
-        let known = fs::read(&reaping).ok();
-        let known = known.and_then(|bytes| serde_json::from_slice::<PendingReap>(&bytes).ok());
-        if let Some(known) = known {
-            let event = ledger.read(known.seq)?;
-            let appended = event.is_some_and(|event| event.digest() == known.digest);
-            if !appended {
-                put_back(&reaped, &known.place)?;
-            }
+        if let Some(place) = ledger.unreported_reap()? {
+            put_back(&reaped, &place)?;
         }
         atomic::unlink(&reaped).map_err(|error| explain("removed", &reaped, error))?;
         atomic::unlink(&reaping).map_err(|error| explain("removed", &reaping, error))

@@ -417,6 +417,11 @@ fn an_interrupted_reap_of_a_claim_file_is_undone_or_completed() {
         if appended {
             fs::write(dir.join("ledger/event-000001.json"), event).unwrap();
         }
+        // Readers see the file in its place until its end is reported.
+        let seen = store.inspect(&key("1"), soon()).unwrap();
+        let holder = seen.lease().map(|(lease, _)| lease.holder.id.to_string());
+        let expected = (!appended).then(|| "old".to_owned());
+        assert_eq!(holder, expected);
         let _ = Ask::new(&key("7"), "next").granted(&store);
         assert!(!sidecar.join("reaped").exists());
         assert_eq!(dir.join("locks/x.lock").exists(), !appended);
