@@ -44,7 +44,7 @@ pub use acquire::{acquire, grant, refuse};
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
-pub use store::EngineStore;
+pub use store::{EngineStore, Sweep};
 pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
 pub use window::view_of;
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{self, EngineStore};
+use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
     Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Revision,
     Snapshot, StoreError, Waited, Watched,
@@ -125,8 +125,12 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
         self.presence.wake();
     }
 
-    fn sweep(&self, needed: &HashSet<LivenessId>) {
-        self.presence.sweep(|lock| needed.contains(lock));
+    fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {
+        self.presence.dead_locks(sweep)
+    }
+
+    fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
+        self.presence.remove_locks(dead, needed);
     }
 }
 

@@ -115,35 +115,35 @@ impl LivenessFolder {
         fs::remove_dir(&self.0)
     }
 
-    /// Removes the locks of processes that have exited, except those that `keep` names. Returns how
-    /// many were removed.
-    pub fn sweep(&self, mut keep: impl FnMut(&LivenessId) -> bool) -> io::Result<usize> {
+    /// The locks that no process holds, among at most `limit` locks of other processes.
+    pub fn dead(&self, limit: usize) -> io::Result<Vec<LivenessId>> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let mut removed = 0;
-        for entry in entries {
+        let mut dead = Vec::new();
+        for entry in entries.take(limit) {
             let entry = entry?;
             // Not a liveness lock, so not ours to remove.
             if !entry.file_type()?.is_fifo() {
                 continue;
             }
             let lock = LivenessId(entry.file_name().to_string_lossy().into_owned());
-            if keep(&lock) {
-                continue;
-            }
-            let Ok(file) = open_to_probe(&entry.path()) else {
-                continue;
-            };
-            // Invariant 2. A process that is just taking this lock waits for us, sees that its pipe is
-            // gone, and starts again with a new one.
-            if file.try_lock().is_ok() && fs::remove_file(entry.path()).is_ok() {
-                removed += 1;
+            if matches!(self.state_of(&lock), Ok(LockState::Free)) {
+                dead.push(lock);
             }
         }
-        Ok(removed)
+        Ok(dead)
+    }
+
+    /// Removes a lock, unless a process holds it. Returns whether it was removed.
+    pub fn remove_dead(&self, lock: &LivenessId) -> bool {
+        let path = self.file(lock);
+        // Invariant 2. A process that is just taking this lock waits for us, sees that its pipe is
+        // gone, and starts again with a new one.
+        open_to_probe(&path)
+            .is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(&path).is_ok())
     }
 }
 
@@ -262,25 +262,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_removes_only_locks_that_are_neither_held_nor_needed() {
+    fn only_locks_that_no_process_holds_are_dead() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LivenessFolder::new(dir.path());
         let lock = LivenessLock::take(&folder).unwrap();
-        for name in ["dead", "needed"] {
-            create_pipe(&dir.path().join(name)).unwrap();
-        }
+        let dead = LivenessId("dead".into());
+        create_pipe(&folder.file(&dead)).unwrap();
         let notes = dir.path().join("notes");
         fs::write(&notes, "not ours").unwrap();
-        assert_eq!(folder.sweep(|lock| lock.0 == "needed").unwrap(), 1);
+        assert_eq!(folder.dead(usize::MAX).unwrap(), [dead.clone()]);
+        assert_eq!(folder.dead(0).unwrap(), []);
+        assert!(folder.remove_dead(&dead));
+        assert!(!folder.remove_dead(lock.id()));
         assert_eq!(folder.state_of(lock.id()).unwrap(), LockState::Held);
-        assert_eq!(
-            folder.state_of(&LivenessId("needed".into())).unwrap(),
-            LockState::Free
-        );
-        assert_eq!(
-            folder.state_of(&LivenessId("dead".into())).unwrap(),
-            LockState::Missing
-        );
+        assert_eq!(folder.state_of(&dead).unwrap(), LockState::Missing);
         assert!(folder.clear().is_err(), "the folder is not empty");
         assert!(notes.exists());
     }
@@ -291,9 +286,11 @@ mod tests {
         let folder = LivenessFolder::new(dir.path());
         std::thread::scope(|scope| {
             let sweeper = scope.spawn(|| {
-                (0..20_000)
-                    .map(|_| folder.sweep(|_| false).unwrap())
-                    .sum::<usize>()
+                for _ in 0..20_000 {
+                    for lock in folder.dead(usize::MAX).unwrap() {
+                        folder.remove_dead(&lock);
+                    }
+                }
             });
             while !sweeper.is_finished() {
                 let lock = LivenessLock::take(&folder).unwrap();

@@ -4,11 +4,14 @@
 //! wakes them, and the processes whose exit they watch for. The lock is taken when a lease or a ticket
 //! first needs it, so a command that only reads creates no file.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tenure_core::engine::Sweep;
 use tenure_core::queue::HEARTBEAT;
 use tenure_core::{Binding, Clock, Holder, Liveness, LivenessId, Moment, Store, Waiter};
 
@@ -16,6 +19,9 @@ use crate::bell::{self, Bell};
 use crate::liveness_lock::{LivenessFolder, LivenessLock};
 use crate::watch::Watches;
 use crate::{identity, liveness};
+
+/// How many liveness locks a process tests that sweeps in passing.
+const MOST_IN_PASSING: usize = 256;
 
 /// A store of this machine.
 pub trait LocalStore: Store {
@@ -33,6 +39,8 @@ pub struct LocalPresence {
     watches: Watches,
     bell: Bell,
     clock: Arc<dyn Clock>,
+    /// Whether it has looked for what killed processes left.
+    has_swept: AtomicBool,
 }
 
 impl LocalPresence {
@@ -45,6 +53,7 @@ impl LocalPresence {
             watches: Watches::default(),
             bell: Bell::default(),
             clock,
+            has_swept: AtomicBool::new(false),
         }
     }
 
@@ -170,11 +179,32 @@ impl LocalPresence {
         }
     }
 
-    /// Removes the liveness locks of processes that have exited, except those that `needed` names.
-    /// A lock that is not needed now never will be: its id is published only while it is held.
-    pub fn sweep(&self, needed: impl Fn(&LivenessId) -> bool) {
-        // Best effort: a later sweep removes the rest.
-        let _ = self.folder.sweep(|lock| needed(lock));
+    /// The liveness locks that are left of processes that have exited; see
+    /// [`EngineStore::dead_locks`](tenure_core::engine::EngineStore::dead_locks).
+    pub fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {
+        let limit = match sweep {
+            Sweep::Whole => usize::MAX,
+            Sweep::InPassing if self.is_sweeper() => MOST_IN_PASSING,
+            Sweep::InPassing => return Vec::new(),
+        };
+        // Best effort: a later sweep finds the rest.
+        self.folder.dead(limit).unwrap_or_default()
+    }
+
+    /// Whether this process sweeps in passing: one of sixteen that hold or wait does, once. So a lone
+    /// command rarely reads the folder, and it stays short however many processes are killed.
+    fn is_sweeper(&self) -> bool {
+        // The id is random.
+        let chosen = self.lock.get().map(LivenessLock::id);
+        chosen.is_some_and(|lock| lock.0.starts_with('0'))
+            && !self.has_swept.swap(true, Ordering::Relaxed)
+    }
+
+    /// Removes liveness locks of processes that have exited, except those that are needed.
+    pub fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
+        for lock in dead.iter().filter(|lock| !needed.contains(lock)) {
+            self.folder.remove_dead(lock);
+        }
     }
 }
 

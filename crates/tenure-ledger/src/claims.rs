@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{self, EngineStore};
+use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
     Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, Lease, LivenessId, Reaped,
     Revision, Snapshot, StoreError, Verdict, Waited, Watched,
@@ -355,6 +355,7 @@ impl EngineStore for LedgerStore {
 
     /// Also visits the nodes of which only an outdated state is left, and removes that.
     fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let dead = self.dead_locks(Sweep::Whole);
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
         for node in self.read(|view| view.all_nodes())? {
             let key = node.key().clone();
@@ -362,12 +363,16 @@ impl EngineStore for LedgerStore {
             reaped.extend(one.reaped);
             needed.extend(one.needed);
         }
-        self.sweep(&needed);
+        self.remove_locks(&dead, &needed);
         Ok(reaped)
     }
 
-    fn sweep(&self, needed: &HashSet<LivenessId>) {
-        self.presence.sweep(|lock| needed.contains(lock));
+    fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {
+        self.presence.dead_locks(sweep)
+    }
+
+    fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
+        self.presence.remove_locks(dead, needed);
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) use rows::{granted, superseded};
 
 use std::time::Instant;
 
+use tenure_core::engine::EngineStore;
 use tenure_core::task::{
     Change, Changed, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past, Proof, Replica,
     Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
@@ -127,13 +128,15 @@ impl TaskStore for SqliteStore {
         edit: &Edit,
         by: Instant,
     ) -> Result<Changed, TaskError> {
-        self.change_tasks(by, |write| {
+        let changed = self.change_tasks(by, |write| {
             let mut changed = write.change(id, proof, change)?;
             if !edit.is_empty() {
                 changed.task = write.edit_task(id, edit)?;
             }
             Ok(changed)
-        })
+        })?;
+        self.sweep_in_passing(by);
+        Ok(changed)
     }
 
     fn abandon(&self, lease: &Lease, by: Instant) -> Result<(), TaskError> {

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use tenure_core::engine::{self, EngineStore};
+use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
-    Binding, Capabilities, ErrorKind, Event, HistoryQuery, Key, Reaped, Revision, Snapshot,
-    StoreError, Waited, Watched,
+    Binding, Capabilities, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped, Revision,
+    Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::LocalStore;
 
@@ -73,6 +73,7 @@ impl EngineStore for SqliteStore {
 
     /// All keys in one transaction.
     fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let dead = self.dead_locks(Sweep::Whole);
         let ((reaped, needed), _) = self.write(by, |write| {
             write.settle_overruled()?;
             let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
@@ -83,8 +84,16 @@ impl EngineStore for SqliteStore {
             }
             Ok((reaped, needed))
         })?;
-        self.presence.sweep(|lock| needed.contains(lock));
+        self.remove_locks(&dead, &needed);
         Ok(reaped)
+    }
+
+    fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {
+        self.presence.dead_locks(sweep)
+    }
+
+    fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
+        self.presence.remove_locks(dead, needed);
     }
 
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::claim::Claim;
 use crate::error::StoreError;
 use crate::event::Event;
-use crate::holder::{Binding, HolderId, LivenessId};
+use crate::holder::{Binding, Holder, HolderId, LivenessId};
 use crate::key::Key;
 use crate::lease::{Grant, Token};
 use crate::queue::Ticket;
@@ -16,6 +16,15 @@ use crate::store::{
 };
 
 use super::{Look, Step, acquire, fence, force, inspect, leave, park, reap, release, renew};
+
+/// How many liveness locks [`EngineStore::dead_locks`] tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sweep {
+    /// All.
+    Whole,
+    /// A limited number, and only in a few of all processes.
+    InPassing,
+}
 
 /// How a step of a store begins, commits and is retried, and how the store waits. Every verb of [`Store`]
 /// follows from this.
@@ -87,18 +96,42 @@ pub trait EngineStore: Send + Sync {
 
     /// Ends expired leases and those of dead holders, key by key.
     fn reap_ended(&self, by: Instant) -> Result<Vec<Reaped>, StoreError> {
+        let dead = self.dead_locks(Sweep::Whole);
         let (mut reaped, mut needed) = (Vec::new(), HashSet::new());
         for Snapshot { key, .. } in self.snapshots(by)? {
             let (one, _) = self.step(&key, by, |step| reap(step, &key))?;
             reaped.extend(one.reaped);
             needed.extend(one.needed);
         }
-        self.sweep(&needed);
+        self.remove_locks(&dead, &needed);
         Ok(reaped)
     }
 
-    /// Removes the liveness locks of processes that have exited, except those that are needed.
-    fn sweep(&self, _needed: &HashSet<LivenessId>) {}
+    /// The liveness locks that are left of processes that have exited. Call it before reading which locks
+    /// are needed: a process that has exited can't publish its lock any more.
+    fn dead_locks(&self, _sweep: Sweep) -> Vec<LivenessId> {
+        Vec::new()
+    }
+
+    /// Removes liveness locks of processes that have exited, except those that are needed.
+    fn remove_locks(&self, _dead: &[LivenessId], _needed: &HashSet<LivenessId>) {}
+
+    /// Removes what killed processes left, if it is this process's turn. Best effort: another process
+    /// has its turn later.
+    fn sweep_in_passing(&self, by: Instant) {
+        let dead = self.dead_locks(Sweep::InPassing);
+        if dead.is_empty() {
+            return;
+        }
+        if let Ok(snapshots) = self.snapshots(by) {
+            let leases = snapshots.iter().flat_map(|snapshot| &snapshot.leases);
+            let waiters = snapshots.iter().flat_map(|snapshot| &snapshot.queue);
+            let holders = leases.map(|(lease, _)| &lease.holder);
+            let holders = holders.chain(waiters.map(|waiter| &waiter.holder));
+            let needed = holders.filter_map(Holder::liveness_lock).cloned();
+            self.remove_locks(&dead, &needed.collect());
+        }
+    }
 }
 
 impl<S: EngineStore> Store for S {
@@ -127,7 +160,10 @@ impl<S: EngineStore> Store for S {
     fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
         self.admit_change()?;
         self.admit(&grant.key)?;
-        Ok(self.step(&grant.key, by, |step| release(step, grant))?.0)
+        let (released, _) = self.step(&grant.key, by, |step| release(step, grant))?;
+        // Not before: a waiter may have the key by now.
+        self.sweep_in_passing(by);
+        Ok(released)
     }
 
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {
