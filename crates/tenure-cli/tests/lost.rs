@@ -236,14 +236,44 @@ fn a_lease_that_can_not_be_renewed_because_the_database_is_busy_ends_its_command
 }
 
 #[test]
-fn a_key_that_can_not_be_given_back_is_complained_of() {
+fn a_key_that_can_not_be_given_back_is_complained_of_and_the_commands_exit_code_passed_on() {
+    let project = Project::new();
+    for code in [0, 3] {
+        let mut run = project
+            .call("run build --ttl 1h")
+            .input()
+            .sh(&format!("echo $$; cat; exit {code}"))
+            .start();
+        until("the command runs", || run.out().ends_with('\n'));
+        let db = rusqlite::Connection::open(project.database()).unwrap();
+        db.execute_batch(
+            "CREATE TRIGGER refuse BEFORE DELETE ON leases
+             BEGIN SELECT RAISE(ABORT, 'not now'); END",
+        )
+        .unwrap();
+        run.let_go();
+        run.ended().fails(
+            code,
+            &[
+                "build could not be released",
+                "the exit code is the command's",
+            ],
+        );
+        db.execute_batch("DROP TRIGGER refuse").unwrap();
+        // The process has exited, so the next one is granted the key.
+        project.tenure("run build --no-wait -- true").exits(0);
+    }
+}
+
+#[test]
+fn a_lease_whose_store_is_gone_at_the_end_is_lost() {
     let project = Project::new();
     let mut run = project.hold("run build --ttl 1h");
     process::until_idle(run.pid());
     std::fs::remove_dir_all(project.path(".tenure")).unwrap();
     run.let_go();
-    let said = run.ended().exits(0);
-    assert!(said.err.contains("could not be released"), "{said:?}");
+    run.ended()
+        .fails(7, &["was lost", "removed or replaced", "had just ended"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 use tenure::wire::{ErrorCode, LostJson};
 use tenure::{Ask, Guard, Loss, Tenure};
-use tenure_core::{Key, Lease, Moment, Released};
+use tenure_core::{ErrorKind, Key, Lease, Moment, Released, StoreError};
 use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain};
@@ -77,6 +77,7 @@ pub(crate) fn run_holding(
 fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Result<Exit, Failure> {
     let key = guard.key().clone();
     let token = guard.token();
+    let trusted = guard.is_trusted();
     let loss = match (guard.loss(), guard.release()) {
         // The new holder says more than that the lease was not renewed.
         (Some(_), Ok(Released::AlreadyGone(leases))) if !leases.is_empty() => {
@@ -85,11 +86,15 @@ fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Resul
         (Some(loss), _) => Some(loss),
         (None, Ok(Released::AlreadyGone(leases))) => Some(Arc::new(Loss::Taken(leases))),
         (None, Ok(Released::Freed(_))) => None,
-        (None, Err(error)) => {
-            // The lease ends with this process in any case; other processes can prove that.
-            complain(&format!("{key} could not be released: {error}"));
+        // The command ran under its lease, and other processes will find out that this one has exited:
+        // the caller needs the command's own result.
+        (None, Err(error)) if trusted && !record_is_gone(&error) => {
+            complain(&format!(
+                "{key} could not be released: {error}\n  the lease ends with this process; the exit code is the command's"
+            ));
             None
         }
+        (None, Err(error)) => Some(Arc::new(Loss::NotRenewed(Some(error)))),
     };
     let Some(loss) = loss else {
         let code = ended.status.code();
@@ -114,6 +119,14 @@ fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Resul
         format!("the lease on {key} (token {token}) was lost: {why}{stopped}"),
     )
     .details(LostJson::new(&now, &key, token, leases)))
+}
+
+/// Whether the store with the lease is gone, so that another process may have been granted the key.
+fn record_is_gone(error: &StoreError) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::Damaged | ErrorKind::NotAStore | ErrorKind::NotFound
+    )
 }
 
 /// Who holds a key that was taken away.
