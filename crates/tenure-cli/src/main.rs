@@ -38,8 +38,26 @@ use clap::Parser;
 
 use crate::answer::Failure;
 use crate::args::{Args, Command};
+use crate::exit::Exit;
+
+/// As much stack as a command needs.
+const STACK: u64 = 2 * 1024 * 1024;
 
 fn main() {
+    tenure_host::signal::report_limits();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack);
+    if limit.current.is_some_and(|limit| limit < STACK) {
+        let thread = std::thread::Builder::new().stack_size(usize::try_from(STACK).unwrap_or(0));
+        if let Ok(thread) = thread.spawn(run) {
+            // It ends the process, unless it panics.
+            let _ = thread.join();
+            std::process::exit(Exit::Runtime.code());
+        }
+    }
+    run();
+}
+
+fn run() {
     let words = args::typed::typed(std::env::args_os());
     if let Some(page) = help::asked(&words) {
         std::process::exit(answer::print_page(page));

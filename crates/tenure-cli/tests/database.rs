@@ -245,3 +245,88 @@ fn a_full_disk() {
         "{said:?}"
     );
 }
+
+#[test]
+fn a_database_with_two_names_is_refused() {
+    let project = used();
+    fs::hard_link(project.database(), project.path("second.db")).unwrap();
+    let words = ["has 2 names (hard links)", "remove them"];
+    refused(&project, "NOT_A_STORE", &words);
+    let said = project.tenure("run build --store sqlite:second.db -- touch ran");
+    said.fails(1, &words);
+    assert!(!project.path("second.db-live").exists());
+    fs::remove_file(project.path("second.db")).unwrap();
+    project.tenure("fence build --token 1").exits(0);
+}
+
+#[test]
+fn a_path_that_is_too_long_for_sqlite_is_called_so() {
+    let project = Project::uninitialised();
+    let mut folder = project.root();
+    while folder.as_os_str().len() < 490 {
+        folder.push("d".repeat(100));
+    }
+    fs::create_dir_all(&folder).unwrap();
+    let said = project.call("init").within(&folder).end();
+    said.fails(2, &["tenure.db has a path of", "up to 504", "shorter path"]);
+    let said = project.call("init --json").within(&folder).end().exits(2);
+    assert_eq!(said.error(), "UNSUPPORTED");
+    assert!(!folder.join(".tenure/tenure.db").exists());
+    // SQLite follows the link.
+    std::os::unix::fs::symlink(folder.join("x.db"), project.path("link.db")).unwrap();
+    let said = project.tenure("run build --store sqlite:link.db -- touch ran");
+    said.fails(2, &["link.db has a path of", "up to 504"]);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_not_a_signal() {
+    let project = used();
+    for words in ["run build -- touch ran", "locks list"] {
+        // The answer goes through a pipe: a file would be limited, too.
+        let script = format!("{{ (ulimit -f 0; exec $TENURE {words}); echo code $?; }} 2>&1 | cat");
+        let said = project.shell(&script).end().exits(0).out;
+        for word in [
+            "limited to 0 bytes (ulimit -f)",
+            "raise the limit",
+            "code 1\n",
+        ] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    assert!(!project.path("ran").exists());
+    // The command has the default.
+    let said = project.call("run other").sh("kill -XFSZ $$; echo alive");
+    assert_eq!(said.end().exits(128 + 25).out, "");
+}
+
+#[test]
+fn a_small_stack_is_enough() {
+    let project = Project::new();
+    for words in [
+        "run build -- sh -c 'echo $TENURE_KEY'",
+        "locks list",
+        "tasks list",
+        "--help",
+    ] {
+        let script = format!("ulimit -s 64 && exec $TENURE {words}");
+        project.shell(&script).end().exits(0);
+    }
+}
+
+#[test]
+fn a_mapped_file_that_can_not_be_used_ends_the_command_with_a_message() {
+    let project = Project::new();
+    let mut run = project.hold("run build --ttl 1h");
+    // A full disk has the same effect on a file system with blocks of 1 KB.
+    let mapped = project.path(".tenure/tenure.db-shm");
+    fs::File::options()
+        .write(true)
+        .open(mapped)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    run.let_go();
+    run.ended()
+        .fails(1, &["could not be used (SIGBUS)", "no space is left"]);
+    project.tenure("run build -- true").exits(0);
+}

@@ -635,3 +635,18 @@ fn garbage_beside_an_end_that_has_passed_does_not_keep_the_lock() {
         .exits(0);
     assert_eq!(said.json()["data"]["reason"], "claimed_expired");
 }
+
+#[test]
+fn a_database_with_two_names_is_refused() {
+    let folder = Folder::new();
+    let second = folder.project.path("second.db");
+    fs::hard_link(folder.project.path(".steroids/steroids.db"), &second).unwrap();
+    let words = format!("acquire task:{FREE} --as me");
+    folder
+        .tenure(&words)
+        .fails(1, &["has 2 names (hard links)"]);
+    let by_second = format!("--store steroids:second.db {words}");
+    folder.project.tenure(&by_second).fails(1, &["2 names"]);
+    fs::remove_file(second).unwrap();
+    folder.tenure(&words).exits(0);
+}

@@ -21,7 +21,7 @@
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
 //! | [`watch`] | calls a function when another process exits |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
-//! | [`signal`] | blocks SIGTTOU, tests for ignored signals |
+//! | [`signal`] | blocks SIGTTOU, tests for ignored signals, turns limits into errors |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive this process |
 //!

@@ -12,7 +12,7 @@ use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
 use tenure_host::files::permissions::{OFlags, create_new, follow_group};
 
-use crate::fault::explain;
+use crate::fault::{explain, refuse_long_path};
 use crate::log;
 use crate::schema;
 
@@ -37,9 +37,12 @@ pub(crate) fn open(
     if path.is_dir() {
         return Err(is_a_folder(path));
     }
+    // Before it is created.
+    refuse_long_path(path, &std::path::absolute(path).unwrap_or_default())?;
     make_file(path, || ())?;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     refuse_planted_links(&real)?;
+    refuse_second_name(&real)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -68,7 +71,7 @@ pub(crate) fn open(
 }
 
 /// A file of SQLite's beside the database.
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut file = path.as_os_str().to_owned();
     file.push(end);
     file.into()
@@ -88,6 +91,21 @@ fn refuse_planted_links(path: &Path) -> Result<(), StoreError> {
         )
         .fix("look where it leads, and remove the link")),
     }
+}
+
+/// SQLite keeps its log beside the name by which a file was opened, and so do we the liveness locks. Processes that
+/// open one file by two names would not see each other.
+pub(crate) fn refuse_second_name(path: &Path) -> Result<(), StoreError> {
+    let names = std::fs::metadata(path).map_or(1, |file| file.nlink());
+    if names <= 1 {
+        return Ok(());
+    }
+    let place = path.display();
+    let what = format!(
+        "{place} has {names} names (hard links), and processes that open it by different names would be granted the same keys"
+    );
+    Err(StoreError::new(ErrorKind::NotAStore, what)
+        .fix("find the others with find -samefile and remove them, or copy the file"))
 }
 
 /// Sets how a connection waits for other processes, and how many statements it keeps.

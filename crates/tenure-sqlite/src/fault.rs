@@ -3,11 +3,20 @@
 use std::path::Path;
 
 use rusqlite::ffi;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, getrlimit};
 use tenure_core::{ErrorKind, StoreError};
 
 use crate::connection::PATIENCE;
 use crate::lock_tables::LockTables;
 use crate::read_only::WRITE_ONCE;
+
+/// The longest path that SQLite opens, in bytes: it adds `-journal` and has room for 512.
+const LONGEST_PATH: usize = 504;
+
+/// How much room the files of a small change need.
+const ROOM: usize = 64 * 1024;
 
 /// The message for an error of SQLite.
 pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
@@ -24,6 +33,22 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         rusqlite::Error::SqliteFailure(failure, _) => failure.extended_code,
         _ => ffi::SQLITE_ERROR,
     };
+    // A file could not be opened or grow, and SQLite does not tell why.
+    let unclear = matches!(code & 0xff, ffi::SQLITE_CANTOPEN | ffi::SQLITE_READONLY)
+        || matches!(
+            code,
+            ffi::SQLITE_IOERR_SHMOPEN
+                | ffi::SQLITE_IOERR_SHMSIZE
+                | ffi::SQLITE_IOERR_SHMMAP
+                | ffi::SQLITE_IOERR_WRITE
+        );
+    if unclear {
+        let real = path.canonicalize();
+        let long = real.map_or(Ok(()), |real| refuse_long_path(path, &real));
+        if let Some(fault) = long.err().or_else(|| no_room_beside(path)) {
+            return fault.because(error);
+        }
+    }
     let fault = match code & 0xff {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
             return StoreError::new(
@@ -37,11 +62,6 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         }
         ffi::SQLITE_FULL => StoreError::new(ErrorKind::Full, format!("no space left for {place}"))
             .fix("free some space and try again; nothing was changed"),
-        // The shared-memory file could not grow: SQLite reports a full disk this way.
-        ffi::SQLITE_IOERR if code == ffi::SQLITE_IOERR_SHMSIZE => {
-            StoreError::new(ErrorKind::Full, format!("no space left beside {place}"))
-                .fix("free some space and try again; nothing was changed")
-        }
         ffi::SQLITE_READONLY
             if [
                 ffi::SQLITE_READONLY_RECOVERY,
@@ -53,16 +73,15 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             let what = format!("{place} must be recovered first, which writes");
             StoreError::new(ErrorKind::ReadOnly, what).fix(WRITE_ONCE)
         }
-        ffi::SQLITE_READONLY => StoreError::new(
-            ErrorKind::ReadOnly,
-            format!("no permission to write to {place}"),
-        )
-        .fix("check the permissions of the file and its folder"),
-        ffi::SQLITE_CANTOPEN if may_not_write(path) => StoreError::new(
+        ffi::SQLITE_READONLY | ffi::SQLITE_CANTOPEN if may_not_write(path) => StoreError::new(
             ErrorKind::ReadOnly,
             format!("no permission to write to {place}"),
         )
         .fix("check the permissions of the file and its folder, and how it is mounted"),
+        ffi::SQLITE_READONLY => {
+            StoreError::new(ErrorKind::Io, format!("{place} could not be written"))
+                .fix("try again; nothing was changed")
+        }
         ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
             .fix("check that its folder exists and may be written"),
         ffi::SQLITE_NOTADB => {
@@ -76,13 +95,63 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     fault.because(error)
 }
 
+/// Refuses a database whose path, without links, is too long for SQLite.
+pub(crate) fn refuse_long_path(path: &Path, real: &Path) -> Result<(), StoreError> {
+    let length = real.as_os_str().len();
+    if length <= LONGEST_PATH {
+        return Ok(());
+    }
+    let what = format!(
+        "{} has a path of {length} bytes, and SQLite opens only paths of up to {LONGEST_PATH}",
+        path.display()
+    );
+    Err(StoreError::new(ErrorKind::Unsupported, what)
+        .fix("move it to a folder with a shorter path"))
+}
+
+/// Why files beside the database can't grow now, if they can't.
+fn no_room_beside(path: &Path) -> Option<StoreError> {
+    let place = path.display();
+    let largest = ["", "-wal", "-shm"].map(|end| {
+        let file = crate::connection::beside(path, end);
+        file.metadata().map_or(0, |file| file.len())
+    });
+    let needed = largest.into_iter().max().unwrap_or(0) + ROOM as u64;
+    if let Some(limit) = getrlimit(Resource::Fsize)
+        .current
+        .filter(|limit| *limit < needed)
+    {
+        let what = format!("{place} may not grow: files are limited to {limit} bytes (ulimit -f)");
+        return Some(
+            StoreError::new(ErrorKind::Full, what)
+                .fix("raise the limit and try again; nothing was changed"),
+        );
+    }
+    let folder = path.parent().filter(|parent| *parent != Path::new(""));
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = open(
+        folder.unwrap_or(Path::new(".")),
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    );
+    let written = file.and_then(|file| pwrite(&file, &[0; ROOM], 0));
+    let full = match written {
+        Ok(written) => written < ROOM,
+        Err(error) => matches!(error, Errno::NOSPC | Errno::DQUOT),
+    };
+    full.then(|| {
+        StoreError::new(ErrorKind::Full, format!("no space left beside {place}"))
+            .fix("free some space and try again; nothing was changed")
+    })
+}
+
 /// Whether this process may not write the file or its folder.
 fn may_not_write(path: &Path) -> bool {
     use rustix::fs::{Access, access};
     let refuses = |path: &Path| {
         matches!(
             access(path, Access::WRITE_OK),
-            Err(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS)
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM)
         )
     };
     refuses(path) || path.parent().is_some_and(refuses)
@@ -109,4 +178,27 @@ pub(crate) fn explain_commit(
         fault.fix = Some("look with tenure locks show before trying again".into());
     }
     fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_is_not_about_space_does_not_blame_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tenure.db");
+        std::fs::write(&path, "").unwrap();
+        for (code, words) in [
+            (ffi::SQLITE_IOERR_SHMSIZE, "could not be used"),
+            (ffi::SQLITE_IOERR_WRITE, "could not be used"),
+            (ffi::SQLITE_READONLY, "could not be written"),
+            (ffi::SQLITE_CANTOPEN, "can't be opened"),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            let explained = explain(&path, error);
+            assert_eq!(explained.kind, ErrorKind::Io, "{explained}");
+            assert!(explained.what.contains(words), "{explained}");
+        }
+    }
 }

@@ -64,6 +64,7 @@ impl SqliteStore {
     /// keeps everything else in `PATH-tenure` beside it, which is made if it is not there.
     pub fn open_foreign(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let real = find(path)?;
+        connection::refuse_second_name(&real)?;
         let side = beside(&real);
         if !side.exists() {
             // Make nothing beside a file that is then refused.

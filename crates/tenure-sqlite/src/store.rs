@@ -124,6 +124,7 @@ impl SqliteStore {
     /// ```
     pub fn open_read_only(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let real = read_only::find(path)?;
+        connection::refuse_second_name(&real)?;
         // Each verb opens the database anew.
         let unused = Connection::open_in_memory().map_err(|error| explain(path, error))?;
         let mut store = Self::assemble(unused, path, &real, None, options)?;
