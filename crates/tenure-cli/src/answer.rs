@@ -16,6 +16,7 @@ use tenure_core::{BadName, ErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::fit::visible;
 use crate::help;
 use crate::words;
 
@@ -286,7 +287,7 @@ pub(crate) fn print_outcome(
             } else if global.json {
                 write_line(&envelope(command, subcommand, Some(answer.data), None))
             } else {
-                write_line(&answer.text)
+                write_line(&visible(&answer.text))
             };
             let Err(error) = written else {
                 return answer.exit.code();
@@ -316,7 +317,8 @@ pub(crate) fn print_outcome(
                     text.push_str(&hint);
                 }
                 if failure.verbatim {
-                    let _ = anstream::stderr().write_all(format!("{text}\n").as_bytes());
+                    let _ =
+                        anstream::stderr().write_all(format!("{}\n", visible(&text)).as_bytes());
                 } else {
                     complain(&text);
                 }
@@ -358,7 +360,8 @@ fn write_line(text: &str) -> std::io::Result<()> {
 pub(crate) fn remark(global: &Global, text: &str) {
     if !global.quiet && !global.json {
         // In one piece, because other processes write to the same stderr.
-        let _ = anstream::stderr().write_all(format!("tenure: {text}\n").as_bytes());
+        let line = format!("tenure: {}\n", visible(text));
+        let _ = anstream::stderr().write_all(line.as_bytes());
     }
 }
 
@@ -385,7 +388,7 @@ fn without_numbers(text: &str) -> String {
 pub(crate) fn complain(message: &str) {
     let message = without_numbers(message);
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    let line = format!("{red}error:{red:#} {message}\n");
+    let line = format!("{red}error:{red:#} {}\n", visible(&message));
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 

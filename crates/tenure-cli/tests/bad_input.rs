@@ -55,6 +55,18 @@ fn a_key_must_be_printable() {
         (&wide, &["256 bytes"]),
         ("task:", &["empty", "task:42"]),
     ];
+    let hidden: [(&str, &[&str]); 3] = [
+        (
+            "a\u{202e}b",
+            &["key has an invisible character", "\\u{202e}", "byte 1"],
+        ),
+        ("a\u{2066}b", &["invisible character"]),
+        ("a\u{200b}b", &["invisible character"]),
+    ];
+    for verb in ["run", "acquire"] {
+        let cases = hidden.map(|(name, said)| Bad(verb, name, "BAD_NAME", said));
+        refused(&project, &cases);
+    }
     for verb in ["run", "acquire", "renew", "release", "fence --token 1"] {
         let cases: Vec<Bad<'_>> = names
             .iter()
@@ -74,10 +86,43 @@ fn a_holder_must_be_printable() {
             &[
                 Bad(words, "", "BAD_NAME", &["holder is empty", "--as agent-1"]),
                 Bad(words, "a\nb", "BAD_NAME", &["holder", "control character"]),
+                Bad(words, "a\u{202e}b", "BAD_NAME", &["holder", "invisible"]),
                 Bad(words, &long, "BAD_NAME", &["holder", "256 bytes"]),
             ],
         );
     }
+}
+
+#[test]
+fn invisible_characters_in_names_on_record_are_shown_escaped_and_can_be_released() {
+    let project = Project::new();
+    project.acquire("build --as me");
+    let waiter = project.queue("build", "acquire build --as other --wait 10m");
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    db.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    // As an earlier version wrote it.
+    db.execute_batch(
+        "UPDATE leases SET key = 'b' || char(0x202e) || 'x', holder = 'm' || char(0x200b);
+         UPDATE history SET key = 'b' || char(0x202e) || 'x', holder = 'm' || char(0x200b);",
+    )
+    .unwrap();
+    let title = "tidy \u{202e}up 👩\u{200d}🚀";
+    project.call("tasks add").arg(title).end().exits(0);
+    for words in ["locks list", "locks show b\u{202e}x", "locks history"] {
+        let said = project.tenure(words).exits(0).out;
+        assert!(said.contains("b\\u{202e}x"), "{words}: {said}");
+        assert!(said.contains("m\\u{200b}"), "{words}: {said}");
+        assert!(!said.contains(['\u{202e}', '\u{200b}']), "{words}: {said}");
+    }
+    let listed = project.tenure("tasks list").exits(0).out;
+    assert!(listed.contains("tidy \\u{202e}up 👩\u{200d}🚀"), "{listed}");
+    // JSON is for programs.
+    let json = project.tenure("tasks list --json").exits(0).json();
+    assert_eq!(json["data"]["tasks"][0]["title"], title);
+    let busy = project.tenure("renew b\u{202e}x --as you").exits(5).err;
+    assert!(!busy.contains(['\u{202e}', '\u{200b}']), "{busy}");
+    project.tenure("release b\u{202e}x --as m\u{200b}").exits(0);
+    drop(waiter);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{BadName, check_name};
+use crate::key::{BadName, check_name, check_visible};
 use crate::time::Epoch;
 
 /// The name of a holder: given with `--as`, or generated for a process.
@@ -24,6 +24,13 @@ impl HolderId {
         let text = text.into();
         check_name(&text, "holder", "--as agent-1")?;
         Ok(Self(text))
+    }
+
+    /// Parses the name of a new holder, which can be told from every other by looking at it.
+    pub fn parse_new(text: impl Into<String>) -> Result<Self, BadName> {
+        let id = Self::parse(text)?;
+        check_visible(&id.0, "holder")?;
+        Ok(id)
     }
 
     /// Stands for a holder without a readable name.

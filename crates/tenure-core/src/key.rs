@@ -67,6 +67,18 @@ pub enum BadName {
         /// The position of the character, in bytes.
         at: usize,
     },
+    /// A new name has a character that can't be seen. Two names that look the same must be the same.
+    #[error(
+        "the {what} has an invisible character ({character}) at byte {at}: use visible characters only"
+    )]
+    Hidden {
+        /// `key` or `holder`
+        what: &'static str,
+        /// The character, escaped.
+        character: String,
+        /// The position of the character, in bytes.
+        at: usize,
+    },
     /// It begins or ends with white space. Two keys that look the same must be the same.
     #[error("the {0} begins or ends with white space: remove it")]
     Padded(&'static str),
@@ -103,7 +115,50 @@ pub(crate) fn check_name(
     Ok(())
 }
 
+/// Whether a character can't be seen, or changes the order in which the text around it is shown: two texts that
+/// differ in it look the same.
+///
+/// ```
+/// use tenure_core::key::is_hidden;
+///
+/// assert!(is_hidden('\u{202e}') && is_hidden('\u{200b}'));
+/// assert!(!is_hidden('é') && !is_hidden(' '));
+/// ```
+pub fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// Refuses a hidden character in a name that is new. Names that are on record already keep theirs, so that they
+/// can be released.
+pub(crate) fn check_visible(text: &str, what: &'static str) -> Result<(), BadName> {
+    match text.char_indices().find(|(_, c)| is_hidden(*c)) {
+        None => Ok(()),
+        Some((at, character)) => Err(BadName::Hidden {
+            what,
+            character: character.escape_default().to_string(),
+            at,
+        }),
+    }
+}
+
 impl Key {
+    /// Parses the key of a new claim, which can be told from every other by looking at it.
+    pub fn parse_new(text: impl Into<String>) -> Result<Self, BadName> {
+        let key = Self::parse(text)?;
+        check_visible(&key.0, "key")?;
+        Ok(key)
+    }
+
     /// Parses a key.
     pub fn parse(text: impl Into<String>) -> Result<Self, BadName> {
         let text = text.into();

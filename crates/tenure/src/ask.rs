@@ -74,7 +74,7 @@ impl<'a, W> Ask<'a, W> {
     /// Sets the holder's name. A later request under the same name counts as the same holder. Without
     /// this, a unique name is generated.
     pub fn named(mut self, holder: &str) -> Result<Self, Error> {
-        self.holder = Some(HolderId::parse(holder)?);
+        self.holder = Some(HolderId::parse_new(holder)?);
         self.named = true;
         Ok(self)
     }

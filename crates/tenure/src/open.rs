@@ -330,7 +330,7 @@ impl Tenure {
 
     /// Begins to ask for a key.
     pub fn ask(&self, key: &str) -> Result<Ask<'_>, Error> {
-        Ok(Ask::new(self, Key::parse(key)?))
+        Ok(Ask::new(self, Key::parse_new(key)?))
     }
 }
 

@@ -12,6 +12,7 @@ use tenure_core::{Clock, Moment};
 
 use crate::answer::remark;
 use crate::args::Global;
+use crate::fit::visible;
 use crate::words;
 
 /// The time between two lines without a terminal.
@@ -148,7 +149,7 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
         }
         if let Some(bar) = &self.bar {
             bar.set_position(progress.elapsed.as_secs());
-            bar.set_message(self.text.beside_bar(progress));
+            bar.set_message(visible(&self.text.beside_bar(progress)).into_owned());
         }
     }
 
@@ -180,7 +181,7 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
 
     fn print(&self, line: &str) {
         if !self.global.quiet && !self.global.json {
-            let _ = writeln!(anstream::stderr(), "{line}");
+            let _ = writeln!(anstream::stderr(), "{}", visible(line));
         }
     }
 

@@ -15,6 +15,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::ledger::Log;
 use crate::exit::Exit;
+use crate::fit::flat;
 use crate::words;
 
 /// Which events to print.
@@ -148,5 +149,5 @@ fn line(
         event.seq,
         kind.as_deref().unwrap_or("-")
     );
-    Some(line.trim_end().replace(char::is_control, " "))
+    Some(flat(line.trim_end()))
 }
