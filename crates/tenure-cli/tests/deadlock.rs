@@ -113,6 +113,39 @@ fn a_ring_of_three_is_seen() {
 }
 
 #[test]
+fn a_cycle_that_a_grant_closes_ends_one_of_its_waits() {
+    let project = Project::new();
+    let mut holder = project.hold("run x --as H --ttl 1h");
+    project.acquire("y --as B");
+    // A waits for both keys, in two processes. B holds y and waits for x, behind A.
+    let a_for_x = project.queue("x", "acquire x --as A --wait 10m --ttl 1h");
+    let a_for_y = project.queue("y", "acquire y --as A --wait 10m");
+    let b_for_x = project.queue("x", "acquire x --as B --wait 10m");
+    holder.let_go();
+    holder.ended().exits(0);
+    a_for_x.ended().exits(0);
+    until("one of the two waits has ended", || {
+        project.waiting("x").len() + project.waiting("y").len() == 1
+    });
+    // A is woken for that. If B polls in the same moment, B may find out first.
+    let (refused, waits) = match project.waiting("x").len() {
+        1 => (a_for_y, b_for_x),
+        _ => (b_for_x, a_for_y),
+    };
+    refused.ended().fails(
+        6,
+        &[
+            "would never end",
+            "A waits for y which B holds",
+            "B waits for x which A holds",
+        ],
+    );
+    project.tenure("release x --as A").exits(0);
+    project.tenure("release y --as B").exits(0);
+    waits.ended().exits(0);
+}
+
+#[test]
 fn a_nested_command_under_another_name_closes_a_cycle_too() {
     // The outer command holds x for A; inside, A's helper asks for y. The holder of y must not wait
     // for x: A's command ends only when its helper has.

@@ -128,6 +128,8 @@ pub struct Rules {
     pub fence: for<'a> fn(&Moment, &'a View, Token) -> Option<&'a Lease>,
     /// The proof that a lease has ended, if it has.
     pub ended: fn(&Moment, &Lease, &Liveness) -> Option<Evidence>,
+    /// Whether a claim that has to wait may close a cycle of waits.
+    pub may_close_cycle: fn(&Claim, ClaimTicket) -> bool,
 }
 
 impl Rules {
@@ -139,7 +141,14 @@ impl Rules {
         release,
         fence,
         ended,
+        may_close_cycle,
     };
+}
+
+/// Whether a claim that has to wait may close a cycle. One that already waits does so only if its name was granted
+/// another key since, to another of its processes.
+pub fn may_close_cycle(claim: &Claim, ticket: ClaimTicket) -> bool {
+    claim.named || !matches!(ticket, ClaimTicket::Own(_))
 }
 
 /// Decides on a claim.

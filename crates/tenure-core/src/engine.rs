@@ -217,7 +217,7 @@ pub trait Step: Look {
     fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Self::Error>;
 
     /// The keys for which this holder waits by name, or for which a command waits that runs under
-    /// this grant.
+    /// this grant; with [`Token::NONE`], by name only.
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Self::Error>;
 
     /// Wakes a process once the step is committed, if it can be woken.

@@ -31,7 +31,7 @@ pub fn is_ignored(signal: i32) -> bool {
 }
 
 /// What is printed when a mapped file can't be read or written.
-const MAPPED_FILE_FAILED: &str = "Error: a file of the store could not be used (SIGBUS): no space is left for it, or another program truncated it\n  free some space and try again\n";
+const MAPPED_FILE_FAILED: &str = "error: a file of the store could not be used (SIGBUS): no space is left for it, or another program truncated it\n  free some space and try again\n";
 
 /// Turns two signals of the kernel into errors. For the command's own process, once, before it opens anything.
 ///

@@ -256,15 +256,19 @@ impl Step for WriteTransaction<'_> {
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
+        let tokens = rows::tokens(&[token]);
         let keys = self
             .reader
             .db
+            // Without a token it reads only the tickets of this name.
             .prepare_cached(
-                "SELECT DISTINCT key FROM tickets WHERE holder = ?1 OR instr(within, ?2)",
+                "SELECT key FROM tickets WHERE holder = ?1
+                 UNION SELECT key FROM tickets WHERE ?3 AND instr(within, ?2)",
             )?
-            .query_map(params![holder.as_str(), rows::tokens(&[token])], |row| {
-                row.get::<_, String>(0)
-            })?
+            .query_map(
+                params![holder.as_str(), tokens, token != Token::NONE],
+                |row| row.get::<_, String>(0),
+            )?
             .collect::<Result<Vec<_>, _>>()?;
         Ok(keys
             .into_iter()

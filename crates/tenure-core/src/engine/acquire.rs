@@ -6,9 +6,9 @@ use crate::decide::{ClaimTicket, Decision, View};
 use crate::lease::Lease;
 use crate::store::{Acquired, Granted, QueuePosition, Reason};
 
-use super::deadlock::cycle_of;
+use super::deadlock::{cycle_of, wake_waits_of};
 use super::look::{busy, standing};
-use super::tickets::{drop_ticket, take_ticket, wake_next};
+use super::tickets::{drop_ticket, leave, take_ticket, wake_next};
 use super::window::view_of;
 use super::{Ended, Put, Step, Then};
 
@@ -67,6 +67,9 @@ pub fn grant<S: Step>(
         Decision::Wait { .. } | Decision::WaitForSelf { .. } => return Ok(None),
     };
     step.put_lease(&lease, put)?;
+    if claim.named {
+        wake_waits_of(step, claim)?;
+    }
     Ok(Some(Granted { lease, reason }))
 }
 
@@ -97,9 +100,12 @@ pub fn refuse<S: Step, T>(
         let busy = busy(step, &claim.key, view, None, None);
         return Ok(Acquired::Busy(Box::new(busy)));
     }
-    if !matches!(ticket, ClaimTicket::Own(_))
+    if (step.rules().may_close_cycle)(claim, ticket)
         && let Some(cycle) = cycle_of(step, claim, view)?
     {
+        if let ClaimTicket::Own(ticket) = ticket {
+            leave(step, &claim.key, ticket)?;
+        }
         return Ok(Acquired::Deadlock(cycle));
     }
     let (taken, rank) = take_ticket(step, claim, view, ticket)?;

@@ -1,12 +1,17 @@
 //! The cycle that a wait would close.
+//!
+//! Most cycles are closed by a claim, which is refused. A grant closes one if the same name waits for another key
+//! in another process: A waits for x and for y, B holds y and waits for x, and A is granted x. Then A's
+//! other process is woken, asks again, and is refused.
 
 use crate::claim::Claim;
 use crate::cycle::{self, Cycle, Holding};
 use crate::decide::View;
+use crate::lease::Token;
 use crate::queue::Presence;
 
-use super::Step;
 use super::look::{is_alive, standing, view as view_of};
+use super::{Part, Step};
 
 /// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
 pub fn cycle_of<S: Step>(
@@ -18,6 +23,17 @@ pub fn cycle_of<S: Step>(
     let ours =
         |held: &Holding| held.holder == claim.holder.id || claim.within.contains(&held.token);
     cycle::find(&claim.holder.id, &wanted, ours, |held| waits_of(step, held))
+}
+
+/// Wakes the other processes of a name that was granted a key, if they wait: the grant may have closed a cycle.
+pub(super) fn wake_waits_of<S: Step>(step: &mut S, claim: &Claim) -> Result<(), S::Error> {
+    let name = &claim.holder.id;
+    for key in step.waits_of(name, Token::NONE)? {
+        for waiter in step.some_tickets(&key, Part::Of(name))? {
+            step.wake(&waiter.holder);
+        }
+    }
+    Ok(())
 }
 
 /// What the holder of a grant waits for, by its name or in a command that runs under the grant, and

@@ -495,3 +495,21 @@ fn reaping_nothing_is_caught() {
     });
     assert_caught(rules, &[Progress]);
 }
+
+#[test]
+fn checking_only_new_claims_for_a_cycle_is_caught() {
+    let rules = deciding(decide::Rules {
+        may_close_cycle: |_, ticket| !matches!(ticket, ClaimTicket::Own(_)),
+        ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[Progress]);
+}
+
+#[test]
+fn checking_no_claim_for_a_cycle_is_caught() {
+    let rules = deciding(decide::Rules {
+        may_close_cycle: |_, _| false,
+        ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[Progress]);
+}

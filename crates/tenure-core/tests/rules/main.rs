@@ -40,9 +40,10 @@ use simulation::Simulation;
 use store::Rules;
 
 /// The cases that random simulations must reach: a case that never occurs is not tested.
-const REQUIRED_CASES: [&str; 28] = [
+const REQUIRED_CASES: [&str; 30] = [
     "a claim is granted before another of the same priority",
     "a claim that does not wait is refused",
+    "a claim that would close a cycle is refused",
     "a claim that would wait for itself is refused",
     "a current token is accepted",
     "a dead lease is taken over",
@@ -62,6 +63,7 @@ const REQUIRED_CASES: [&str; 28] = [
     "a stale token is refused",
     "a ticket is resumed",
     "a ticket of an earlier boot is passed",
+    "a wait that a grant put into a cycle ends",
     "a waiter is served",
     "an absent waiter is passed",
     "an expired lease is renewed",

@@ -239,16 +239,23 @@ pub(crate) struct ModelTicket {
     pub(crate) last_asked: i64,
     /// The boot in which the waiter last asked.
     pub(crate) boot: u32,
+    /// The tokens of the grants that the waiter runs under.
+    pub(crate) within: Vec<u64>,
 }
 
 impl ModelTicket {
     /// Whether its waiter is present to take its turn.
     pub(crate) fn is_present(&self, world: &World) -> bool {
+        !self.is_silent(world) && self.may_wait(world)
+    }
+
+    /// Whether its waiter may still be waiting, although it was not heard.
+    pub(crate) fn may_wait(&self, world: &World) -> bool {
         let cut_off = matches!(
             world.state(self.by),
             ProcessState::Gone | ProcessState::Orphaned
         );
-        !self.is_silent(world) && !cut_off
+        self.boot == world.boot && !cut_off
     }
 
     /// Keeps the ticket, and lets the other waiters pass.

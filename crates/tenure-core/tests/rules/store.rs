@@ -213,9 +213,11 @@ impl Step for TestStep<'_> {
         Ok(())
     }
 
-    fn waits_of(&mut self, _holder: &HolderId, _token: Token) -> Result<Vec<Key>, Infallible> {
-        // The oracle does not model waits across keys.
-        Ok(vec![])
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Infallible> {
+        let waits = |waiter: &Waiter| waiter.holder.id == *holder || waiter.within.contains(&token);
+        let records = self.store.records.iter().enumerate();
+        let waited = records.filter(|(_, record)| record.queue.iter().any(waits));
+        Ok(waited.map(|(at, _)| key(at)).collect())
     }
 
     fn wake(&mut self, _holder: &Holder) {}

@@ -56,10 +56,40 @@ impl Oracle {
                     || format!("refused as a wait for itself: {held:?}"),
                 )
             }
-            Answer::Deadlock => ensure(false, Guarantee::Progress, || {
-                "reported a cycle although no holder waits".into()
-            }),
+            Answer::Deadlock => {
+                let own = self.own_ticket(claim).map(|entry| entry.ticket);
+                self.count("a claim that would close a cycle is refused", own.is_none());
+                self.count("a wait that a grant put into a cycle ends", own.is_some());
+                let possible = self.closes_cycle(world, claim, ModelTicket::may_wait);
+                let queue = &mut self.keys[claim.key].queue;
+                queue.retain(|entry| Some(entry.ticket) != own);
+                ensure(claim.patient && possible, Guarantee::Progress, || {
+                    format!("{claim:?} is refused for a cycle that does not exist")
+                })
+            }
         }
+    }
+
+    /// Whether the holder of the key waits, directly or in a command that it runs, for the other key, which the
+    /// claimant holds or runs under. With two keys there is no longer cycle.
+    fn closes_cycle(
+        &self,
+        world: &World,
+        claim: &ModelClaim,
+        waits: fn(&ModelTicket, &World) -> bool,
+    ) -> bool {
+        let live = |key: usize| self.keys[key].lease().filter(|held| held.is_live(world));
+        let ours =
+            |held: &ModelLease| held.name == claim.name || claim.within.contains(&held.token);
+        let other = 1 - claim.key;
+        let (Some(wanted), Some(held)) = (live(claim.key), live(other)) else {
+            return false;
+        };
+        let holder_waits = self.keys[other].queue.iter().any(|entry| {
+            (entry.name == wanted.name || entry.within.contains(&wanted.token))
+                && waits(entry, world)
+        });
+        !ours(wanted) && ours(held) && held.name != wanted.name && holder_waits
     }
 
     fn own_ticket(&self, claim: &ModelClaim) -> Option<&ModelTicket> {
@@ -344,9 +374,18 @@ impl Oracle {
         ensure((ahead > 0) == first.is_some(), Guarantee::Fairness, || {
             format!("{claim:?} is told that {ahead} are ahead, but {first:?} is")
         })?;
+        // A name that its process made up has one process: nothing is granted to it meanwhile.
+        let checked = claim.named || !matches!(claim_ticket, ClaimTicket::Own(_));
+        let cycle = checked && self.closes_cycle(world, claim, ModelTicket::is_present);
+        ensure(!cycle, Guarantee::Progress, || {
+            format!("{claim:?} waits in a cycle")
+        })?;
         let queue = &mut self.keys[claim.key].queue;
         match queue.iter_mut().find(|entry| entry.ticket == ticket) {
             Some(entry) if rank.ticket.is_some() => {
+                if matches!(claim_ticket, ClaimTicket::Resumed(_)) {
+                    entry.within.clone_from(&claim.within);
+                }
                 entry.by = claim.by;
                 entry.priority = rank.priority;
                 entry.last_asked = world.now;
@@ -367,6 +406,7 @@ impl Oracle {
                     arrived: world.now,
                     last_asked: world.now,
                     boot: world.boot,
+                    within: claim.within.clone(),
                 });
                 Ok(())
             }
