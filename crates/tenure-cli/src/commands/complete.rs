@@ -196,7 +196,7 @@ fn open(before: &[String]) -> Option<Tenure> {
     let project = Project::find(&start, context::home().as_deref());
     let url = match value("--store") {
         Some(url) => StoreUrl::parse(url).ok()?,
-        None => project?.store(),
+        None => project.ok()??.store(),
     };
     Tenure::open_read_only(&url, Config::default()).ok()
 }
