@@ -4,6 +4,7 @@ pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod ledger;
+mod parse;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod typed;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand};
+pub(crate) use parse::parse;
 use tenure::duration;
 use tenure_core::Priority;
 

@@ -34,8 +34,6 @@ mod terminal;
 mod waiting;
 mod words;
 
-use clap::Parser;
-
 use crate::answer::Failure;
 use crate::args::{Args, Command};
 use crate::exit::Exit;
@@ -62,7 +60,7 @@ fn run() {
     if let Some(page) = help::asked(&words) {
         std::process::exit(answer::print_page(page));
     }
-    let mut args = match Args::try_parse_from(&words) {
+    let mut args = match args::parse(&words) {
         Ok(args) => args,
         Err(error) => std::process::exit(answer::bad_usage(error, &words)),
     };

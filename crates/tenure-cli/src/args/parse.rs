@@ -1,0 +1,59 @@
+//! Parses the command line: [`parse`].
+//!
+//! The parser of all commands takes longer to build than a lock takes to get. The commands that scripts call
+//! most often have a parser of their own. If it does not understand the command line, the parser of all
+//! commands has the word: so help texts, suggestions and errors exist once.
+
+use std::ffi::OsString;
+use std::mem::ManuallyDrop;
+
+use clap::{Parser, Subcommand};
+
+use super::{Acquire, Args, Command, Fence, Global, Release, Renew, Run, typed};
+
+#[derive(Debug, Parser)]
+#[command(name = "tenure")]
+struct Short {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Frequent,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+enum Frequent {
+    Run(Run),
+    Acquire(Acquire),
+    Renew(Renew),
+    Release(Release),
+    Fence(Fence),
+}
+
+/// The command line with these words.
+pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
+    let is_frequent = typed::command(words)
+        .and_then(|at| words.get(at)?.to_str())
+        .is_some_and(Frequent::has_subcommand);
+    if is_frequent && let Ok(short) = parse_as::<Short>(words) {
+        return Ok(Args {
+            global: short.global,
+            command: match short.command {
+                Frequent::Run(run) => Command::Run(run),
+                Frequent::Acquire(acquire) => Command::Acquire(acquire),
+                Frequent::Renew(renew) => Command::Renew(renew),
+                Frequent::Release(release) => Command::Release(release),
+                Frequent::Fence(fence) => Command::Fence(fence),
+            },
+        });
+    }
+    parse_as(words)
+}
+
+/// As [`Parser::try_parse_from`], which also takes the parser apart again: this process has no use for its
+/// memory.
+fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, clap::Error> {
+    let mut parser = ManuallyDrop::new(T::command());
+    let mut matches = ManuallyDrop::new(parser.try_get_matches_from_mut(words)?);
+    T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut parser))
+}
