@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use tenure::wire::ErrorCode;
+use tenure_host::vfork::Exec;
 
 use crate::answer::Failure;
 use crate::words;
@@ -39,6 +40,12 @@ impl<'a> Program<'a> {
         let mut command = Command::new(&self.path);
         command.arg0(self.name).args(self.arguments);
         command
+    }
+
+    /// The same, with standard input, output and error of tenure itself.
+    pub(crate) fn exec(&self, environment: &[(&str, String)]) -> std::io::Result<Exec> {
+        let words = self.words.iter().map(OsString::as_os_str);
+        Exec::new(&self.path, words, environment)
     }
 
     /// The command as a person would type it, cut to one line.

@@ -34,6 +34,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::exit_watch::ExitWatch;
+use crate::signal::with_signals_blocked;
 
 /// How often the helper looks whether its lock still exists, in milliseconds.
 const POLL: libc::c_int = 1_000;
@@ -89,21 +90,6 @@ impl ExitHelper {
         while unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WALL) } == -1
             && Errno::from_io_error(&io::Error::last_os_error()) == Some(Errno::INTR)
         {}
-    }
-}
-
-/// Calls `start` with all signals of this thread blocked, for a child that inherits the mask: the program's
-/// signal handlers must not run there.
-fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
-    // SAFETY: signal sets on the stack, changed for this thread only and restored.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let result = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        result
     }
 }
 

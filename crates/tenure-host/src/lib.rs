@@ -21,9 +21,10 @@
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
 //! | [`watch`] | calls a function when another process exits |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
-//! | [`signal`] | blocks SIGTTOU, tests for ignored signals, turns limits into errors |
+//! | [`signal`] | blocks signals for one call, tests for ignored ones, turns limits into errors |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive this process |
+//! | [`vfork`] | [`vfork::Exec`]: starts a program without copying this process |
 //!
 //! # Limitations
 //!
@@ -54,10 +55,11 @@ pub mod presence;
 pub mod signal;
 pub mod tied;
 pub mod time_limit;
+pub mod vfork;
 pub mod watch;
 
 pub use bell::Bell;
 pub use clock::HostClock;
 pub use liveness_lock::{LivenessFolder, LivenessLock};
 pub use presence::{LocalPresence, LocalStore};
-pub use tied::Tied;
+pub use tied::{Tied, TiedChild};

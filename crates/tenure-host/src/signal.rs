@@ -1,4 +1,4 @@
-//! Blocks SIGTTOU for one call, tests whether a signal is ignored, and turns limits of the machine into
+//! Blocks signals for one call, tests whether a signal is ignored, and turns limits of the machine into
 //! errors.
 #![expect(
     unsafe_code,
@@ -17,6 +17,21 @@ pub fn without_stopping(act: impl FnOnce()) {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
         act();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+/// Calls `start` with all signals of this thread blocked, for a child that inherits the mask: the program's
+/// signal handlers must not run there.
+pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: signal sets on the stack, changed for this thread only and restored.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        result
     }
 }
 

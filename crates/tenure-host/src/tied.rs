@@ -18,7 +18,7 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -31,6 +31,7 @@ use rustix::process::{
 use rustix::termios::tcsetpgrp;
 
 use crate::signal::without_stopping;
+use crate::vfork::Exec;
 
 /// `O_ASYNC`, in the type of rustix's flags.
 const ASYNC: u32 = libc::O_ASYNC.cast_unsigned();
@@ -41,12 +42,84 @@ const F_SETSIG: libc::c_int = 10;
 /// A command that is killed when this process dies.
 #[derive(Debug)]
 pub struct Tied {
-    /// The command's first process.
-    pub child: Child,
+    /// The command's first process, which leads the group.
+    group: Option<Pid>,
     /// The read end of the kill pipe, which the group shares.
     kill_pipe: OwnedFd,
     /// The write end. Closing it kills the group, unless [`Tied::untie`] has disarmed the pipe.
     _kill_on_close: OwnedFd,
+}
+
+/// The same, with the pipes that the standard library made for it.
+#[derive(Debug)]
+pub struct TiedChild {
+    /// The command.
+    pub tied: Tied,
+    /// Its first process.
+    pub child: Child,
+}
+
+/// What happens in the child, between fork and exec.
+struct SetUp {
+    kill_pipe: (OwnedFd, OwnedFd),
+    inherited: Option<RawFd>,
+    terminal: Option<RawFd>,
+    parent: Pid,
+    end: Signal,
+}
+
+impl SetUp {
+    fn new(
+        inherited: Option<BorrowedFd<'_>>,
+        terminal: Option<BorrowedFd<'_>>,
+        end: Signal,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            kill_pipe: pipe_with(PipeFlags::CLOEXEC)?,
+            inherited: inherited.map(|fd| fd.as_raw_fd()),
+            terminal: terminal.map(|fd| fd.as_raw_fd()),
+            parent: getpid(),
+            end,
+        })
+    }
+
+    /// The steps, each a system call that is safe between fork and exec, also in a child that shares memory
+    /// with this process.
+    fn steps(&self) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
+        let read_end = self.kill_pipe.0.as_raw_fd();
+        let inherited = [Some(read_end), self.inherited];
+        let (terminal, parent, end) = (self.terminal, self.parent, self.end);
+        move || {
+            for fd in inherited.into_iter().flatten() {
+                // SAFETY: open in the child, which has a copy of this process's descriptors.
+                let_inherit(unsafe { BorrowedFd::borrow_raw(fd) })?;
+            }
+            setpgid(None, None)?;
+            set_parent_process_death_signal(Some(end))?;
+            arm_kill_pipe(read_end, end)?;
+            if let Some(terminal) = terminal {
+                // SAFETY: as above.
+                let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
+                without_stopping(|| {
+                    let _ = tcsetpgrp(terminal, getpid());
+                });
+            }
+            // The parent died before the signal was armed.
+            if getppid() != Some(parent) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            Ok(())
+        }
+    }
+
+    fn tied(self, group: Option<Pid>) -> Tied {
+        let (kill_pipe, kill_on_close) = self.kill_pipe;
+        Tied {
+            group,
+            kill_pipe,
+            _kill_on_close: kill_on_close,
+        }
+    }
 }
 
 impl Tied {
@@ -58,60 +131,31 @@ impl Tied {
         inherited_fd: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        Self::start(command, inherited_fd, terminal, Signal::KILL)
+        let set_up = SetUp::new(inherited_fd, terminal, Signal::KILL)?;
+        Ok(fork(command, set_up)?.tied)
+    }
+
+    /// The same for a program that inherits standard input, output and error: this process is not copied for it.
+    pub fn exec(
+        program: &Exec,
+        inherited_fd: Option<BorrowedFd<'_>>,
+        terminal: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        let set_up = SetUp::new(inherited_fd, terminal, Signal::KILL)?;
+        // SAFETY: the steps only make system calls.
+        let pid = unsafe { program.start(&set_up.steps()) }?;
+        Ok(set_up.tied(Some(pid)))
     }
 
     /// Starts a command that gets SIGTERM when this process dies, for one that has to clean up: git
     /// removes its lock files.
-    pub fn spawn_to_terminate(command: &mut Command) -> io::Result<Self> {
-        Self::start(command, None, None, Signal::TERM)
-    }
-
-    fn start(
-        command: &mut Command,
-        inherited_fd: Option<BorrowedFd<'_>>,
-        terminal: Option<BorrowedFd<'_>>,
-        end: Signal,
-    ) -> io::Result<Self> {
-        let (kill_pipe, kill_on_close) = pipe_with(PipeFlags::CLOEXEC)?;
-        let read_end = kill_pipe.as_raw_fd();
-        let inherited = [Some(read_end), inherited_fd.map(|fd| fd.as_raw_fd())];
-        let terminal = terminal.map(|fd| fd.as_raw_fd());
-        let parent = getpid();
-        // SAFETY: the closure only makes system calls that are safe between fork and exec, and
-        // the descriptors it borrows are open in the child, which is a copy of this process.
-        unsafe {
-            command.pre_exec(move || {
-                for fd in inherited.into_iter().flatten() {
-                    let_inherit(BorrowedFd::borrow_raw(fd))?;
-                }
-                setpgid(None, None)?;
-                set_parent_process_death_signal(Some(end))?;
-                arm_kill_pipe(read_end, end)?;
-                if let Some(terminal) = terminal {
-                    let terminal = BorrowedFd::borrow_raw(terminal);
-                    without_stopping(|| {
-                        let _ = tcsetpgrp(terminal, getpid());
-                    });
-                }
-                // The parent died before the signal was armed.
-                if getppid() != Some(parent) {
-                    return Err(io::ErrorKind::BrokenPipe.into());
-                }
-                Ok(())
-            });
-        }
-        let child = command.spawn()?;
-        Ok(Self {
-            child,
-            kill_pipe,
-            _kill_on_close: kill_on_close,
-        })
+    pub fn spawn_to_terminate(command: &mut Command) -> io::Result<TiedChild> {
+        fork(command, SetUp::new(None, None, Signal::TERM)?)
     }
 
     /// The command's process group.
     pub fn group(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        self.group
     }
 
     /// Sends a signal to the whole group. It is no error if the group is empty.
@@ -128,6 +172,17 @@ impl Tied {
         let _ = fcntl_getfl(&self.kill_pipe)
             .and_then(|flags| fcntl_setfl(&self.kill_pipe, without(flags)));
     }
+}
+
+fn fork(command: &mut Command, set_up: SetUp) -> io::Result<TiedChild> {
+    // SAFETY: the steps only make system calls.
+    unsafe { command.pre_exec(set_up.steps()) };
+    let child = command.spawn()?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    Ok(TiedChild {
+        tied: set_up.tied(group),
+        child,
+    })
 }
 
 /// The lowest number of an inherited descriptor. Scripts use low numbers themselves (`exec 9> lock`), which

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
-use tenure_host::tied::Tied;
+use tenure_host::tied::{Tied, TiedChild};
 use tenure_host::time_limit::TimeLimit;
 
 /// How long a command may take that stays on this machine, and one that talks to a remote.
@@ -210,16 +210,21 @@ impl Git<'_> {
             stdout: stdout.join().unwrap_or_default(),
             stderr: said,
         };
-        tied.untie();
+        tied.tied.untie();
         match written {
             Some(Err(error)) if output.status.success() => Err(GitError::Io(error)),
             _ => Ok(output),
         }
     }
 
-    fn wait(&self, tied: &mut Tied, limit: Duration) -> Result<std::process::ExitStatus, GitError> {
+    fn wait(
+        &self,
+        tied: &mut TiedChild,
+        limit: Duration,
+    ) -> Result<std::process::ExitStatus, GitError> {
         let end = TimeLimit::after(limit);
         let pidfd = tied
+            .tied
             .group()
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         loop {
@@ -250,16 +255,16 @@ impl Git<'_> {
 
 /// Ends git and everything it started. SIGTERM lets it clean up; a git that is stopped, because it asked
 /// for a password in the background, needs SIGCONT for that.
-fn end_group(tied: &mut Tied) {
+fn end_group(tied: &mut TiedChild) {
     for signal in [Signal::TERM, Signal::CONT] {
-        tied.signal(signal);
+        tied.tied.signal(signal);
     }
     let limit = TimeLimit::after(STOP_TIMEOUT);
     while matches!(tied.child.try_wait(), Ok(None)) && !limit.has_passed() {
         std::thread::sleep(Duration::from_millis(5));
     }
     // For processes that ignored SIGTERM.
-    tied.signal(Signal::KILL);
+    tied.tied.signal(Signal::KILL);
     let _ = tied.child.wait();
 }
 

@@ -43,12 +43,12 @@ pub(crate) fn run_holding(
     let mut signals = Signals::catch()?;
     let mut guard = waiting::acquire(global, tenure, key, ask, &mut signals)?;
 
-    let mut command = program.command();
-    command.envs(context::environment(global, tenure, guard.lease(), &[]));
+    let exec = program.exec(&context::environment(global, tenure, guard.lease(), &[]));
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
-    let tied = match Tied::spawn(&mut command, tenure.inherited_fd(), lent) {
+    let tied = exec.and_then(|exec| Tied::exec(&exec, tenure.inherited_fd(), lent));
+    let tied = match tied {
         Ok(tied) => tied,
         Err(error) => {
             let failure = program.not_started(error);
