@@ -10,8 +10,8 @@ project=$(mktemp -d)
 jobs=()
 finish() {
     exec 2>/dev/null
-    for job in "${jobs[@]}"; do kill "$job"; done
-    wait
+    for job in "${jobs[@]}"; do kill "$job" || true; done
+    wait || true
     rm -rf "$project"
 }
 trap finish EXIT
@@ -56,7 +56,7 @@ starts tenure run build --as agent-1 -- sleep 60
 builder=$!
 until_done tenure locks show build
 types tenure locks
-say "agent-2 wants to build, too, and waits. Then agent-1 dies, with everything it started:"
+say "agent-2 wants to build, too, and waits. Then agent-1 is killed:"
 starts tenure run build --as agent-2 -- echo "'agent-2 builds now'"
 waiter=$!
 until_done "tenure locks show build --json | grep -q agent-2"
@@ -65,12 +65,12 @@ children=$(cat "/proc/$builder/task/$builder/children")
 types kill -9 "$builder" $children
 wait "$waiter" || true
 pause 1
-say "No lock was left behind, and no lock was guessed to be stale. The history has the proof:"
+say "agent-2 took over at once, on proof and not on a guess. The history has it:"
 types tenure locks history build
-say "The token is the number of a grant. It only grows, so a writer that comes too late is found out:"
+say "The token is the number of a grant. It only grows: a late writer is found out."
 types tenure fence build --token 1
 
-say "Runners share a list of tasks the same way. Some tasks wait for others; one runner works in a section:"
+say "Runners share a list of tasks the same way. One waits for two others:"
 for section in Backend Frontend; do tenure sections add "$section" --quiet; done >/dev/null
 {
     tenure tasks add "Write the migration" --section Backend --priority 8 --quiet
@@ -83,11 +83,14 @@ for section in Backend Frontend; do tenure sections add "$section" --quiet; done
 types tenure tasks
 say "Four runners work; runner-2 is killed in the middle of its task:"
 # shellcheck disable=SC2016 # The runner's shell expands it.
-work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TASK_TOKEN)"; sleep 0.$PACE'
+work='echo "  $TENURE_HOLDER: $TENURE_TASK_TITLE (token $TENURE_TASK_TOKEN)"; sleep $PACE'
 printf '%s$ tenure tasks work --as runner-1 -- ./agent.sh &   # and three more%s\n' "$bold" "$plain"
 runners=()
 for runner in 1 2 3 4; do
-    PACE=$((1 + 2 * runner)) tenure tasks work --as "runner-$runner" --quiet -- sh -c "$work" 2>&1 &
+    # runner-2 takes its time, so that it is killed in the middle.
+    pace=0.$((1 + 2 * runner))
+    [ "$runner" != 2 ] || pace=20
+    PACE=$pace tenure tasks work --as "runner-$runner" --quiet -- sh -c "$work" 2>&1 &
     runners+=("$!")
     jobs+=("$!")
 done
@@ -100,10 +103,10 @@ done
 types kill -9 "$victim"
 for runner in "${runners[@]}"; do wait "$runner" || true; done
 pause 1
-say "All tasks are done, and the killed runner's task was done by another one:"
+say "All tasks are done, and another runner did the task of the killed one:"
 types tenure tasks
 types tenure locks history "$task"
-say "runner-2 wakes up and reports its old task. It is refused, and nothing changes:"
+say "runner-2 comes back and reports its old task. It is refused:"
 types tenure tasks update "$task" --status failed --as runner-2
 
-say "You saw two holders die without leaving a lock behind, every task done once, and a late writer refused."
+say "You saw two holders die and leave no lock behind, and two late ones refused."

@@ -99,8 +99,12 @@ pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
 
 /// The store that the caller chose instead of the project's own: `--store`, or `TENURE_STORE`.
 pub(crate) fn chosen_store(global: &Global) -> Option<OsString> {
-    let given = global.store.clone();
-    given.or_else(|| std::env::var_os(STORE).filter(|store| !store.is_empty()))
+    global.store.clone().or_else(store_from_environment)
+}
+
+/// The store that `TENURE_STORE` names.
+pub(crate) fn store_from_environment() -> Option<OsString> {
+    std::env::var_os(STORE).filter(|store| !store.is_empty())
 }
 
 /// Refuses a store that the caller chose, for a command that works on the project's own.

@@ -173,7 +173,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     for (lease, _) in held {
         // The lock of a task's section keeps other runners out of the task, too.
         let what = if lease.key.as_str() == key {
-            key.to_owned()
+            quoted(key)
         } else {
             format!("{} (the section of {key})", lease.key)
         };
@@ -196,7 +196,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
             .behind
             .as_ref()
             .map_or_else(|| "the first in the queue".to_owned(), ToString::to_string);
-        lines.push(format!("{key} is about to be granted to {next}"));
+        lines.push(format!("{} is about to be granted to {next}", quoted(key)));
     }
     if busy.waiting > 0 {
         lines.push(format!("  {} in the queue", busy.waiting));

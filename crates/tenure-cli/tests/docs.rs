@@ -529,6 +529,37 @@ fn the_picture_shows_what_a_terminal_shows() {
     }
 }
 
+#[test]
+fn the_demo_types_its_commands_and_ends_with_what_was_seen() {
+    let project = Project::uninitialised();
+    let mut demo = project.program("bash");
+    demo.arg(root().join("demo/demo.sh"));
+    let said = project.prepare(demo).end().exits(0);
+    let lines: Vec<&str> = said.out.lines().collect();
+    let at = |text: &str| lines.iter().position(|line| line.contains(text));
+    let first = at("$ tenure run build --as agent-1").unwrap();
+    assert!(first < at("$ kill -9 ").unwrap(), "{}", said.out);
+    for text in [
+        "agent-2 builds now",
+        "taken over from a dead holder",
+        "The token is the number of a grant.",
+        "(exit code 7)",
+        "$ tenure tasks work ",
+    ] {
+        assert!(at(text).is_some(), "{text}: {}", said.out);
+    }
+    assert!(
+        lines.last().unwrap().starts_with("# You saw "),
+        "{}",
+        said.out
+    );
+    // The shell's own noise is not shown.
+    assert!(
+        !said.out.contains("Killed") && said.err.is_empty(),
+        "{said:?}"
+    );
+}
+
 /// Whether the pages are written, not compared.
 fn overwrites() -> bool {
     std::env::var("DOCS").is_ok_and(|wish| wish == "overwrite")

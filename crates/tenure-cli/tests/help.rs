@@ -139,6 +139,21 @@ fn a_mistake_gets_one_error_that_says_how_to_fix_it() {
         let err = project.tenure(typed).err;
         assert!(err.starts_with(said), "{typed}: {err}");
     }
+    // A name with blanks is quoted.
+    project
+        .call("acquire --as me")
+        .arg("the notes")
+        .end()
+        .exits(0);
+    let held = project
+        .call("acquire --as you --no-wait")
+        .arg("the notes")
+        .end()
+        .exits(6);
+    assert!(
+        held.err.starts_with("error: 'the notes' is locked by me"),
+        "{held:?}"
+    );
     // One store a line.
     let err = project.tenure("--store foo locks").exits(2).err;
     for store in ["sqlite:", "steroids:", "exclusive:", "mkdir:", "ledger:"] {

@@ -392,7 +392,7 @@ fn every_other_command_works_on_the_claims_of_a_ledger() {
         .fails(4, &["no ledger"]);
     project
         .tenure("--store ledger: locks list")
-        .fails(2, &["ledger:DIR"]);
+        .fails(2, &["ledger:proof"]);
 }
 
 #[test]

@@ -20,8 +20,9 @@ The board is .bilu/board or src/board, here or in the nearest folder above.
 
 The lock: set-status, set-priority, rebuild-index --write and migrate hold it
 from before they read until after they have written. list, validate and every
---dry-run do not take it. It is the folder .bilu/storage/lock (or
-src/storage/lock), which shell scripts take with mkdir: see tenure shell-lib.
+--dry-run do not take it. It is the folder
+.bilu/storage/lock (or src/storage/lock), which shell scripts take with mkdir:
+see tenure shell-lib.
 If only board/storage exists beside the tasks, the lock is in there. A source
 tree that has both src/storage and src/board/storage is refused: remove the one
 that no program uses.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::{Arg, Command, CommandFactory};
-use tenure::{Config, Project, StoreUrl, Tenure, call_deadline};
+use tenure::{Config, StoreUrl, Tenure, call_deadline};
 use tenure_core::task::TaskQuery;
 use tenure_core::{HistoryQuery, Status};
 
@@ -142,7 +142,10 @@ fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
         (_, "DIR") => only(":folders"),
         (_, "FILE") => only(":files"),
         ("store", _) => stores().into_iter().filter(starts).collect(),
-        ("status", _) => statuses().into_iter().filter(starts).collect(),
+        // Not the argument of `board set-status`: a board has its own.
+        ("status", _) if arg.get_long().is_some() => {
+            statuses().into_iter().filter(starts).collect()
+        }
         ("command", _) => {
             let tree = Args::command();
             let visible = tree.get_subcommands().filter(|sub| !sub.is_hide_set());
@@ -186,17 +189,15 @@ fn open(before: &[String]) -> Option<Tenure> {
         let at = before.iter().rposition(|word| word == name)?;
         before.get(at + 1)
     };
-    let mut start = context::start().ok()?;
     if let Some(dir) = value("-C") {
-        start.push(dir);
+        std::env::set_current_dir(dir).ok()?;
     }
-    if !start.is_dir() {
-        return None;
-    }
-    let project = Project::find(&start, context::home().as_deref());
-    let url = match value("--store") {
-        Some(url) => StoreUrl::parse(url).ok()?,
-        None => project.ok()??.store(),
+    let url = match value("--store")
+        .map(OsString::from)
+        .or_else(context::store_from_environment)
+    {
+        Some(url) => StoreUrl::parse(&url).ok()?,
+        None => context::find_project().ok()??.store(),
     };
     Tenure::open_read_only(&url, Config::default()).ok()
 }

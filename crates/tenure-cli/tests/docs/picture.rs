@@ -18,7 +18,7 @@ const TYPED: &str = "tenure run build --as agent-2 -- make";
 const CELL: (usize, usize) = (8, 19);
 const MARGIN: usize = 16;
 
-pub fn waiting() -> String {
+pub(super) fn waiting() -> String {
     let project = Project::new();
     let holder = project.hold("run build --as agent-1");
     let mut script = project.program("script");

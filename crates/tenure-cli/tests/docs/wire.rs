@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// The tables of all types, in the order of the sources.
-pub fn types(crates: &Path) -> String {
+pub(super) fn types(crates: &Path) -> String {
     let mut out = String::new();
     for name in [
         "lease", "task", "sync", "daemon", "foreign", "ledger", "board", "config", "project",
@@ -122,7 +122,7 @@ fn shown(kind: &str) -> String {
 }
 
 /// The table of all error codes.
-pub fn codes(crates: &Path) -> String {
+pub(super) fn codes(crates: &Path) -> String {
     let exits = source(crates, "tenure-cli/src/exit.rs");
     let (_, exits) = exits.split_once("use ErrorCode as E;").unwrap();
     let exit = |name: &str| -> &str {
