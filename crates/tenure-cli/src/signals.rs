@@ -18,7 +18,7 @@ type Delivery = SignalDelivery<UnixStream, SignalOnly>;
 /// The signals that arrived. While it exists, none of them ends this process.
 pub(crate) struct Signals {
     delivery: Arc<Mutex<Delivery>>,
-    ready: UnixStream,
+    ready: Arc<UnixStream>,
 }
 
 impl Signals {
@@ -34,16 +34,16 @@ impl Signals {
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         Ok(Self {
             delivery: Arc::new(Mutex::new(delivery)),
-            ready,
+            ready: Arc::new(ready),
         })
     }
 
     /// The same signals for another thread. Each signal is delivered to one of the two.
-    pub(crate) fn share(&self) -> io::Result<Self> {
-        Ok(Self {
+    pub(crate) fn share(&self) -> Self {
+        Self {
             delivery: Arc::clone(&self.delivery),
-            ready: self.ready.try_clone()?,
-        })
+            ready: Arc::clone(&self.ready),
+        }
     }
 
     /// The signals since the last call.

@@ -3,7 +3,7 @@
 mod show;
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -133,19 +133,10 @@ pub(crate) fn watched<T, W: WaitText>(
     ask: impl FnOnce(&Cancel, &mut dyn FnMut(Progress<'_>)) -> Result<T, tenure::Error>,
 ) -> Result<(T, Option<i32>), Failure> {
     let cancel = Arc::new(Cancel::default());
-    let mut watch = None;
-    let outcome = ask(&cancel, &mut |progress| {
-        // Started here, because a free key needs no thread.
-        if watch.is_none() {
-            watch = Some(SignalWatch::start(signals, &cancel));
-        }
-        if matches!(watch, Some(Err(_))) {
-            cancel.leave();
-        }
-        display.update(&progress);
-    });
-    let signal = match watch.transpose() {
-        Ok(watch) => watch.and_then(SignalWatch::stop),
+    let watch = SignalWatch::on_wait(signals, &cancel);
+    let outcome = ask(&cancel, &mut |progress| display.update(&progress));
+    let signal = match SignalWatch::stop(&watch) {
+        Ok(signal) => signal,
         Err(error) => {
             let message = format!("cannot wait: the operating system refused ({error})");
             return Err(Failure::new(ErrorCode::Io, message));
@@ -155,6 +146,15 @@ pub(crate) fn watched<T, W: WaitText>(
         display.finish(false);
     }
     Ok((outcome?, signal))
+}
+
+/// Makes a call of the store, and gives it up if a signal arrives while the store is busy.
+pub(crate) fn until_signal<T>(signals: &Signals, call: impl FnOnce() -> T) -> T {
+    let cancel = Arc::new(Cancel::default());
+    let watch = SignalWatch::on_wait(signals, &cancel);
+    let answer = cancel.during(call);
+    let _ = SignalWatch::stop(&watch);
+    answer
 }
 
 /// A wait that would never end, because the holders wait for one another.
@@ -238,10 +238,30 @@ struct SignalWatch {
     thread: std::thread::JoinHandle<Option<i32>>,
 }
 
+/// A watch that is started when it is needed.
+type LateWatch = Arc<Mutex<Option<std::io::Result<SignalWatch>>>>;
+
 impl SignalWatch {
-    fn start(signals: &mut Signals, cancel: &Arc<Cancel>) -> std::io::Result<Self> {
+    /// Starts to watch as soon as there is something to cancel: a free key needs no thread.
+    fn on_wait(signals: &Signals, cancel: &Arc<Cancel>) -> LateWatch {
+        let watch = LateWatch::default();
+        let (late, signals, canceller) =
+            (Arc::clone(&watch), signals.share(), Arc::downgrade(cancel));
+        cancel.on_wait(move || {
+            let Some(cancel) = canceller.upgrade() else {
+                return;
+            };
+            let started = Self::start(signals, &cancel);
+            if started.is_err() {
+                cancel.leave();
+            }
+            *late.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        });
+        watch
+    }
+
+    fn start(mut signals: Signals, cancel: &Arc<Cancel>) -> std::io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut signals = signals.share()?;
         let (stopped, cancel) = (Arc::clone(&stop), Arc::clone(cancel));
         let thread = std::thread::Builder::new()
             .name("signals".into())
@@ -282,9 +302,13 @@ impl SignalWatch {
         Ok(Self { stop, thread })
     }
 
-    /// The signal that ended the wait, if one did.
-    fn stop(self) -> Option<i32> {
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        self.thread.join().ok().flatten()
+    /// Stops to watch, and returns the signal that ended the wait, if one did.
+    fn stop(watch: &LateWatch) -> std::io::Result<Option<i32>> {
+        let watch = watch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(watch) = watch.transpose()? else {
+            return Ok(None);
+        };
+        let _ = rustix::io::write(&*watch.stop, &1u64.to_ne_bytes());
+        Ok(watch.thread.join().ok().flatten())
     }
 }

@@ -132,24 +132,47 @@ fn a_wait_of_no_time_does_not_wait() {
         .fails(2, &["--no-wait"]);
 }
 
-#[test]
-fn a_second_ctrl_c_ends_a_wait_that_can_not_leave_a_busy_database() {
-    let project = Project::new();
-    let mut holder = project.hold("run build --ttl 1h");
-    let mut waiter = project.queue("build", "run build --as me --wait 10m -- true");
+/// A program that writes to the database for so long as this is not dropped.
+fn busy_database(project: &Project) -> rusqlite::Connection {
     let db = rusqlite::Connection::open(project.database()).unwrap();
     db.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
-    waiter.signal(Signal::INT);
-    until("the second one ended it", || {
-        waiter.signal(Signal::INT);
-        !waiter.runs()
-    });
-    waiter.ended().exits(130);
-    db.execute_batch("ROLLBACK").unwrap();
-    // Its ticket holds up nobody.
+    db
+}
+
+#[test]
+fn a_signal_ends_a_wait_for_a_busy_database_at_once() {
+    let project = Project::new();
+    let mut holder = project.hold("run build --ttl 1h");
+    let waiter = project.queue("build", "run build --as me --wait 10m -- true");
+    let db = busy_database(&project);
+    let begins = project.start("run other -- touch ran");
     holder.let_go();
-    holder.ended().exits(0);
+    let waits_for_the_database = |pid: u32| {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+        threads
+            .flatten()
+            .flat_map(name)
+            .any(|name| name.trim() == "signals")
+    };
+    for one in [&begins, &holder] {
+        until("it waits for the database", || {
+            waits_for_the_database(one.pid())
+        });
+    }
+    // The one can't leave the queue, the next can't ask, the last can't release.
+    waiter.signal(Signal::INT);
+    waiter.ended().exits(130);
+    begins.signal(Signal::TERM);
+    begins.ended().fails(143, &["stopped waiting for other"]);
+    holder.signal(Signal::TERM);
+    let said = holder.ended().exits(0);
+    assert!(said.err.contains("build could not be released"), "{said:?}");
+    assert!(said.err.contains("when a signal came"), "{said:?}");
+    drop(db);
+    assert!(!project.path("ran").exists());
+    // Neither the ticket nor the lease of a process that has exited holds up another one.
     project
         .tenure("run build --as next --no-wait -- true")
         .exits(0);

@@ -22,6 +22,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use tenure_core::LivenessId;
+use tenure_core::queue::HEARTBEAT;
 
 use crate::clock::since_boot;
 use crate::liveness_lock::LivenessFolder;
@@ -70,8 +71,15 @@ impl Bell {
     }
 
     /// Waits for a ring after generation `seen`; `false` if none came in time. `pipe` is the
-    /// pipe of the liveness lock. Time during which the machine sleeps counts.
-    pub fn wait(&self, pipe: BorrowedFd<'_>, seen: u32, timeout: Duration) -> io::Result<bool> {
+    /// pipe of the liveness lock. Time during which the machine sleeps counts. The thread that listens
+    /// calls `beat` every few seconds.
+    pub fn wait(
+        &self,
+        pipe: BorrowedFd<'_>,
+        seen: u32,
+        timeout: Duration,
+        beat: impl Fn(),
+    ) -> io::Result<bool> {
         let began = since_boot();
         let left = || timeout.saturating_sub(since_boot().saturating_sub(began));
         let mut state = self.lock();
@@ -93,7 +101,7 @@ impl Bell {
         }
         state.listening = true;
         drop(state);
-        let rung = listen(pipe, left());
+        let rung = listen(pipe, left(), beat);
         let mut state = self.lock();
         state.listening = false;
         if matches!(rung, Ok(true)) {
@@ -110,16 +118,18 @@ impl Bell {
 }
 
 /// Waits for a byte in the pipe, then empties the pipe.
-fn listen(pipe: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+fn listen(pipe: BorrowedFd<'_>, timeout: Duration, beat: impl Fn()) -> io::Result<bool> {
     let timer = alarm(timeout)?;
+    let heartbeat = Timespec::try_from(HEARTBEAT).ok();
     let mut fds = [
         PollFd::new(&pipe, PollFlags::IN),
         PollFd::new(&timer, PollFlags::IN),
     ];
     loop {
-        match poll(&mut fds, None) {
+        beat();
+        match poll(&mut fds, heartbeat.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => break,
-            Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -129,6 +139,8 @@ fn listen(pipe: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     }
     let mut bytes = [0; 512];
     while rustix::io::read(pipe, &mut bytes).is_ok_and(|read| read == bytes.len()) {}
+    // Reading has set the access time of the pipe.
+    beat();
     Ok(true)
 }
 
@@ -172,15 +184,15 @@ mod tests {
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(lock.as_fd(), seen, Duration::from_millis(5))
+                .wait(lock.as_fd(), seen, Duration::from_millis(5), || ())
                 .unwrap()
         );
         ring(&folder, lock.id());
-        assert!(bell.wait(lock.as_fd(), seen, LONG).unwrap());
+        assert!(bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap());
         let seen = bell.generation();
         assert!(
             !bell
-                .wait(lock.as_fd(), seen, Duration::from_millis(5))
+                .wait(lock.as_fd(), seen, Duration::from_millis(5), || ())
                 .unwrap(),
             "one ring must end only one wait"
         );
@@ -195,7 +207,7 @@ mod tests {
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let waits: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG).unwrap()))
+                .map(|_| scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap()))
                 .collect();
             std::thread::sleep(Duration::from_millis(20));
             ring(&folder, lock.id());
@@ -212,11 +224,11 @@ mod tests {
         let seen = bell.generation();
         std::thread::scope(|scope| {
             let short = scope.spawn(|| {
-                bell.wait(lock.as_fd(), seen, Duration::from_millis(30))
+                bell.wait(lock.as_fd(), seen, Duration::from_millis(30), || ())
                     .unwrap()
             });
             std::thread::sleep(Duration::from_millis(10));
-            let long = scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG).unwrap());
+            let long = scope.spawn(|| bell.wait(lock.as_fd(), seen, LONG, || ()).unwrap());
             assert!(!short.join().unwrap());
             ring(&folder, lock.id());
             assert!(long.join().unwrap());

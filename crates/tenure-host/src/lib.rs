@@ -15,6 +15,7 @@
 //! | [`identity`] | identifies a process: pid, start time, boot, namespace, host |
 //! | [`inherit`] | closes inherited descriptors |
 //! | [`inotify`] | watches folders for changes by other programs |
+//! | [`interrupt`] | [`interrupt::Interrupt`]: ends a call of a store that waits for its turn |
 //! | [`liveness_lock`] | [`LivenessLock`]: a kernel lock that a process and its children hold until they exit |
 //! | [`liveness`] | tests whether the process behind a lease has exited |
 //! | [`pidfd`] | a descriptor for one exact process |
@@ -25,6 +26,7 @@
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive this process |
 //! | [`vfork`] | [`vfork::Exec`]: starts a program without copying this process |
+//! | [`write_queue`] | [`write_queue::WriteQueue`]: writers of one store take turns |
 //!
 //! # Limitations
 //!
@@ -48,6 +50,7 @@ pub mod flock;
 pub mod identity;
 pub mod inherit;
 pub mod inotify;
+pub mod interrupt;
 pub mod liveness;
 pub mod liveness_lock;
 pub mod pidfd;
@@ -57,6 +60,7 @@ pub mod tied;
 pub mod time_limit;
 pub mod vfork;
 pub mod watch;
+pub mod write_queue;
 
 pub use bell::Bell;
 pub use clock::HostClock;

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_core::engine::Sweep;
-use tenure_core::queue::HEARTBEAT;
 use tenure_core::{Binding, Clock, Holder, Liveness, LivenessId, Moment, Store, Waiter};
 
 use crate::bell::{self, Bell};
@@ -141,20 +140,8 @@ impl LocalPresence {
     /// process is heard.
     pub fn wait(&self, generation: u32, timeout: Duration) -> io::Result<bool> {
         let lock = self.lock()?;
-        let mut left = timeout;
-        loop {
-            lock.beat(self.clock.now().ticks);
-            let pause = left.min(HEARTBEAT);
-            if self.bell.wait(lock.as_fd(), generation, pause)? {
-                // Reading the pipe has set its access time.
-                lock.beat(self.clock.now().ticks);
-                return Ok(true);
-            }
-            left = left.saturating_sub(pause);
-            if left.is_zero() {
-                return Ok(false);
-            }
-        }
+        self.bell
+            .wait(lock.as_fd(), generation, timeout, || self.beat())
     }
 
     /// Says that this process was heard now.

@@ -1,12 +1,27 @@
 //! How long a call waits for SQLite's write lock: [`CallDeadline`].
 //!
-//! SQLite's busy handler is a plain function, so the deadline is kept in a thread-local variable.
+//! SQLite's busy handler ([`pause`]) is a plain function, so what it needs to know is kept in thread-local
+//! variables. Every limit is a time by the clock: on a busy machine, a number of attempts takes any time.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tenure_host::interrupt::is_interrupted;
+use tenure_host::time_limit::TimeLimit;
+
+use crate::connection::PATIENCE;
+
+/// The longest pause between two attempts. Our own transactions take tens of microseconds, so SQLite's own
+/// pauses (up to 100 ms) would be most of the waiting.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// The same for a writer without a turn in the queue, of which there may be hundreds.
+const LONGEST_PAUSE_IN_A_CROWD: Duration = Duration::from_millis(25);
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static BUSY_UNTIL: Cell<Option<TimeLimit>> = const { Cell::new(None) };
+    static LONGEST: Cell<Duration> = const { Cell::new(LONGEST_PAUSE) };
 }
 
 /// The deadline of this thread's call, until this is dropped.
@@ -25,9 +40,33 @@ impl Drop for CallDeadline {
     }
 }
 
-/// Whether the deadline of this thread's call has passed.
-pub(crate) fn has_passed() -> bool {
-    DEADLINE.get().is_some_and(is_past)
+/// Whether this thread's call should give up: its deadline has passed, or its caller no longer waits.
+pub(crate) fn is_over() -> bool {
+    is_interrupted() || DEADLINE.get().is_some_and(is_past)
+}
+
+/// Says whether this thread has its turn in the queue of writers, or tries without.
+pub(crate) fn has_turn(turn: bool) {
+    LONGEST.set(if turn {
+        LONGEST_PAUSE
+    } else {
+        LONGEST_PAUSE_IN_A_CROWD
+    });
+}
+
+/// SQLite's busy handler, called with the number of calls so far. It gives up after [`PATIENCE`].
+pub(crate) fn pause(calls: i32) -> bool {
+    if calls == 0 {
+        BUSY_UNTIL.set(Some(TimeLimit::after(PATIENCE)));
+    }
+    let limit = BUSY_UNTIL.get();
+    if limit.is_none_or(|limit| limit.has_passed()) || is_over() {
+        return false;
+    }
+    let calls = u64::try_from(calls).unwrap_or(u64::MAX);
+    let pause = Duration::from_micros(calls.saturating_add(1).saturating_mul(50));
+    std::thread::sleep(pause.min(LONGEST.get()));
+    true
 }
 
 /// The deadline of a read that is not part of a call with a deadline. A read waits for no writer.
@@ -36,7 +75,7 @@ pub(crate) fn has_passed() -> bool {
     reason = "a limit for one read; no lease depends on it"
 )]
 pub(crate) fn soon() -> Instant {
-    Instant::now() + crate::connection::PATIENCE
+    Instant::now() + PATIENCE
 }
 
 #[expect(

@@ -11,7 +11,9 @@ use rusqlite::{Connection, OpenFlags};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::LivenessFolder;
 use tenure_host::files::permissions::{OFlags, create_new, follow_group};
+use tenure_host::time_limit::TimeLimit;
 
+use crate::call_deadline;
 use crate::fault::{explain, refuse_long_path};
 use crate::log;
 use crate::schema;
@@ -19,9 +21,8 @@ use crate::schema;
 /// How long to wait for another writer before giving up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest single pause while waiting for another writer. Our own transactions take tens of
-/// microseconds, so SQLite's own pauses (up to 100 ms) would be most of the waiting.
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// The pause between two attempts to lock the folder of a new database.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Held shared while a store is opened for writing, and exclusively while a verb of a read-only store
 /// looks; see [`crate::read_only`]. It comes before every other lock.
@@ -111,7 +112,7 @@ pub(crate) fn refuse_second_name(path: &Path) -> Result<(), StoreError> {
 /// Sets how a connection waits for other processes, and how many statements it keeps.
 pub(crate) fn wait_for_others(db: &mut Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(128);
-    db.busy_handler(Some(pause))
+    db.busy_handler(Some(call_deadline::pause))
 }
 
 pub(crate) fn is_a_folder(path: &Path) -> StoreError {
@@ -171,14 +172,11 @@ fn lock_folder_of(path: &Path) -> Result<Option<File>, StoreError> {
     let Ok(folder) = File::open(parent) else {
         return Ok(None);
     };
-    let mut waited = Duration::ZERO;
+    let limit = TimeLimit::after(PATIENCE);
     loop {
         match folder.try_lock() {
             Ok(()) => return Ok(Some(folder)),
-            Err(TryLockError::WouldBlock) if waited < PATIENCE => {
-                std::thread::sleep(LONGEST_PAUSE);
-                waited += LONGEST_PAUSE;
-            }
+            Err(TryLockError::WouldBlock) if !limit.has_passed() => std::thread::sleep(PAUSE),
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::new(
                     ErrorKind::Contended,
@@ -233,29 +231,6 @@ pub(crate) fn replaced(path: &Path) -> StoreError {
         ),
     )
     .fix("what was held in it is lost; nothing more is written to the old file")
-}
-
-/// SQLite's busy handler, called with the number of calls so far. The pauses add up to a little
-/// more than [`PATIENCE`].
-///
-/// SQLite has no queue of writers: the process that tries most often gets the lock. So a process
-/// that has waited long tries more often again, or newcomers would always be faster.
-fn pause(calls: i32) -> bool {
-    if crate::call_deadline::has_passed() {
-        return false;
-    }
-    let calls = u64::try_from(calls).unwrap_or(u64::MAX);
-    let pause = match calls {
-        // They grow to 5 ms and take a quarter of a second, then up to one.
-        0..250 => Duration::from_micros(50 * (calls + 1)).min(LONGEST_PAUSE),
-        // Up to three seconds.
-        250..1250 => Duration::from_millis(2),
-        // Up to ten.
-        1250..8250 => Duration::from_millis(1),
-        _ => return false,
-    };
-    std::thread::sleep(pause);
-    true
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
 use tenure_core::{ErrorKind, StoreError};
+use tenure_host::interrupt::is_interrupted;
 
 use crate::connection::PATIENCE;
 use crate::lock_tables::LockTables;
@@ -50,6 +51,11 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         }
     }
     let fault = match code & 0xff {
+        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED if is_interrupted() => {
+            let what = format!("{place} was held by another program when a signal came");
+            return StoreError::new(ErrorKind::Contended, what)
+                .fix("try again; nothing was changed");
+        }
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
             return StoreError::new(
                 ErrorKind::Contended,

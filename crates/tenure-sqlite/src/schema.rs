@@ -22,7 +22,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use tenure_core::{Epoch, ErrorKind, StoreError};
 use tenure_host::files::permissions::create_folder;
+use tenure_host::time_limit::TimeLimit;
 
+use crate::connection::PATIENCE;
 use crate::fault::explain;
 use crate::foreign;
 use crate::read_only;
@@ -318,15 +320,14 @@ pub(crate) fn sync(path: &Path, db: &Connection) -> Result<Synced, StoreError> {
 /// Turns the write-ahead log on. SQLite does not call the busy handler for this, so several
 /// processes that make a new database at once have to try again by themselves.
 fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
-    let mut tries = 0;
+    let limit = TimeLimit::after(PATIENCE);
     loop {
         match db.query_row("PRAGMA journal_mode = WAL", [], |row| {
             row.get::<_, String>(0)
         }) {
             Err(rusqlite::Error::SqliteFailure(failure, _))
-                if failure.code == rusqlite::ErrorCode::DatabaseBusy && tries < 1000 =>
+                if failure.code == rusqlite::ErrorCode::DatabaseBusy && !limit.has_passed() =>
             {
-                tries += 1;
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             other => return other.map(|_| ()),

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Clock, ErrorKind, Revision, StoreError, TaskError};
+use tenure_host::time_limit::TimeLimit;
+use tenure_host::write_queue::{TryTurn, Turn, WriteQueue};
 use tenure_host::{HostClock, LivenessFolder, LocalPresence};
 
 use crate::call_deadline::{self, CallDeadline};
@@ -68,6 +70,7 @@ pub struct SqliteStore {
     /// The other program's database, if the lock tables are in one.
     pub(crate) foreign: Option<ForeignDatabase>,
     pub(crate) presence: LocalPresence,
+    writers: WriteQueue,
     pub(crate) options: SqliteOptions,
     access: Access,
 }
@@ -77,6 +80,28 @@ pub struct SqliteStore {
 enum Access {
     ReadWrite,
     ReadOnly,
+}
+
+/// How long a writer stays in the queue although nobody commits.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// How often a writer in the queue looks whether it should give up.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// A write transaction that has begun. The turn of its process ends after it.
+struct Begun<'a> {
+    tx: Transaction<'a>,
+    turn: Option<Turn<'a>>,
+}
+
+/// The part of a [`Revision`] that changes with every wake-up of this process.
+fn wake_ups(generation: u32) -> u16 {
+    let [_, _, high, low] = generation.to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 struct Database {
@@ -148,6 +173,7 @@ impl SqliteStore {
             file: connection::which_file(if foreign.is_some() { real } else { named })?,
             path: named.to_owned(),
             foreign,
+            writers: WriteQueue::new(schema::liveness_folder_of(real)),
             presence: LocalPresence::new(
                 LivenessFolder::new(schema::liveness_folder_of(real)),
                 Arc::clone(&options.clock),
@@ -173,8 +199,13 @@ impl SqliteStore {
 
     /// Changes with every commit of any process, and with every wake-up.
     fn revision(&self, others: u32, ours: u32) -> Revision {
-        let here = ours.wrapping_add(self.presence.generation());
+        let here = ours << 16 | u32::from(wake_ups(self.presence.generation()));
         Revision(u64::from(others) << 32 | u64::from(here))
+    }
+
+    /// Whether this process was woken after this revision.
+    pub(crate) fn was_woken(&self, since: Revision) -> bool {
+        since.0 & u64::from(u16::MAX) != u64::from(wake_ups(self.presence.generation()))
     }
 
     /// The revision at this moment.
@@ -280,7 +311,7 @@ impl SqliteStore {
         let mut db = self.lock();
         let db = &mut *db;
         let before = db.connection.total_changes();
-        let tx = self.begin(&db.connection)?;
+        let Begun { turn, tx } = self.begin(&db.connection)?;
         // After the transaction has begun: time spent waiting for it must not expire a lease.
         let now = self.options.clock.now();
         let reader = ReadTransaction {
@@ -307,6 +338,7 @@ impl SqliteStore {
         let seen = self.others(&tx)?;
         tx.commit()
             .map_err(|error| explain_commit(&self.path, tables, error))?;
+        drop(turn);
         if db.connection.total_changes() != before {
             db.commits = db.commits.wrapping_add(1);
         }
@@ -316,20 +348,52 @@ impl SqliteStore {
 
     /// Begins to write, at the latest by the deadline of the call. SQLite's busy handler gives up after a while; as
     /// long as other writers commit, this goes on waiting.
-    fn begin<'a>(&self, db: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
+    fn begin<'a>(&'a self, db: &'a Connection) -> rusqlite::Result<Begun<'a>> {
+        let turn = self.take_turn(db)?;
+        call_deadline::has_turn(turn.is_some());
         let mut seen = self.others(db)?;
         loop {
             match Transaction::new_unchecked(db, TransactionBehavior::Immediate) {
-                Err(rusqlite::Error::SqliteFailure(failure, words))
-                    if failure.code == ErrorCode::DatabaseBusy =>
-                {
+                Err(error) if is_busy(&error) => {
                     let now = self.others(db)?;
-                    if now == seen || call_deadline::has_passed() {
-                        return Err(rusqlite::Error::SqliteFailure(failure, words));
+                    if now == seen || call_deadline::is_over() {
+                        return Err(error);
                     }
                     seen = now;
                 }
-                other => return other,
+                begun => return Ok(Begun { tx: begun?, turn }),
+            }
+        }
+    }
+
+    /// Waits for this process's turn to write; `None` if there is no queue, or if nobody in it gets on: a
+    /// process may have been stopped during its turn.
+    fn take_turn(&self, db: &Connection) -> rusqlite::Result<Option<Turn<'_>>> {
+        let place = match self.writers.try_turn() {
+            TryTurn::Turn(turn) => return Ok(Some(turn)),
+            TryTurn::NoQueue => return Ok(None),
+            TryTurn::Taken => self.writers.join(),
+        };
+        let Some(place) = place else { return Ok(None) };
+        let mut seen = self.others(db)?;
+        let mut stuck = TimeLimit::after(STUCK);
+        loop {
+            match place.wait(LOOK_UP) {
+                TryTurn::Turn(turn) => return Ok(Some(turn)),
+                TryTurn::NoQueue => return Ok(None),
+                TryTurn::Taken => {}
+            }
+            if call_deadline::is_over() {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None));
+            }
+            if stuck.has_passed() {
+                let now = self.others(db)?;
+                if now == seen {
+                    return Ok(None);
+                }
+                seen = now;
+                stuck = TimeLimit::after(STUCK);
             }
         }
     }
@@ -355,14 +419,17 @@ impl SqliteStore {
         let _patience = CallDeadline::until(by);
         match self.access {
             Access::ReadWrite => {
-                let mut db = self.lock();
-                let db = &mut *db;
-                let begin = match self.tables() {
-                    LockTables::Own => TransactionBehavior::Deferred,
-                    LockTables::Attached => TransactionBehavior::Immediate,
-                };
-                let tx = db.connection.transaction_with_behavior(begin);
-                tx.and_then(|tx| self.look_at(&tx, db.commits, verb))
+                let db = self.lock();
+                let look = |tx: &Transaction<'_>| self.look_at(tx, db.commits, verb);
+                match self.tables() {
+                    LockTables::Own => db
+                        .connection
+                        .unchecked_transaction()
+                        .and_then(|tx| look(&tx)),
+                    LockTables::Attached => {
+                        self.begin(&db.connection).and_then(|begun| look(&begun.tx))
+                    }
+                }
             }
             Access::ReadOnly => {
                 let _nothing_is_opened = connection::OPENING

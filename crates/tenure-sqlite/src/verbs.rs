@@ -108,7 +108,9 @@ impl EngineStore for SqliteStore {
         // In this order: whatever happens after `seen` either changes the revision or rings.
         let generation = self.presence.generation();
         let foreign_lock = self.foreign_lock(watched.key)?;
-        if self.revision_now()? != watched.seen && self.was_released(watched)? {
+        if self.was_woken(watched.seen)
+            || self.revision_now()? != watched.seen && self.was_released(watched)?
+        {
             return Ok(Waited::Changed);
         }
         self.presence

@@ -202,3 +202,36 @@ fn eight_processes_shorten_the_log_under_each_other_and_any_of_them_may_be_kille
     assert!(log_of(&path) < SHORT_LOG);
     is_sound(&path);
 }
+
+#[test]
+fn a_writer_that_was_stopped_during_its_turn_only_delays_the_others() {
+    let (dir, path, store) = new();
+    let key = Key::parse("build").unwrap();
+    // As a process would leave it that was stopped before it began.
+    let turn = std::fs::File::open(dir.path().join("tenure.db-live")).unwrap();
+    turn.lock().unwrap();
+    std::thread::scope(|scope| {
+        for holder in 0..4 {
+            let (path, key) = (&path, &key);
+            scope.spawn(move || {
+                let store = SqliteStore::open(path, SqliteOptions::default()).unwrap();
+                let claim = Ask::new(key, &format!("holder-{holder}"))
+                    .waiting()
+                    .claim(&store);
+                let _ = store.acquire(&claim, soon()).unwrap();
+            });
+        }
+    });
+    let known = store.inspect(&key, soon()).unwrap();
+    assert_eq!((known.leases.len(), known.queue.len()), (1, 3));
+    // A call that can't wait that long says so, and nothing changed.
+    let claim = Ask::new(&key, "late").waiting().claim(&store);
+    let error = store
+        .acquire(&claim, std::time::Instant::now())
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Contended, "{error}");
+    assert_eq!(store.inspect(&key, soon()).unwrap().queue.len(), 3);
+    turn.unlock().unwrap();
+    let _ = store.acquire(&claim, soon()).unwrap();
+    assert_eq!(store.inspect(&key, soon()).unwrap().queue.len(), 4);
+}

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 
 use tenure_core::queue::HEARTBEAT;
 use tenure_core::{
-    Acquired, Binding, Busy, Claim, Clock, Granted, Moment, Store, StoreError, Ticket, Waited,
+    Acquired, Binding, Busy, Claim, Clock, ErrorKind, Granted, Moment, Store, StoreError, Ticket,
+    Waited,
 };
 use tenure_host::identity;
+use tenure_host::interrupt::Interrupt;
 
 use crate::Error;
 
@@ -41,10 +43,16 @@ pub(crate) fn deadline_in(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
+/// How long a cancelled wait may take to withdraw its ticket. Other processes can prove that a waiter has
+/// exited, so this is not worth more.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
 /// A request to stop waiting, made from another thread.
 #[derive(Default)]
 pub struct Cancel {
     requested: AtomicU8,
+    /// Ends the calls of the store.
+    calls: Interrupt,
     waiting: Mutex<Vec<Weak<dyn Store>>>,
 }
 
@@ -67,8 +75,20 @@ impl Cancel {
         self.requested.load(Ordering::SeqCst) > 0
     }
 
+    /// Calls `act` once, as soon as there is something to cancel: the request waits for its turn, or for
+    /// the store.
+    pub fn on_wait(&self, act: impl FnOnce() + Send + 'static) {
+        self.calls.on_wait(act);
+    }
+
+    /// Makes calls of a store that give up when a stop is requested while the store is busy.
+    pub fn during<T>(&self, calls: impl FnOnce() -> T) -> T {
+        self.calls.during(calls)
+    }
+
     fn request(&self, what: u8) {
         self.requested.fetch_max(what, Ordering::SeqCst);
+        self.calls.request();
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         for store in waiting.iter().filter_map(Weak::upgrade) {
             store.wake();
@@ -125,7 +145,7 @@ pub(crate) trait Request {
     fn ask(&self) -> Result<Acquired<Self::Granted>, Error>;
 
     /// Withdraws or parks every ticket that the request took.
-    fn withdraw(&self, then: OnTimeout) -> Result<(), Error>;
+    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error>;
 
     /// What the lease will be tied to.
     fn binding(&self) -> &Binding;
@@ -155,14 +175,12 @@ impl Request for OneKey<'_> {
         Ok(answer)
     }
 
-    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
         let key = &self.claim.key;
         match (self.ticket.get(), then) {
             (None, _) => {}
-            (Some(ticket), OnTimeout::Leave) => self.store.leave(key, ticket, call_deadline())?,
-            (Some(ticket), OnTimeout::KeepPlace) => {
-                self.store.park(key, ticket, call_deadline())?;
-            }
+            (Some(ticket), OnTimeout::Leave) => self.store.leave(key, ticket, by)?,
+            (Some(ticket), OnTimeout::KeepPlace) => self.store.park(key, ticket, by)?,
         }
         Ok(())
     }
@@ -195,16 +213,19 @@ pub(crate) fn acquire<R: Request>(
     }
     loop {
         if let Some(pid) = tied_process_ended(request.binding()) {
-            request.withdraw(OnTimeout::Leave)?;
+            request.withdraw(OnTimeout::Leave, call_deadline())?;
             return Err(Error::NoProcess(pid));
         }
         let asked = context.clock.now();
-        let answer = match request.ask() {
+        let answer = match context.cancel.during(|| request.ask()) {
             Ok(answer) => answer,
+            Err(error) if context.cancel.is_requested() && could_not_begin(&error) => {
+                return cancelled(request, context);
+            }
             Err(error) => {
                 // The ticket would delay other waiters for a while: withdraw it, if the store still works.
                 if waited {
-                    let _ = request.withdraw(OnTimeout::Leave);
+                    let _ = request.withdraw(OnTimeout::Leave, call_deadline());
                 }
                 return Err(error);
             }
@@ -213,7 +234,7 @@ pub(crate) fn acquire<R: Request>(
             Acquired::Busy(busy) => busy,
             other => {
                 if matches!(other, Acquired::Deadlock(_)) {
-                    request.withdraw(OnTimeout::Leave)?;
+                    request.withdraw(OnTimeout::Leave, call_deadline())?;
                 }
                 return Ok(other.map(|granted| (granted, asked)));
             }
@@ -229,31 +250,40 @@ pub(crate) fn acquire<R: Request>(
         }
         let patience = request.patience(&busy);
         if patience.is_zero() {
-            request.withdraw(OnTimeout::Leave)?;
+            request.withdraw(OnTimeout::Leave, call_deadline())?;
             return Ok(Acquired::Busy(busy));
         }
         match round(context, waiting, &busy, patience, &asked, &began) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                request.withdraw(waiting.on_timeout)?;
+                request.withdraw(waiting.on_timeout, call_deadline())?;
                 return Ok(Acquired::Busy(busy));
             }
-            Ok(Round::Cancelled) => {
-                let interrupted = context.cancel.requested.load(Ordering::SeqCst) == INTERRUPT;
-                let then = if interrupted {
-                    waiting.on_timeout
-                } else {
-                    OnTimeout::Leave
-                };
-                request.withdraw(then)?;
-                return Ok(Acquired::Cancelled);
-            }
+            Ok(Round::Cancelled) => return cancelled(request, context),
             Err(error) => {
-                let _ = request.withdraw(OnTimeout::Leave);
+                let _ = request.withdraw(OnTimeout::Leave, call_deadline());
                 return Err(error.into());
             }
         }
     }
+}
+
+/// The wait was cancelled: gives the ticket up, or keeps it for a while if it was only interrupted.
+fn cancelled<R: Request, T>(request: &R, context: &WaitContext<'_>) -> Result<Acquired<T>, Error> {
+    let interrupted = context.cancel.requested.load(Ordering::SeqCst) == INTERRUPT;
+    let then = match context.waiting {
+        Some(waiting) if interrupted => waiting.on_timeout,
+        _ => OnTimeout::Leave,
+    };
+    match request.withdraw(then, deadline_in(LEAVE_LIMIT)) {
+        Err(error) if !could_not_begin(&error) => Err(error),
+        _ => Ok(Acquired::Cancelled),
+    }
+}
+
+/// Whether the store was busy, so that nothing was changed.
+fn could_not_begin(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind == ErrorKind::Contended)
 }
 
 /// The process that the lease would be tied to, if it has exited: such a lease would end at once.
@@ -266,10 +296,11 @@ fn tied_process_ended(binding: &Binding) -> Option<u32> {
 
 /// How often to ask again without a wake-up. Only a waiter near the front can be the one that has to
 /// notice that the holder has died and the waiters ahead do not react: a thousand that ask all the time
-/// would keep the store from the few.
+/// would keep the store from the few. A release wakes the first waiter that is present, however far back
+/// it is.
 fn poll_interval(poll: Duration, busy: &Busy) -> Duration {
     let ahead = busy.position.map_or(0, |position| position.ahead);
-    let factor = u32::try_from(1 + ahead / 8).unwrap_or(u32::MAX).min(12);
+    let factor = u32::try_from(1 + ahead / 8).unwrap_or(u32::MAX).min(24);
     poll.saturating_mul(factor)
 }
 
@@ -289,6 +320,7 @@ fn round(
     began: &Moment,
 ) -> Result<Round, StoreError> {
     let poll = poll_interval(waiting.poll.min(HEARTBEAT), busy).min(patience);
+    context.cancel.calls.waits();
     loop {
         if context.cancel.is_requested() {
             return Ok(Round::Cancelled);

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tenure_core::{
-    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed, Store,
-    StoreError, Token, Watched,
+    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed,
+    Revision, Store, StoreError, Token, Waited, Watched,
 };
 use tenure_host::bell::alarm;
 
@@ -383,8 +383,9 @@ impl Keeper {
     /// Renews until told to stop, or the lease is lost.
     fn keep(&self) {
         let mut renew_at = self.trust.now().saturating_add(self.ttl / 3);
+        let mut seen = None;
         while !self.trust.is_over() {
-            match self.round(&mut renew_at) {
+            match self.round(&mut renew_at, &mut seen) {
                 Round::Kept => self.trust.lock().last_error = None,
                 Round::Lost(now) => return self.trust.lose(Loss::Taken(now)),
                 Round::Failed(error) => {
@@ -397,7 +398,9 @@ impl Keeper {
         }
     }
 
-    fn round(&self, renew_at: &mut Duration) -> Round {
+    /// Renews if it is time, or waits. `seen` is the state in which the lease was last found on record, unless
+    /// the store has reported a change since.
+    fn round(&self, renew_at: &mut Duration, seen: &mut Option<Revision>) -> Round {
         let now = self.trust.now();
         if now >= *renew_at {
             let round = self.renew();
@@ -406,31 +409,39 @@ impl Keeper {
             }
             return round;
         }
-        let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
-            Ok(snapshot) => snapshot,
-            Err(error) => return Round::Failed(error),
+        let revision = match *seen {
+            Some(revision) => revision,
+            None => {
+                let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
+                    Ok(snapshot) => snapshot,
+                    Err(error) => return Round::Failed(error),
+                };
+                let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
+                if !snapshot.leases.iter().any(ours) {
+                    // It may only be out of its place: a store that can puts it back.
+                    return self.renew();
+                }
+                snapshot.revision
+            }
         };
-        if !snapshot
-            .leases
-            .iter()
-            .any(|(lease, _)| lease.is(&self.grant))
-        {
-            // It may only be out of its place: a store that can puts it back.
-            return self.renew();
-        }
+        *seen = Some(revision);
         // After the snapshot: a stop from here on changes its revision.
         if self.trust.is_over() {
             return Round::Kept;
         }
         let watched = Watched {
             key: &self.grant.key,
-            seen: snapshot.revision,
-            held: None,
+            seen: revision,
+            held: Some(vec![self.grant.token]),
             ahead: Vec::new(),
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);
         match self.store.wait(&watched, timeout) {
-            Ok(_) => Round::Kept,
+            Ok(Waited::TimedOut) => Round::Kept,
+            Ok(Waited::Changed) => {
+                *seen = None;
+                Round::Kept
+            }
             Err(error) => Round::Failed(error),
         }
     }

@@ -59,6 +59,14 @@ struct State {
 struct Doorbell {
     rings: Mutex<u64>,
     rung: Condvar,
+    heard: Mutex<Heard>,
+}
+
+/// When a handle was heard. One that waits is heard all the time.
+#[derive(Debug, Default)]
+struct Heard {
+    waits: usize,
+    last: Duration,
 }
 
 impl Doorbell {
@@ -172,6 +180,22 @@ impl Look for MemoryStep<'_> {
             }),
             other => liveness::probe(&LivenessFolder::new(""), other),
         }
+    }
+
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        let bell = match &waiter.holder.binding {
+            Binding::Session { session } => self.state.sessions.get(session),
+            _ => None,
+        };
+        let heard = bell.map(|bell| lock(&bell.heard));
+        heard.map_or(waiter.seen, |heard| {
+            let last = if heard.waits > 0 {
+                self.now.ticks
+            } else {
+                heard.last
+            };
+            last.max(waiter.seen)
+        })
     }
 }
 
@@ -304,11 +328,15 @@ impl EngineStore for MemoryStore {
         if self.revision(&lock(&self.shared)) != watched.seen {
             return Ok(Waited::Changed);
         }
+        lock(&self.bell.heard).waits += 1;
         let (rings, _) = self
             .bell
             .rung
             .wait_timeout_while(lock(&self.bell.rings), timeout, |rings| *rings == before)
             .unwrap_or_else(PoisonError::into_inner);
+        let mut heard = lock(&self.bell.heard);
+        heard.waits -= 1;
+        heard.last = self.clock.now().ticks;
         Ok(if *rings == before {
             Waited::TimedOut
         } else {

@@ -29,7 +29,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::task::TaskStore;
 pub use tenure_core::task::{
@@ -196,10 +196,10 @@ impl Request for OneTask<'_> {
         Ok(self.tasks.start(self.id, &self.runner, call_deadline())?)
     }
 
-    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
         Ok(self
             .tasks
-            .stop_waiting(Some(self.id), &self.runner, tickets(then), call_deadline())?)
+            .stop_waiting(Some(self.id), &self.runner, tickets(then), by)?)
     }
 
     fn binding(&self) -> &Binding {
@@ -242,10 +242,10 @@ impl Request for NextTask<'_> {
         }
     }
 
-    fn withdraw(&self, then: OnTimeout) -> Result<(), Error> {
+    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
         Ok(self
             .tasks
-            .stop_waiting(None, &self.runner, tickets(then), call_deadline())?)
+            .stop_waiting(None, &self.runner, tickets(then), by)?)
     }
 
     fn binding(&self) -> &Binding {

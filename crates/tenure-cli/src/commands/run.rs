@@ -66,7 +66,7 @@ pub(crate) fn run_holding(
         guard.start_renewal();
     })?;
     tied.untie();
-    let exit = finish(global, tenure, guard, ended)?;
+    let exit = finish(global, tenure, guard, &signals, ended)?;
     if ended.had_terminal {
         repeat_terminal_signal(ended);
     }
@@ -74,11 +74,18 @@ pub(crate) fn run_holding(
 }
 
 /// Releases the key and returns the exit code.
-fn finish(global: &Global, tenure: &Tenure, guard: Guard, ended: Ended) -> Result<Exit, Failure> {
+fn finish(
+    global: &Global,
+    tenure: &Tenure,
+    guard: Guard,
+    signals: &Signals,
+    ended: Ended,
+) -> Result<Exit, Failure> {
     let key = guard.key().clone();
     let token = guard.token();
     let trusted = guard.is_trusted();
-    let loss = match (guard.loss(), guard.release()) {
+    let loss = guard.loss();
+    let loss = match (loss, waiting::until_signal(signals, || guard.release())) {
         // The new holder says more than that the lease was not renewed.
         (Some(_), Ok(Released::AlreadyGone(leases))) if !leases.is_empty() => {
             Some(Arc::new(Loss::Taken(leases)))

@@ -1,0 +1,226 @@
+//! Writers of one store take turns, first come, first served: [`WriteQueue`].
+//!
+//! SQLite has no queue for its write lock: the process that tries most often gets it, and a crowd that
+//! tries again and again leaves no time for the work. So tenure's writers first queue for a `flock` on
+//! a folder that they share. The kernel wakes one of them at a time.
+//!
+//! # Invariants
+//!
+//! 1. A turn protects nothing. It only says when it is worth to begin, so a process that gets none in
+//!    time, or can't queue at all, goes on without: where another process was stopped during its turn,
+//!    where the folder can't be opened, and beside other programs, which do not queue.
+//! 2. The kernel ends the turn of a process that exits, however it exits.
+//! 3. A writer that finds nobody in the queue makes one system call. `flock` can't time out, so every
+//!    other one starts a thread that blocks in its place.
+
+use std::fs::{File, TryLockError};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The stack of a thread that queues: it makes one system call.
+const STACK: usize = 64 * 1024;
+
+/// The queue of one store's writers, for one thread of this process at a time.
+#[derive(Debug)]
+pub struct WriteQueue {
+    folder: PathBuf,
+    file: OnceLock<Option<File>>,
+}
+
+/// The answer of [`WriteQueue::try_turn`].
+#[derive(Debug)]
+#[must_use]
+pub enum TryTurn<'a> {
+    /// It is this writer's turn.
+    Turn(Turn<'a>),
+    /// Another process has its turn.
+    Taken,
+    /// There is no queue.
+    NoQueue,
+}
+
+/// A writer's turn, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Turn<'a>(Held<'a>);
+
+#[derive(Debug)]
+enum Held<'a> {
+    Ours(&'a File),
+    Queued(File),
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child between fork and exec has a copy of the descriptor.
+        let _ = match &self.0 {
+            Held::Ours(file) => file.unlock(),
+            Held::Queued(file) => file.unlock(),
+        };
+    }
+}
+
+/// A place in the queue, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Place(Arc<Shared>);
+
+/// What a writer and the thread that queues for it share.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Queued,
+    Turn(File),
+    /// The lock could not be taken.
+    Failed,
+    /// The writer went on without.
+    Left,
+}
+
+impl WriteQueue {
+    /// The queue of the writers that share this folder. Nothing is opened yet.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            file: OnceLock::new(),
+        }
+    }
+
+    /// Takes a turn if no other process has one.
+    pub fn try_turn(&self) -> TryTurn<'_> {
+        let opened = self.file.get_or_init(|| File::open(&self.folder).ok());
+        let Some(file) = opened else {
+            return TryTurn::NoQueue;
+        };
+        match file.try_lock() {
+            Ok(()) => TryTurn::Turn(Turn(Held::Ours(file))),
+            Err(TryLockError::WouldBlock) => TryTurn::Taken,
+            Err(TryLockError::Error(_)) => TryTurn::NoQueue,
+        }
+    }
+
+    /// Joins the queue; `None` if there is none.
+    pub fn join(&self) -> Option<Place> {
+        let file = File::open(&self.folder).ok()?;
+        let shared = Arc::new(Shared::default());
+        let queued = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("write-queue".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                let locked = file.lock();
+                let mut state = queued.lock();
+                match (&*state, locked) {
+                    (State::Left, _) => drop(file.unlock()),
+                    (_, Ok(())) => *state = State::Turn(file),
+                    (_, Err(_)) => *state = State::Failed,
+                }
+                queued.changed.notify_one();
+            })
+            .ok()?;
+        Some(Place(shared))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Waits for the turn; [`TryTurn::Taken`] if it did not come in time.
+    pub fn wait(&self, limit: Duration) -> TryTurn<'static> {
+        let queued = |state: &mut State| matches!(state, State::Queued);
+        let (mut state, _) = self
+            .0
+            .changed
+            .wait_timeout_while(self.0.lock(), limit, queued)
+            .unwrap_or_else(PoisonError::into_inner);
+        match std::mem::take(&mut *state) {
+            State::Queued => TryTurn::Taken,
+            State::Turn(file) => TryTurn::Turn(Turn(Held::Queued(file))),
+            State::Failed | State::Left => TryTurn::NoQueue,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if let State::Turn(file) = std::mem::replace(&mut *state, State::Left) {
+            let _ = file.unlock();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn is_free(queue: &WriteQueue) -> bool {
+        matches!(queue.try_turn(), TryTurn::Turn(_))
+    }
+
+    #[test]
+    fn one_writer_at_a_time_has_its_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (WriteQueue::new(dir.path()), WriteQueue::new(dir.path()));
+        let TryTurn::Turn(turn) = one.try_turn() else {
+            panic!("nobody is in the queue");
+        };
+        assert!(matches!(other.try_turn(), TryTurn::Taken));
+        let place = other.join().unwrap();
+        assert!(matches!(
+            place.wait(Duration::from_millis(5)),
+            TryTurn::Taken
+        ));
+        drop(turn);
+        let TryTurn::Turn(turn) = place.wait(LONG) else {
+            panic!("the turn is over");
+        };
+        assert!(!is_free(&one));
+        drop(turn);
+        assert!(is_free(&one));
+    }
+
+    #[test]
+    fn a_writer_that_went_on_without_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (WriteQueue::new(dir.path()), WriteQueue::new(dir.path()));
+        for granted_first in [false, true] {
+            let TryTurn::Turn(turn) = one.try_turn() else {
+                panic!("nobody is in the queue");
+            };
+            let place = other.join().unwrap();
+            if granted_first {
+                drop(turn);
+                while !matches!(*place.0.lock(), State::Turn(_)) {
+                    std::thread::yield_now();
+                }
+                drop(place);
+            } else {
+                drop(place);
+                drop(turn);
+            }
+            let third = one.join().unwrap();
+            assert!(matches!(third.wait(LONG), TryTurn::Turn(_)));
+        }
+    }
+
+    #[test]
+    fn without_a_folder_there_is_no_queue() {
+        let queue = WriteQueue::new("nowhere");
+        assert!(matches!(queue.try_turn(), TryTurn::NoQueue));
+        assert!(queue.join().is_none());
+    }
+}
