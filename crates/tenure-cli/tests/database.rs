@@ -295,7 +295,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_not_a_signal() {
     }
     assert!(!project.path("ran").exists());
     // The command has the default.
-    let said = project.call("run other").sh("kill -XFSZ $$; echo alive");
+    let said = project.call("run free").sh("kill -XFSZ $$; echo alive");
     assert_eq!(said.end().exits(128 + 25).out, "");
 }
 
