@@ -140,7 +140,7 @@ fn no_room_beside(path: &Path) -> Option<StoreError> {
         flags,
         Mode::RUSR | Mode::WUSR,
     );
-    let written = file.and_then(|file| pwrite(&file, &[0; ROOM], 0));
+    let written = file.and_then(|file| pwrite(&file, &vec![0; ROOM], 0));
     let full = match written {
         Ok(written) => written < ROOM,
         Err(error) => matches!(error, Errno::NOSPC | Errno::DQUOT),
