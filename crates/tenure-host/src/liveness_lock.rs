@@ -270,7 +270,10 @@ mod tests {
         create_pipe(&folder.file(&dead)).unwrap();
         let notes = dir.path().join("notes");
         fs::write(&notes, "not ours").unwrap();
-        assert_eq!(folder.dead(usize::MAX).unwrap(), [dead.clone()]);
+        assert_eq!(
+            folder.dead(usize::MAX).unwrap(),
+            std::slice::from_ref(&dead)
+        );
         assert_eq!(folder.dead(0).unwrap(), []);
         assert!(folder.remove_dead(&dead));
         assert!(!folder.remove_dead(lock.id()));
