@@ -373,7 +373,7 @@ fn without_numbers(text: &str) -> String {
         out.push_str(before);
         match after.split_once(')') {
             Some((number, after)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                rest = after
+                rest = after;
             }
             _ => {
                 out.push_str(" (os error ");

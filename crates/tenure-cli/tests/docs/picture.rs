@@ -35,8 +35,15 @@ pub(super) fn waiting() -> String {
         .env("TERM", "xterm")
         .env("NO_COLOR", "1");
     let waiter = project.prepare(script).input().start();
-    until("the bar is shown", || waiter.out().contains("elapsed"));
-    let shown = screen(&waiter.out());
+    // Once the bar is drawn for the second time, the first one is complete.
+    let bars = |out: &str| -> Vec<usize> {
+        let found = out.match_indices("elapsed");
+        found.map(|(at, _)| at).collect()
+    };
+    until("the bar was drawn twice", || bars(&waiter.out()).len() > 1);
+    let out = waiter.out();
+    let second = out[..bars(&out)[1]].rfind('\r').unwrap();
+    let shown = screen(&out[..second]);
     drop(waiter.killed());
     drop(holder.killed());
     let mut lines = vec![format!("$ {TYPED}")];
