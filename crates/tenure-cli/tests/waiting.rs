@@ -2,6 +2,8 @@
 
 mod project;
 
+use std::os::unix::fs::MetadataExt;
+
 use project::{Project, until};
 use rustix::process::Signal;
 
@@ -280,6 +282,61 @@ fn waiters_are_served_in_the_order_they_came() {
         waiter.ended().exits(0);
     }
     assert_eq!(project.read("order"), "1\n2\n3\n4\n5\n6\n");
+}
+
+#[test]
+fn a_crowd_that_waits_writes_nothing_and_is_served_in_order_after_a_stop() {
+    const CROWD: usize = 200;
+    let project = Project::new();
+    let mut held = project.hold("run build --as holder --ttl 1h");
+    let waiters: Vec<_> = (0..CROWD)
+        .map(|number| project.start(&format!("run build --as w{number} --wait 1h -q -- true")))
+        .collect();
+    project.until_waiting("build", CROWD);
+    let order = project.waiting("build");
+
+    let db = rusqlite::Connection::open(project.database()).unwrap();
+    let commits = || -> u32 {
+        db.query_row("PRAGMA data_version", [], |row| row.get(0))
+            .unwrap()
+    };
+    // The access time of a pipe says when its process was last heard.
+    let heard = || -> Vec<(String, i64, i64)> {
+        let pipes = std::fs::read_dir(project.path(".tenure/tenure.db-live")).unwrap();
+        let mut heard: Vec<_> = pipes
+            .map(|pipe| {
+                let pipe = pipe.unwrap();
+                let (name, seen) = (pipe.file_name(), pipe.metadata().unwrap());
+                (name.into_string().unwrap(), seen.atime(), seen.atime_nsec())
+            })
+            .collect();
+        heard.sort();
+        heard
+    };
+    let (before, first_heard) = (commits(), heard());
+    assert!(first_heard.len() > CROWD, "{}", first_heard.len());
+    until("all were heard again", || {
+        let now = heard();
+        first_heard.iter().all(|pipe| !now.contains(pipe))
+    });
+    assert_eq!(commits(), before, "nothing was written meanwhile");
+
+    for signal in [Signal::STOP, Signal::CONT] {
+        for waiter in &waiters {
+            waiter.signal(signal);
+        }
+    }
+    held.let_go();
+    for waiter in waiters {
+        waiter.ended().exits(0);
+    }
+    let granted = project
+        .history("build --limit 1000")
+        .into_iter()
+        .filter_map(|(kind, _, event)| {
+            (kind == "granted").then(|| event["holder"].as_str().unwrap().to_owned())
+        });
+    assert_eq!(granted.skip(1).collect::<Vec<_>>(), order);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | `command` | wall time of `tenure run k -- true`, start-up, memory | `flock f true`, `true` |
 //! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
 //! | `handoff` | release in one process to held in another | `flock(2)` |
+//! | `crowd` | 200 and 1,000 waiters for one key: served, idle, handed over | flock(1), 1 % of a core, 10 waiters |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
@@ -22,6 +23,7 @@
 
 mod board;
 mod command;
+mod crowd;
 mod handoff;
 mod ledger;
 mod pairs;
@@ -43,7 +45,7 @@ type Measure = fn() -> Vec<Line>;
 
 fn main() {
     // A second process of a measurement is this program again.
-    if handoff::is_partner() || ledger::is_partner() {
+    if handoff::is_partner() || crowd::is_partner() || ledger::is_partner() {
         return;
     }
     let only: Vec<String> = std::env::args()
@@ -56,10 +58,11 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 8] = [
+    let measures: [(&str, Measure); 9] = [
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
+        ("crowd", crowd::measure),
         ("scale", scale::measure),
         ("ledger", ledger::measure),
         ("tasks", tasks::measure),
