@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
+use tenure_core::key::is_hidden;
 use tenure_host::files::permissions::create_new;
 
 /// The file's name, in the `.tenure` folder, unless the daemon is given another path.
@@ -187,8 +188,12 @@ fn format_line(at: Timestamp, text: &str) -> Vec<u8> {
             line.push('…');
             break;
         }
-        // The name of a branch or a holder must not move a reader's cursor.
-        line.push(if c.is_control() { ' ' } else { c });
+        // The name of a branch or a holder must not move a reader's cursor, nor look like another.
+        if is_hidden(c) {
+            line.extend(c.escape_unicode());
+        } else {
+            line.push(if c.is_control() { ' ' } else { c });
+        }
     }
     line.push('\n');
     line.into_bytes()
@@ -212,12 +217,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let mut log = Log::new(path.clone(), 1000);
-        log.write(at(0), "first\nsecond\u{7}");
+        log.write(at(0), "first\nsecond\u{7}\u{202e}");
         assert_eq!(
             lines(&path),
             [
                 "1970-01-01T00:00:00.000Z first",
-                "1970-01-01T00:00:00.000Z second "
+                "1970-01-01T00:00:00.000Z second \\u{202e}"
             ]
         );
     }

@@ -13,6 +13,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::daemon::Work;
 use crate::context;
+use crate::fit::visible;
 use crate::words;
 
 /// The line that a detached daemon prints for `tenure daemon start` once it runs.
@@ -78,7 +79,7 @@ fn close_output() {
 /// Prints a line of the log.
 fn print(at: Timestamp, line: &str) {
     let dim = Style::new().dimmed();
-    let text = format!("{dim}{}{dim:#} {line}\n", words::time(at));
+    let text = format!("{dim}{}{dim:#} {}\n", words::time(at), visible(line));
     let mut out = anstream::stdout().lock();
     // If the output is closed, the line is still in the log.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
