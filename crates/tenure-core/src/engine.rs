@@ -81,7 +81,7 @@ pub trait Look {
 
     /// How many tickets are read at once. A longer queue is read in parts.
     fn window(&self) -> usize {
-        32
+        16
     }
 
     /// How many tickets for this key rank before `rank`, and how many there are.

@@ -297,11 +297,14 @@ fn tied_process_ended(binding: &Binding) -> Option<u32> {
 /// How often to ask again without a wake-up. Only a waiter near the front can be the one that has to
 /// notice that the holder has died and the waiters ahead do not react: a thousand that ask all the time
 /// would keep the store from the few. A release wakes the first waiter that is present, however far back
-/// it is.
-fn poll_interval(poll: Duration, busy: &Busy) -> Duration {
+/// it is, and so does every claim that finds the key free.
+fn poll_interval(waiting: &Waiting, busy: &Busy) -> Duration {
+    let poll = waiting.poll.min(HEARTBEAT);
+    // A person who watches the wait wants to see it move.
+    let longest = if waiting.tick < poll { 2 } else { 60 };
     let ahead = busy.position.map_or(0, |position| position.ahead);
-    let factor = u32::try_from(1 + ahead / 8).unwrap_or(u32::MAX).min(24);
-    poll.saturating_mul(factor)
+    let factor = u32::try_from(1 + ahead / 2).unwrap_or(u32::MAX);
+    poll.saturating_mul(factor.min(longest))
 }
 
 enum Round {
@@ -319,7 +322,7 @@ fn round(
     asked: &Moment,
     began: &Moment,
 ) -> Result<Round, StoreError> {
-    let poll = poll_interval(waiting.poll.min(HEARTBEAT), busy).min(patience);
+    let poll = poll_interval(&waiting, busy).min(patience);
     context.cancel.calls.waits();
     loop {
         if context.cancel.is_requested() {

@@ -21,9 +21,9 @@ use crate::queue::{Rank, Ticket, Waiter};
 use super::look::{is_here, settle};
 use super::{Look, Part};
 
-/// How many neighbours are read on each side, for each eight tickets that are read from the front.
+/// How many neighbours are read on each side, for each four tickets that are read from the front.
 fn neighbours<L: Look>(look: &L) -> usize {
-    look.window() / 8 + 1
+    look.window() / 4 + 1
 }
 
 /// The view of a claim: every lease that conflicts with it, and the part of the queue that it depends on.
