@@ -12,7 +12,7 @@ use clap::error::ErrorKind as UsageError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::wire::{Envelope, ErrorCode, ErrorJson, SectionJson, TaskBlockedJson};
-use tenure_core::{BadName, ErrorKind, StoreError, TaskError};
+use tenure_core::{BadName, ErrorKind as StoreErrorKind, StoreError, TaskError};
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -133,15 +133,15 @@ impl From<StoreError> for Failure {
             return crate::commands::ledger::locked(lock);
         }
         let code = match error.kind {
-            ErrorKind::NotFound => ErrorCode::NotFound,
-            ErrorKind::Contended => ErrorCode::StoreContended,
-            ErrorKind::Full => ErrorCode::StoreFull,
-            ErrorKind::ReadOnly => ErrorCode::StoreReadOnly,
-            ErrorKind::NotAStore => ErrorCode::NotAStore,
-            ErrorKind::TooNew => ErrorCode::StoreTooNew,
-            ErrorKind::Damaged => ErrorCode::StoreDamaged,
-            ErrorKind::Unsupported => ErrorCode::Unsupported,
-            ErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
+            StoreErrorKind::NotFound => ErrorCode::NotFound,
+            StoreErrorKind::Contended => ErrorCode::StoreContended,
+            StoreErrorKind::Full => ErrorCode::StoreFull,
+            StoreErrorKind::ReadOnly => ErrorCode::StoreReadOnly,
+            StoreErrorKind::NotAStore => ErrorCode::NotAStore,
+            StoreErrorKind::TooNew => ErrorCode::StoreTooNew,
+            StoreErrorKind::Damaged => ErrorCode::StoreDamaged,
+            StoreErrorKind::Unsupported => ErrorCode::Unsupported,
+            StoreErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             // `Io`, and kinds that a later version of the library adds.
             _ => ErrorCode::Io,
         };
@@ -382,6 +382,11 @@ fn without_numbers(text: &str) -> String {
         }
     }
     out + rest
+}
+
+/// Writes a JSON line about a running command to stderr: its output is not interrupted.
+pub(crate) fn report_event(event: &Value) {
+    let _ = std::io::stderr().write_all(format!("{event}\n").as_bytes());
 }
 
 /// Writes an error to stderr.

@@ -82,26 +82,39 @@ pub(crate) enum Command {
     #[command(after_help = "Example: tenure init
 
 Creates .tenure/ with a database and a .gitignore, and fetches the tasks that a
-git remote has (see tenure sync). Running it again changes nothing. All worktrees
-of a git repository share one project: in a linked worktree, .tenure/ is created
-in the main one; if the repository is bare, in the repository.")]
+git remote has (see tenure sync). Running it again changes nothing.
+
+All worktrees of a git repository share one project: in a linked worktree,
+.tenure/ is created in the main one; if the repository is bare, in the
+repository.")]
     Init {
         /// Make a project although this folder is in another one
         #[arg(long)]
         here: bool,
     },
     /// Run a command while holding a key
-    #[command(after_help = "Examples:
+    #[command(
+        after_help = "Examples:
   tenure run build -- make all
   tenure run deploy --wait 10m --priority 8 -- ./deploy.sh production
   tenure run gpu -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
 
-The command's input, output and exit code are passed through (128+n if signal
-n ended it). If the lease is lost, tenure stops the command and exits with 7.
-If the wait times out, it exits with 6. A waiter that is interrupted and asks
-again with the same --as keeps its place in the queue for locking.queueGrace.
-A signal that was ignored when tenure started (SIGHUP under nohup) is ignored
-by tenure and the command.")]
+The key is released when the command exits; processes that it left in the
+background do not keep it, unless --all-processes is given.
+
+Exit codes: the command's own, or 128+n if signal n ended it. From tenure: 6
+(-E) the key is held, 7 (--lost-exit-code) the lease was lost and the command
+was stopped, 126 the command can't be executed, 127 it does not exist, and 1,
+2, 3 as everywhere.
+
+With --json, tenure reports what it does as JSON lines on standard error
+(waiting, granted, lost, released); standard output is the command's.
+
+A waiter that is interrupted and asks again with the same --as keeps its place
+in the queue for locking.queueGrace. A signal that was ignored when tenure
+started (SIGHUP under nohup) is ignored by tenure and the command.",
+        override_usage = "tenure run [OPTIONS] <KEY> -- <CMD>...\n       tenure run [OPTIONS] <KEY> -c <STRING>"
+    )]
     Run(Run),
     /// Hold a key without running a command; prints the token
     #[command(after_help = "Examples:
@@ -123,6 +136,7 @@ If the lease was lost, tenure exits with 7.")]
     #[command(after_help = "Examples:
   tenure release build --as agent-1
   tenure release build --token 7            needs no name
+  tenure release --all --as agent-1
 
 To take a key from another holder: tenure locks release KEY --force")]
     Release(Release),
@@ -275,7 +289,7 @@ impl Command {
 }
 
 /// How long to hold a key and to wait for it.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct WaitArgs {
     /// How long the lease lasts unless it is renewed [default: 5m with a command, 60m without]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
@@ -284,8 +298,11 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: if the key is held, exit with 6
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
+    /// Wait at most so many seconds, as flock does
+    #[arg(short = 'w', value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["no_wait", "wait"])]
+    pub(crate) wait_seconds: Option<Duration>,
 }
 
 /// The options of a request, for `run` and `acquire`.
@@ -296,6 +313,12 @@ pub(crate) struct RequestArgs {
     /// Priority, 0 (low) to 9 (high) [default: 5]. It rises by one for each minute of waiting
     #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
+    /// Hold the key alone, which is the default
+    #[arg(short = 'x', long, hide = true)]
+    pub(crate) exclusive: bool,
+    /// Hold the key together with other shared holders (not supported yet)
+    #[arg(short = 's', long, hide = true)]
+    pub(crate) shared: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -305,9 +328,31 @@ pub(crate) struct Run {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) request: RequestArgs,
+    /// Run this line with sh -c instead of a command after --
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    pub(crate) script: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) running: RunArgs,
+    /// Words between the key and `--`, for a better message than clap's
+    #[arg(hide = true)]
+    pub(crate) stray: Vec<OsString>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
+    #[arg(last = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// How a command runs while its key is held.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Exit with N instead of 6 if the key is not granted
+    #[arg(short = 'E', long, value_name = "N", value_parser = clap::value_parser!(u8))]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// Exit with N instead of 7 if the lease is lost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8))]
+    pub(crate) lost_exit_code: Option<u8>,
+    /// Hold the key until every process that the command started has exited, not only the first one
+    #[arg(long)]
+    pub(crate) all_processes: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -344,8 +389,15 @@ pub(crate) struct Renew {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
-    #[command(flatten)]
-    pub(crate) lease: LeaseArgs,
+    /// The key
+    #[arg(value_name = "KEY", required_unless_present = "all")]
+    pub(crate) key: Option<String>,
+    /// The lease's token; then --as is not needed
+    #[arg(long, value_name = "N")]
+    pub(crate) token: Option<u64>,
+    /// Release every key that the holder has, except those of running commands
+    #[arg(long, conflicts_with_all = ["key", "token"])]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -366,7 +418,12 @@ pub(crate) enum Locks {
   tenure locks list --json | jq -r '.data.locks[].key'")]
     List,
     /// Show one lock and its queue
-    #[command(after_help = "Example: tenure locks show build")]
+    #[command(after_help = "Examples:
+  tenure locks show build
+  if tenure locks show build --quiet; then echo busy; fi
+
+With --quiet, the exit code tells whether exactly this key is held: 0 yes (its
+holder is printed), 4 no.")]
     Show {
         /// A key, an id, or a unique prefix of one
         id: String,
@@ -374,7 +431,7 @@ pub(crate) enum Locks {
     /// Take a lock from its holder (needs --force, and is recorded)
     #[command(after_help = "Example: tenure locks release build --force --reason 'agent-1 hangs'")]
     Release {
-        /// A key, an id, or a unique prefix of one
+        /// The key, or its whole id
         id: String,
         /// Confirm that the holder loses the lock
         #[arg(long)]
@@ -428,6 +485,15 @@ pub(crate) enum Config {
     /// Show where settings are read from
     #[command(after_help = "Example: tenure config path")]
     Path,
+}
+
+/// Seconds as flock takes them, or a duration.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse().map(Duration::try_from_secs_f64) {
+        Ok(Ok(seconds)) => Ok(seconds),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => duration::parse(text).map_err(|error| error.to_string()),
+    }
 }
 
 fn priority(text: &str) -> Result<Priority, String> {

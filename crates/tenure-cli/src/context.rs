@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tenure::ask::generated_name;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure};
-use tenure_core::{Grant, HolderId, Key, Lease, Token};
+use tenure_core::{Binding, Grant, HolderId, Key, Lease, Token};
 use tenure_host::identity;
 
 use crate::answer::{Failure, remark};
@@ -74,8 +74,8 @@ pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
     let failure = Failure::new(
         ErrorCode::NotInitialised,
         format!(
-            "no tenure project in {} or any folder above it: run tenure init in the project's root, \
-             or name a store with --store sqlite:PATH or --store steroids:PATH",
+            "no tenure project in {} or any folder above it: run tenure init in the project's root\n  to lock without \
+             a project, as flock does, name a file for the locks: --store sqlite:/tmp/locks.db",
             from.display()
         ),
     );
@@ -162,25 +162,60 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     Ok(Tenure::open(&url, config(project.as_ref())?)?)
 }
 
+/// The same for a command that needs something that is there: a store that does not exist is an error, most
+/// likely a typing error, and is not made. The store of a project is made on demand.
+pub(crate) fn open_existing(global: &Global) -> Result<Tenure, Failure> {
+    if let Some(url) = chosen_store(global)
+        && let StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) = StoreUrl::parse(&url)?
+    {
+        let path = start()?.join(path);
+        if matches!(path.try_exists(), Ok(false)) {
+            let shown = path.display();
+            let message = match path.parent().filter(|folder| !folder.is_dir()) {
+                Some(folder) => format!(
+                    "there is no store {shown}: the folder {} does not exist; check the path",
+                    folder.display()
+                ),
+                None => format!(
+                    "there is no store {shown}: check the path; a command that adds something would make it"
+                ),
+            };
+            return Err(Failure::new(ErrorCode::NotFound, message));
+        }
+    }
+    open(global)
+}
+
 /// The same for a command that changes tasks. It starts the daemon if the settings say so, because
 /// the daemon shares the change.
 pub(crate) fn open_to_change(global: &Global) -> Result<Tenure, Failure> {
+    let tenure = open_existing(global)?;
+    share_changes(global, &tenure);
+    Ok(tenure)
+}
+
+/// The same for a command that adds tasks.
+pub(crate) fn open_to_add(global: &Global) -> Result<Tenure, Failure> {
     let tenure = open(global)?;
+    share_changes(global, &tenure);
+    Ok(tenure)
+}
+
+/// Starts the daemon if the settings say so.
+fn share_changes(global: &Global, tenure: &Tenure) {
     if tenure.config().daemon.autostart && chosen_store(global).is_none() {
         autostart(global);
     }
-    Ok(tenure)
 }
 
 /// The holder that `TENURE_HOLDER` names. A name that `tenure run` generated for its command does not
 /// count: every process that the command starts would share it.
 pub(crate) fn holder_from_environment() -> Result<Option<String>, Failure> {
-    let Some(holder) = std::env::var_os("TENURE_HOLDER").filter(|holder| !holder.is_empty()) else {
-        return Ok(None);
+    let given = std::env::var_os("TENURE_HOLDER").filter(|holder| !holder.is_empty());
+    let made_up = std::env::var_os(MADE_UP);
+    let Some(holder) = given.filter(|holder| made_up.as_ref() != Some(holder)) else {
+        return Ok(ci_job());
     };
-    if std::env::var_os(MADE_UP).as_ref() == Some(&holder) {
-        return Ok(None);
-    }
     holder.into_string().map(Some).map_err(|holder| {
         let message = format!(
             "TENURE_HOLDER={} is not UTF-8 text: name the holder with --as",
@@ -188,6 +223,33 @@ pub(crate) fn holder_from_environment() -> Result<Option<String>, Failure> {
         );
         Failure::new(ErrorCode::BadName, message)
     })
+}
+
+/// A name for the CI job that this process belongs to. Every step of a job is a shell of its own, so without
+/// this, a step could not release what an earlier step took. The name is unique to the job: a workflow's jobs
+/// run beside each other, and may share a machine.
+fn ci_job() -> Option<String> {
+    let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let or_none = |name: &str| var(name).unwrap_or_else(|| "-".to_owned());
+    let name = if let (Some(run), Some(runner)) = (var("GITHUB_RUN_ID"), var("RUNNER_NAME")) {
+        let (attempt, job) = (or_none("GITHUB_RUN_ATTEMPT"), or_none("GITHUB_JOB"));
+        // The jobs of a matrix differ by their runner only.
+        format!("github-{run}.{attempt}-{job}@{runner}")
+    } else if let Some(job) = var("CI_JOB_ID") {
+        format!("gitlab-{job}")
+    } else if let Some(tag) = var("BUILD_TAG").filter(|tag| tag.starts_with("jenkins-")) {
+        // The stages of a build differ by their executor only.
+        let (executor, node) = (or_none("EXECUTOR_NUMBER"), or_none("NODE_NAME"));
+        format!("{tag}.{executor}@{node}")
+    } else if let Some(job) = var("BUILDKITE_JOB_ID") {
+        format!("buildkite-{job}")
+    } else if let Some(job) = var("CIRCLE_WORKFLOW_JOB_ID") {
+        format!("circleci-{job}")
+    } else {
+        let job = var("SYSTEM_JOBID").filter(|_| var("TF_BUILD").is_some())?;
+        format!("azure-{job}")
+    };
+    HolderId::parse(&name).is_ok().then_some(name)
 }
 
 /// The leases of this store that this process runs under. It must not wait for itself.
@@ -233,25 +295,12 @@ pub(crate) fn named(global: &Global) -> Result<Option<HolderId>, Failure> {
     Ok(global.holder.clone().map(HolderId::parse).transpose()?)
 }
 
-/// The name of the caller: the given one, or one generated from the calling shell, so that `acquire`
-/// and `release` in one script are the same holder.
+/// The name of the caller of every command that ends before its lease does: the given one, or one generated
+/// from the calling shell, so that `acquire` and `release` in one script are the same holder. No other shell
+/// gets the same name, not even in another container or after a restart, so equal names are the same holder.
+///
+/// A command that holds a lease while it runs, such as `run`, is a holder of its own.
 pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
-    if let Some(named) = named(global)? {
-        return Ok(named);
-    }
-    Ok(generated_name(shell()))
-}
-
-/// The calling process, most often a shell.
-pub(crate) fn shell() -> u32 {
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    u32::try_from(parent).unwrap_or(0)
-}
-
-/// The name of a runner: the given one, or one generated from the calling shell. No other shell gets
-/// the same name, not even in another container or after a restart, so it is safe to treat equal
-/// names as the same runner.
-pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
@@ -266,6 +315,25 @@ pub(crate) fn runner(global: &Global) -> Result<HolderId, Failure> {
             hasher.finish() & 0xffff_ffff
         });
     Ok(HolderId::parse(format!("{name}-{tag:08x}"))?)
+}
+
+/// Whether a lease is one that the calling shell took without `--as`, by a command that has ended. As long as
+/// the shell waits for this command, only this command could release it.
+pub(crate) fn is_held_by_caller(global: &Global, lease: &Lease) -> bool {
+    let ends_with_shell = match &lease.holder.binding {
+        Binding::Detached => true,
+        Binding::Process { process } => process.pid == shell(),
+        _ => false,
+    };
+    ends_with_shell
+        && global.holder.is_none()
+        && caller(global).is_ok_and(|caller| caller == lease.holder.id)
+}
+
+/// The calling process, most often a shell.
+pub(crate) fn shell() -> u32 {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    u32::try_from(parent).unwrap_or(0)
 }
 
 /// The lease that the caller means: by its token, or by the caller's name.

@@ -129,6 +129,15 @@ pub(crate) fn complaint(mut error: clap::Error) -> StyledStr {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
+    let lacks_dashes = || !std::env::args_os().any(|word| word == "--");
+    if error.kind() == ErrorKind::UnknownArgument
+        && usage(&error).contains("-- <CMD>")
+        && lacks_dashes()
+    {
+        let tip = "did you forget `--` before the command? tenure run build -- make -j4";
+        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
     error.render()
 }
 

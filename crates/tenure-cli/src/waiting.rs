@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
-use tenure_core::{Busy, Cycle};
+use tenure_core::{Busy, Cycle, Lease};
 
 pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, limit, situation};
 
@@ -31,6 +32,10 @@ pub(crate) fn prepare<'a>(
     key: &str,
     options: &RequestArgs,
 ) -> Result<Ask<'a>, Failure> {
+    if options.shared {
+        let message = "-s is not supported yet: a key has one holder at a time; leave -s out to hold it alone";
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
     let mut ask = with_name(global, tenure, tenure.ask(key)?)?;
     if let Some(priority) = options.priority {
         ask = ask.priority(priority);
@@ -60,7 +65,8 @@ pub(crate) fn with_patience<'a, W>(
     if let Some(ttl) = waits.ttl {
         ask = ask.ttl(ttl);
     }
-    let limit = waits.wait.unwrap_or(tenure.config().locking.wait_timeout);
+    let given = waits.wait.or(waits.wait_seconds);
+    let limit = given.unwrap_or(tenure.config().locking.wait_timeout);
     if waits.no_wait || limit.is_zero() {
         return ask;
     }
@@ -100,9 +106,26 @@ pub(crate) fn acquire_or(
     report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<Guard, Failure> {
     let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key });
+    // The lock of another program is asked for under that program's rules.
+    if !ask.keeps_place() && !tenure.store().capabilities().any_key {
+        display = display.keeps_no_place();
+    }
+    let mut own = None;
     let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
-        ask.acquire_watched(cancel, observer)
+        ask.acquire_watched(cancel, &mut |progress| {
+            let held = progress.busy.lease().map(|(lease, _)| lease);
+            match held.filter(|lease| context::is_held_by_caller(global, lease)) {
+                Some(lease) => {
+                    own = Some(lease.clone());
+                    cancel.leave();
+                }
+                None => observer(progress),
+            }
+        })
     })?;
+    if let (Acquired::Cancelled, Some(lease)) = (&outcome, &own) {
+        return Err(own_lease(global, tenure, lease));
+    }
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
         // A signal to stop arrived together with the grant.
@@ -164,6 +187,23 @@ pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
     Failure::new(ErrorCode::Deadlock, message).details(DeadlockJson::from(cycle))
 }
 
+/// A wait for a lease of the calling shell itself.
+fn own_lease(global: &Global, tenure: &Tenure, lease: &Lease) -> Failure {
+    let now = tenure.clock().now();
+    let message = format!(
+        "you hold {} yourself, as {}, with token {}: waiting for it would never end\n  release it first: tenure \
+         release {} --token {}{}",
+        lease.key,
+        words::held(&now, lease),
+        lease.token,
+        words::quoted(lease.key.as_str()),
+        lease.token,
+        words::in_store(global.store.as_deref())
+    );
+    Failure::new(ErrorCode::Deadlock, message)
+        .details(json!({ "key": lease.key, "token": lease.token }))
+}
+
 /// What happens to the queue position of a waiter that this signal ended.
 pub(crate) fn place_after(global: &Global, tenure: &Tenure, signal: i32) -> String {
     match kept_place(global, tenure) {
@@ -194,7 +234,10 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
     let grace = tenure.config().locking.queue_grace;
     (global.holder.is_some() && !grace.is_zero()).then(|| {
         let grace = duration::format(grace);
-        format!("the place in the queue is kept for {grace}: ask again with the same --as")
+        format!(
+            "the place in the queue is kept for {grace}: ask again with the same --as\n  later waiters stay \
+             behind it, but while this command does not wait, a free key goes to the next caller"
+        )
     })
 }
 

@@ -23,8 +23,12 @@ pub(crate) fn time(at: Timestamp) -> String {
 
 /// How long ago.
 pub(crate) fn ago(now: &Moment, at: Timestamp) -> String {
-    let age = Duration::try_from(now.wall.duration_since(at)).unwrap_or_default();
-    format!("{} ago", elapsed(age))
+    format!("{} ago", age(now, at))
+}
+
+/// How much time has passed since then.
+pub(crate) fn age(now: &Moment, at: Timestamp) -> String {
+    elapsed(Duration::try_from(now.wall.duration_since(at)).unwrap_or_default())
 }
 
 /// How long ago, if the record tells.

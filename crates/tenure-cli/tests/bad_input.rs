@@ -406,3 +406,49 @@ fn a_store_in_memory_is_refused_because_no_other_command_would_see_it() {
         .tenure("run build --store memory: -- true")
         .fails(2, &["memory:", "one process", "store on disk"]);
 }
+
+#[test]
+fn a_store_that_does_not_exist_is_a_typing_error_to_all_but_commands_that_add() {
+    let project = Project::uninitialised();
+    for words in [
+        "locks list",
+        "locks show build",
+        "locks history",
+        "locks cleanup",
+        "locks release build --force",
+        "release build",
+        "renew build",
+        "fence build --token 1",
+        "tasks list",
+        "tasks show x",
+        "tasks export",
+        "tasks next",
+        "tasks update x --priority 3",
+        "tasks delete x",
+        "sections list",
+    ] {
+        let said = project.tenure(&format!("{words} --store sqlite:typo.db"));
+        said.fails(4, &["there is no store", "typo.db: check the path"]);
+        let said = project.tenure(&format!("{words} --store sqlite:no/where.db"));
+        said.fails(4, &["does not exist; check the path"]);
+    }
+    assert_eq!(std::fs::read_dir(project.root()).unwrap().count(), 0);
+    project
+        .tenure("acquire build --store sqlite:new.db --as me")
+        .exits(0);
+    project.tenure("locks list --store sqlite:new.db").exits(0);
+}
+
+#[test]
+fn a_file_that_is_no_store_is_not_to_be_moved_away() {
+    let project = Project::uninitialised();
+    let text = "root:x:0:0\n".repeat(200);
+    project.write("passwd", &text);
+    for words in ["locks list", "acquire build", "run build -- true"] {
+        let said = project.tenure(&format!("--store sqlite:passwd {words}"));
+        let said = said.fails(1, &["is not a database", "check the path"]);
+        assert!(!said.err.contains("move"), "{said:?}");
+    }
+    assert_eq!(project.read("passwd"), text);
+    assert_eq!(std::fs::read_dir(project.root()).unwrap().count(), 1);
+}

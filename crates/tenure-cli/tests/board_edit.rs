@@ -228,6 +228,11 @@ fn a_writer_fails_while_a_shell_holds_the_lock_and_succeeds_afterwards() {
     }
     assert_eq!(project.read(&task("01-hold-one-lock")), before);
     assert!(!project.path(".bilu/board/default.json").exists());
+    // The options of every other command, with their exit code.
+    for words in ["--no-wait", "--wait 50ms"] {
+        let said = project.tenure(&format!("board set-status 01 DONE {words}"));
+        said.fails(6, &["lock busy"]);
+    }
     // A waiter gets the lock when the shell releases it.
     let waits = project.start("board set-status 01 DONE --timeout 60");
     until("it waits", || waits.err().contains("waiting for board"));

@@ -252,7 +252,8 @@ fn a_bad_variable_names_itself() {
     );
     with("TENURE_RUN_KILL_GRACE", "2h").fails(2, &["TENURE_RUN_KILL_GRACE", "1h"]);
     with("TENURE_LOCKING_WAIT_TIMEOUT", "").exits(0);
-    with("TENURE_SOMETHING_ELSE", "5m").exits(0);
+    with("TENURE_SOMETHING_ELSE", "5m").fails(2, &["TENURE_SOMETHING_ELSE", "TENURE_HOLDER"]);
+    with("TENURE_SOMETHING_ELSE", "").exits(0);
 }
 
 #[test]
@@ -372,4 +373,26 @@ fn the_projects_settings_apply_to_a_named_store_too() {
         "No locks.\n",
         "the lease is in the other store"
     );
+}
+
+#[test]
+fn a_variable_that_begins_like_ours_and_is_unknown_is_refused_by_every_command() {
+    let project = Project::new();
+    for words in [
+        "run build -- true",
+        "tasks list",
+        "locks list",
+        "config show",
+    ] {
+        let said = project.call(words).env("TENURE_WAIT", "5m").end();
+        said.fails(
+            2,
+            &["TENURE_WAIT", "did you mean TENURE_LOCKING_WAIT_TIMEOUT?"],
+        );
+    }
+    // What tenure gives to a command, the command's tenure accepts.
+    let inner = project
+        .call("run build")
+        .sh("$TENURE run other -- $TENURE locks list");
+    inner.end().exits(0);
 }

@@ -76,23 +76,111 @@ fn another_name_is_told_who_has_it() {
 }
 
 #[test]
-fn a_generated_name_is_unique_to_its_process() {
+fn a_repeated_acquire_in_one_shell_answers_with_the_token() {
     let project = Project::new();
-    let first = project.tenure("acquire build --no-wait").exits(0);
-    let hint = format!("tenure release build --token {}", first.out.trim());
-    assert!(first.err.contains(&hint), "{first:?}");
-    // From the very same shell, so that the name is made up the same way.
-    project.tenure("acquire build --no-wait").exits(6);
+    let script = "$TENURE acquire schema --pid $$ && $TENURE acquire schema --pid $$ \
+                  && $TENURE acquire schema && $TENURE acquire other -q && $TENURE acquire other; exit $?";
+    let said = project.shell(script).end().exits(0);
+    assert_eq!(said.out, "1\n1\n1\n2\n2\n", "{said:?}");
+    assert_eq!(said.err.matches("you hold schema already").count(), 2);
+    assert!(
+        said.err.contains("tenure release schema --token 1"),
+        "{said:?}"
+    );
+    assert_eq!(project.verdict("schema"), "dead", "it ended with its shell");
+    // Another shell is another holder, also one that the first one started.
+    project.tenure("acquire schema -q").exits(0);
+    let script = "$TENURE acquire schema --no-wait -q; exit $?";
+    project
+        .shell(script)
+        .end()
+        .fails(6, &["schema is locked by"]);
+}
+
+#[test]
+fn a_shell_does_not_wait_for_its_own_lease() {
+    let project = Project::new();
+    for acquire in ["acquire schema --pid $$", "acquire schema"] {
+        let script = format!("$TENURE {acquire} -q; $TENURE run schema -- touch ran; exit $?");
+        let said = project.shell(&script).end();
+        said.fails(
+            6,
+            &["you hold schema yourself", "tenure release schema --token"],
+        );
+        project.tenure("locks release schema --force").exits(0);
+        let json = script.replace("run schema", "run schema --json");
+        let json = project.shell(&json).end().exits(6);
+        assert!(json.out.contains("DEADLOCK"), "{json:?}");
+        project.tenure("locks release schema --force").exits(0);
+    }
+    assert!(!project.path("ran").exists());
 }
 
 #[test]
 fn a_made_up_name_is_not_handed_down_to_be_shared() {
     // Two workers of one command, neither of which ever chose a name.
     let project = Project::new();
-    let script = "$TENURE acquire shared --no-wait -q; $TENURE acquire shared --no-wait -q";
+    let script = "($TENURE acquire shared --no-wait -q; exit $?) && ($TENURE acquire shared --no-wait -q; exit $?)";
     let said = project.call("run build").sh(script).end();
     assert_eq!(said.out, "2\n", "both have it: {said:?}");
     said.exits(6);
+}
+
+#[test]
+fn the_steps_of_a_ci_job_are_one_holder_and_two_jobs_are_two() {
+    let project = Project::new();
+    let step = |words: &str, vars: &[(&str, &str)]| {
+        let call = project.shell(&format!("$TENURE {words}; exit $?"));
+        let call = vars
+            .iter()
+            .fold(call, |call, (name, value)| call.env(name, value));
+        call.end()
+    };
+    let github = [
+        ("GITHUB_RUN_ID", "77"),
+        ("GITHUB_JOB", "test"),
+        ("RUNNER_NAME", "one"),
+    ];
+    let other = [
+        ("GITHUB_RUN_ID", "77"),
+        ("GITHUB_JOB", "test"),
+        ("RUNNER_NAME", "two"),
+    ];
+    let gitlab = [("CI_JOB_ID", "123")];
+    let jenkins = [
+        ("BUILD_TAG", "jenkins-app-5"),
+        ("EXECUTOR_NUMBER", "0"),
+        ("NODE_NAME", "n"),
+    ];
+    for (job, name) in [
+        (&github[..], "github-77.--test@one"),
+        (&gitlab, "gitlab-123"),
+        (&jenkins, "jenkins-app-5.0@n"),
+    ] {
+        step("acquire build", job).fails(0, &[name]);
+        step("acquire build --no-wait", &other).exits(6);
+        step("release build", &other).exits(5);
+        step("release build", job).exits(0);
+        // A name that is given wins.
+        let named: Vec<_> = job
+            .iter()
+            .copied()
+            .chain([("TENURE_HOLDER", "me")])
+            .collect();
+        step("acquire build", &named).fails(0, &["me holds build"]);
+        step("release build --as me", job).exits(0);
+    }
+}
+
+#[test]
+fn without_a_login_name_the_holder_is_named_by_the_users_entry() {
+    let project = Project::new();
+    let user = project.shell("id -un").end().exits(0).out;
+    let call = project
+        .call("acquire build")
+        .env("USER", "")
+        .env("LOGNAME", "");
+    call.end().fails(0, &[&format!("{}@", user.trim())]);
 }
 
 #[test]
@@ -359,4 +447,31 @@ fn a_token_that_could_not_be_printed_is_a_failure_that_leaves_things_as_they_wer
     project
         .tenure(&format!("fence build --token {token}"))
         .exits(0);
+}
+
+#[test]
+fn a_holder_releases_all_that_it_has_and_not_what_a_command_runs_under() {
+    let project = Project::new();
+    for words in ["a --as me", "b --as me", "c --as you"] {
+        project.acquire(words);
+    }
+    let running = project.hold("run d --as me");
+    let said = project.tenure("release --all --as me").exits(0);
+    assert_eq!(said.out, "a is free\nb is free\n");
+    for (key, verdict) in [
+        ("a", "free"),
+        ("b", "free"),
+        ("c", "unknown"),
+        ("d", "alive"),
+    ] {
+        assert_eq!(project.verdict(key), verdict, "{key}");
+    }
+    let json = project
+        .tenure("release --all --as me --json")
+        .exits(0)
+        .json();
+    assert_eq!(json["data"]["released"].as_array().unwrap().len(), 0);
+    project.tenure("release").exits(2);
+    project.tenure("release a --all").exits(2);
+    drop(running);
 }

@@ -128,7 +128,6 @@ fn a_lock_is_found_by_its_key_or_a_unique_prefix() {
             .len(),
         3
     );
-    project.tenure("locks release bui --force").exits(2);
 
     project
         .tenure("locks show nothing")
@@ -138,6 +137,27 @@ fn a_lock_is_found_by_its_key_or_a_unique_prefix() {
         "LOCK_NOT_FOUND"
     );
     project.call("locks show").arg("").end().exits(4);
+}
+
+#[test]
+fn a_lock_is_taken_away_by_its_whole_key_only() {
+    let project = Project::new();
+    project.acquire("build-docs --as me");
+    for force in ["", "--force"] {
+        let said = project.tenure(&format!("locks release build {force}"));
+        said.fails(
+            4,
+            &["no lock is named build", "the whole key", "build-docs"],
+        );
+    }
+    let json = project
+        .tenure("locks release build --force --json")
+        .exits(4)
+        .json();
+    assert_eq!(json["error"]["code"], "LOCK_NOT_FOUND");
+    assert_eq!(json["error"]["details"]["candidates"][0], "build-docs");
+    assert_eq!(project.story("build-docs"), "granted 1");
+    project.tenure("locks release build-docs --force").exits(0);
 }
 
 #[test]
@@ -163,7 +183,13 @@ fn a_task_is_found_by_its_id() {
         )
         .unwrap();
     assert_eq!(runner, "me", "other programs see it in their own table");
-    project.tenure("locks release a3f1 --force").exits(0);
+    let near = format!("task:{id}");
+    project
+        .tenure("locks release a3f1 --force")
+        .fails(4, &["nothing was released", &near]);
+    project
+        .tenure(&format!("locks release {id} --force"))
+        .exits(0);
     let rows: u32 = db
         .query_row("SELECT count(*) FROM task_locks", [], |row| row.get(0))
         .unwrap();
@@ -498,4 +524,17 @@ fn a_lease_without_an_end_has_no_end_in_words_and_null_in_json() {
     project
         .tenure(&format!("renew board --as me --ttl 1h {store}"))
         .fails(2, &["does not expire"]);
+}
+
+#[test]
+fn a_script_can_ask_quietly_whether_a_key_is_held() {
+    let project = Project::new();
+    project.acquire("build-docs --as me");
+    let free = project.tenure("locks show build -q").exits(4);
+    assert_eq!((free.out.as_str(), free.err.as_str()), ("", ""));
+    let held = project.tenure("locks show build-docs -q").exits(0);
+    assert_eq!((held.out.as_str(), held.err.as_str()), ("me\n", ""));
+    project.acquire("short --as me --ttl 100ms");
+    until("it has expired", || project.verdict("short") == "expired");
+    project.tenure("locks show short -q").exits(4);
 }

@@ -55,10 +55,23 @@ fn a_command_that_does_not_listen_is_killed_after_the_grace_time() {
     project.tenure("locks release build --force").exits(0);
     let said = run.ended().exits(7);
     until("the group is gone", || process::members(group).is_empty());
-    let json: serde_json::Value =
-        serde_json::from_str(said.out.split_once('\n').unwrap().1).unwrap();
+    assert_eq!(said.out.lines().count(), 1, "only the command's: {said:?}");
+    let json: serde_json::Value = serde_json::from_str(said.err.lines().last().unwrap()).unwrap();
+    assert_eq!(json["event"], "lost");
     assert_eq!(json["error"]["code"], "LEASE_LOST");
     assert_eq!(json["error"]["details"]["token"], 1);
+}
+
+#[test]
+fn a_code_of_its_own_tells_a_loss_from_a_command_that_exits_with_7() {
+    let project = Project::new();
+    let run = project.call("run build --lost-exit-code 99 --ttl 1h");
+    let run = run.sh("echo runs; exec sleep 300").start();
+    until("the command runs", || !run.out().is_empty());
+    project.tenure("locks release build --force").exits(0);
+    run.ended().exits(99);
+    let seven = project.call("run build --lost-exit-code 99").sh("exit 7");
+    seven.end().exits(7);
 }
 
 #[test]

@@ -153,11 +153,11 @@ fn quiet_and_json_leave_the_commands_output_alone() {
             .sh("echo out; echo err >&2; exit 5")
             .end()
             .exits(5);
-        assert_eq!(
-            (said.out.as_str(), said.err.as_str()),
-            ("out\n", "err\n"),
-            "{flag}"
-        );
+        assert_eq!(said.out, "out\n", "{flag}");
+        // With --json, what tenure says is a JSON line beside what the command says.
+        let is_event = |line: &&str| flag != "--json" || !line.starts_with("{\"event\":");
+        let err: Vec<&str> = said.err.lines().filter(is_event).collect();
+        assert_eq!(err, ["err"], "{flag}: {said:?}");
     }
 }
 
@@ -332,8 +332,12 @@ fn a_command_that_can_not_be_executed_is_126_at_once_and_locks_nothing() {
 #[test]
 fn no_command_at_all_is_a_usage_error() {
     let project = Project::new();
-    project.tenure("run build").fails(2, &["CMD"]);
-    project.tenure("run build --").fails(2, &["CMD"]);
+    project
+        .tenure("run build")
+        .fails(2, &["no command after --"]);
+    project
+        .tenure("run build --")
+        .fails(2, &["no command after --"]);
     project.tenure("run build make all").fails(2, &["--"]);
 }
 
@@ -381,4 +385,102 @@ fn a_command_that_ends_before_tenure_has_looked_is_still_seen_to_end() {
         $TENURE run build -- true || exit 1; $TENURE run build -- sh -c 'kill -9 $$'; [ $? = 137 ] || exit 2; done";
     project.shell(script).end().exits(0);
     assert_eq!(project.tenure("locks list").out, "No locks.\n");
+}
+
+#[test]
+fn a_code_of_its_own_tells_a_held_key_from_a_command_that_exits_with_6() {
+    let project = Project::new();
+    project.call("run build -E 75").sh("exit 6").end().exits(6);
+    let _held = project.hold("run build --as first");
+    for words in [
+        "run build -n -E 75",
+        "run build --wait 50ms --conflict-exit-code 75",
+    ] {
+        project
+            .call(words)
+            .sh("touch ran")
+            .end()
+            .fails(75, &["locked by first"]);
+    }
+    project.tenure("run build -E 256 -- true").exits(2);
+    assert!(!project.path("ran").exists());
+}
+
+#[test]
+fn the_key_is_free_when_the_command_exits_or_with_an_option_its_last_process() {
+    let project = Project::new();
+    let script = "echo $$; sleep 300 & echo $! > child; exit 3";
+    let start = |words: &str| {
+        let _ = fs::remove_file(project.path("child"));
+        let run = project.call(words).sh(script).start();
+        until("the child runs", || project.read("child").ends_with('\n'));
+        let child: u32 = project.read("child").trim().parse().unwrap();
+        until("the command has exited", || !process::alive(run.command()));
+        (run, child)
+    };
+    let (run, child) = start("run build");
+    run.ended().exits(3);
+    assert!(process::alive(child));
+    project.tenure("run build --no-wait -- true").exits(0);
+    process::signal(child, Signal::KILL);
+
+    let (mut run, child) = start("run build --all-processes");
+    project.tenure("run build --no-wait -- true").exits(6);
+    assert!(run.runs());
+    process::signal(child, Signal::KILL);
+    run.ended().exits(3);
+    project.tenure("run build --no-wait -- true").exits(0);
+
+    // A signal reaches the processes that are left, and a lost lease ends them.
+    let (run, child) = start("run build --all-processes");
+    run.signal(Signal::TERM);
+    run.ended().exits(3);
+    until("the child has exited", || !process::alive(child));
+    let (run, child) = start("run build --all-processes");
+    project.tenure("locks release build --force").exits(0);
+    run.ended().exits(7);
+    until("the child has exited", || !process::alive(child));
+}
+
+#[test]
+fn options_of_flock_are_understood() {
+    let project = Project::new();
+    let said = project
+        .call("run build -x -c")
+        .arg("echo $TENURE_KEY; exit 4")
+        .end();
+    assert_eq!(said.exits(4).out, "build\n");
+    let _held = project.hold("run build --as first");
+    for words in [
+        "run build -n -- true",
+        "run build -w 0.05 -- true",
+        "run build -w 50ms -- true",
+        "acquire build -n",
+    ] {
+        project.tenure(words).exits(6);
+    }
+    project
+        .tenure("run other -s -- true")
+        .fails(2, &["-s is not supported yet"]);
+    project.tenure("run build -w soon -- true").exits(2);
+}
+
+#[test]
+fn a_forgotten_separator_is_named() {
+    let project = Project::new();
+    for words in [
+        "run build make all",
+        "run build make -j4",
+        "run build --no-wait make",
+    ] {
+        let said = project.tenure(words).fails(2, &["id you forget `--`"]);
+        assert!(!said.err.contains("-- -"), "{said:?}");
+    }
+    project
+        .tenure("run build make all")
+        .fails(2, &["tenure run build -- make all"]);
+    let said = project.tenure("run build -- true -z").code;
+    assert_eq!(said, 0);
+    let said = project.tenure("run build -z -- true").exits(2);
+    assert!(!said.err.contains("use '-- -z'"), "{said:?}");
 }

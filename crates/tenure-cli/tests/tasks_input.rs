@@ -289,7 +289,7 @@ fn wrong_arguments_exit_with_2() {
     let project = populated();
     for (words, told) in [
         (["tasks", "update", "one"].as_slice(), "nothing to change"),
-        (&["tasks", "update", "one", "--status", "done"], "pending"),
+        (&["tasks", "update", "one", "--status", "gone"], "pending"),
         (
             &["tasks", "update", "one", "--status", "In_Progress"],
             "in_progress",
@@ -630,7 +630,9 @@ fn filters_limits_and_order_of_the_list() {
     let text = project.tenure("tasks list --limit 2").exits(0).out;
     assert!(text.contains("the first 2; --limit 0 shows all"), "{text}");
     let heads: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(heads, ["ID", "STATUS", "PRI", "SECTION", "RUNNER", "TITLE"]);
+    let since = ["SINCE", "UNTIL"];
+    let (first, last) = (["ID", "STATUS", "PRI", "SECTION", "RUNNER"], ["TITLE"]);
+    assert_eq!(heads, [&first[..], &since[..], &last[..]].concat());
     assert_eq!(text.lines().count(), 4);
     let text = project.tenure("tasks list --search nothing").exits(0).out;
     assert_eq!(text, "No tasks.\n");
@@ -754,4 +756,54 @@ fn deleting_a_task_starts_the_daemon_if_the_settings_say_so() {
     });
     let pid = project.daemon_status()["pid"].as_u64().unwrap();
     drop(Detached::of(u32::try_from(pid).unwrap()));
+}
+
+#[test]
+fn a_status_is_understood_in_other_words() {
+    let project = Project::new();
+    add(&project, &["Fix bug"]);
+    for (word, status) in [
+        ("in-progress", "in_progress"),
+        ("done", "completed"),
+        ("todo", "pending"),
+    ] {
+        let update = ["tasks", "update", "Fix bug", "--as", "me", "--status", word];
+        tenure(&project, &update).exits(0);
+        let list = tenure(&project, &["tasks", "list", "--status", word, "--json"]).exits(0);
+        assert_eq!(list.json()["data"]["tasks"][0]["status"], status, "{word}");
+    }
+    tenure(&project, &["tasks", "list", "--status", "gone"]).fails(2, &["completed"]);
+}
+
+#[test]
+fn a_task_that_is_added_once_is_one_task_however_often_and_at_the_same_time() {
+    let project = Project::new();
+    let calls: Vec<_> = (0..8)
+        .map(|_| {
+            project
+                .call("tasks add --once --quiet")
+                .arg("Fix bug")
+                .start()
+        })
+        .collect();
+    let ids: Vec<String> = calls
+        .into_iter()
+        .map(|call| call.ended().exits(0).out)
+        .collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let id = ids[0].trim();
+    tenure(&project, &["tasks", "done", id]).exits(0);
+    let again = tenure(&project, &["tasks", "add", "--once", "Fix bug"]).exits(0);
+    assert!(
+        again.out.contains("exists already") && again.out.contains("completed"),
+        "{again:?}"
+    );
+    let json = tenure(&project, &["tasks", "add", "--once", "Fix bug", "--json"]).exits(0);
+    assert_eq!(json.json()["data"]["id"], id);
+    assert_ne!(
+        add(&project, &["Fix bug"]),
+        id,
+        "without the option it is another"
+    );
+    tenure(&project, &["tasks", "add", "--once", ""]).exits(2);
 }

@@ -569,3 +569,54 @@ fn a_wrong_pid_or_time_to_live_starts_nothing() {
     assert_eq!(project.tenure("locks list").out, "No locks.\n");
     assert_eq!(next(&project, "--as me"), "one");
 }
+
+#[test]
+fn next_prints_the_commands_that_follow_and_they_work() {
+    let project = Project::new();
+    for name in ["--as agent-1", ""] {
+        for verb in ["done", "renew", "fail", "release"] {
+            project.call("tasks add").arg("Fix bug").end().exits(0);
+            let script = format!(
+                "$TENURE tasks next {name} > next; cat next; sed -n 's/^.*tenure tasks {verb}/$TENURE tasks {verb}/p' next \
+                 | sed 's/   .*//' > command; . ./command; exit $?"
+            );
+            let said = project.shell(&script).end().exits(0);
+            let id = said.out.lines().find_map(|line| line.strip_prefix("Id:"));
+            let id = id.unwrap().trim();
+            let task = project
+                .tenure(&format!("tasks show {id} --json"))
+                .exits(0)
+                .json();
+            let status = match verb {
+                "done" => "completed",
+                "renew" => "in_progress",
+                "fail" => "failed",
+                _ => "pending",
+            };
+            assert_eq!(task["data"]["status"], status, "{said:?}");
+            assert_eq!(task["data"]["lock"].is_null(), verb != "renew", "{task}");
+            // Only one that was renewed is still held.
+            let _freed = project.tenure(&format!("locks release task:{id} --force"));
+            project.tenure(&format!("tasks delete {id}")).exits(0);
+        }
+    }
+}
+
+#[test]
+fn a_task_that_is_held_shows_since_when_and_until_when_and_its_lock_shows_its_title() {
+    let project = Project::new();
+    project.call("tasks add").arg("Fix bug").end().exits(0);
+    let list = project.tenure("tasks list").exits(0).out;
+    assert!(!list.contains("SINCE"), "{list}");
+    project.tenure("tasks next --as me --ttl 10m").exits(0);
+    let list = project.tenure("tasks list").exits(0).out;
+    let (head, row) = list.split_once('\n').unwrap();
+    assert!(
+        head.contains("RUNNER  SINCE") && head.contains("UNTIL"),
+        "{list}"
+    );
+    assert!(row.contains(" ago  9m "), "{list}");
+    let locks = project.tenure("locks list").exits(0).out;
+    assert!(locks.lines().next().unwrap().ends_with("TITLE"), "{locks}");
+    assert!(locks.contains("Fix bug"), "{locks}");
+}

@@ -124,6 +124,17 @@ fn a_wait_shows_a_bar_and_the_holder_and_ctrl_c_leaves_the_queue() {
     terminal.types(CTRL_C);
     let said = terminal.ends().exits(130);
     assert!(said.out.contains("left the queue"), "{said:?}");
+    // script(1) without a terminal of its own makes one that reports no width, so it counts as 80.
+    let plain = |line: &&str| !line.contains('\u{1b}');
+    for line in said.out.split(['\n', '\r']).filter(plain) {
+        assert!(
+            line.trim_end().chars().count() <= 80,
+            "{line:?} in {said:?}"
+        );
+    }
+    let mut bars = said.out.split('\r').filter(|line| line.contains("elapsed"));
+    let whole = |line: &str| line.contains("1st in the queue, held by builder");
+    assert!(bars.any(whole), "{said:?}");
     assert!(project.waiting("build").is_empty());
     assert!(!project.path("ran").exists());
 }

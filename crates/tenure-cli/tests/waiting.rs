@@ -88,20 +88,75 @@ fn a_waiter_says_so_in_one_line_and_has_the_key_when_the_first_one_ends() {
 }
 
 #[test]
-fn quiet_and_json_waits_say_nothing_until_they_end() {
+fn a_quiet_wait_says_nothing_and_a_json_wait_says_it_in_lines_beside_the_output() {
     let project = Project::new();
-    for flag in ["--quiet", "--json"] {
-        let mut first = project.hold("run build --ttl 1h");
-        let second = project.queue("build", &format!("run build {flag} -- echo mine"));
+    let wait = |flag: &str| {
+        let mut first = project.hold("run build --as first --ttl 1h");
+        let second = project.queue(
+            "build",
+            &format!("run build {flag} --wait 10m -- echo mine"),
+        );
         first.let_go();
         first.ended().exits(0);
-        let said = second.ended().exits(0);
-        assert_eq!(
-            (said.out.as_str(), said.err.as_str()),
-            ("mine\n", ""),
-            "{flag}"
-        );
+        second.ended().exits(0)
+    };
+    let said = wait("--quiet");
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("mine\n", ""));
+    let said = wait("--json");
+    assert_eq!(said.out, "mine\n");
+    let events: Vec<serde_json::Value> = said
+        .err
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let names: Vec<&str> = events
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["waiting", "granted", "released"], "{said:?}");
+    assert_eq!(events[0]["busy"]["leases"][0]["holder"], "first");
+    assert_eq!(events[0]["busy"]["position"], 1);
+    assert_eq!(events[0]["limitSeconds"], 600.0);
+    assert_eq!(events[1]["token"], 4);
+    assert_eq!(
+        (&events[2]["token"], &events[2]["exitCode"]),
+        (&4.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_wait_without_a_terminal_says_how_to_survive_a_cut_off_call() {
+    let project = Project::new();
+    let _held = project.hold("run build --as first --ttl 1h");
+    for (words, says) in [
+        (
+            "run build --as me --wait 100ms -- true",
+            "ask again with the same --as to keep the place",
+        ),
+        ("acquire build --wait 100ms", "give it --as NAME"),
+        (
+            "run build -w 0.1 -- true",
+            "up to 100ms (--wait sets the limit, --no-wait ends at once)",
+        ),
+    ] {
+        let said = project.tenure(words).fails(6, &["waiting for build", says]);
+        let kept = said.err.contains("is kept for 10m");
+        assert_eq!(kept, words.contains("--as"), "{said:?}");
     }
+}
+
+#[test]
+fn a_kept_place_is_before_later_waiters_and_not_before_a_free_key() {
+    let project = Project::new();
+    let mut held = project.hold("run build --as first --ttl 1h");
+    let said = project.tenure("run build --as early --wait 50ms -- true");
+    said.fails(
+        6,
+        &["is kept for 10m", "a free key goes to the next caller"],
+    );
+    held.let_go();
+    held.ended().exits(0);
+    project.tenure("run build --no-wait -- true").exits(0);
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
             return fault.because(error);
         }
     }
+    // Elsewhere it may be any file, which a typing error named.
+    let is_own = path.ends_with(".tenure/tenure.db");
     let fault = match code & 0xff {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED if is_interrupted() => {
             let what = format!("{place} was held by another program when a signal came");
@@ -91,11 +93,20 @@ pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         ffi::SQLITE_CANTOPEN => StoreError::new(ErrorKind::Io, format!("{place} can't be opened"))
             .fix("check that its folder exists and may be written"),
         ffi::SQLITE_NOTADB => {
-            StoreError::new(ErrorKind::NotAStore, format!("{place} is not a database"))
-                .fix("move it away and run tenure init to make a new one")
+            StoreError::new(ErrorKind::NotAStore, format!("{place} is not a database")).fix(
+                if is_own {
+                    "move it away and run tenure init to make a new one"
+                } else {
+                    "check the path"
+                },
+            )
         }
         ffi::SQLITE_CORRUPT => StoreError::new(ErrorKind::Damaged, format!("{place} is damaged"))
-            .fix("move it away and run tenure init, or try: sqlite3 FILE .recover"),
+            .fix(if is_own {
+                "move it away and run tenure init, or try: sqlite3 FILE .recover"
+            } else {
+                "restore it from a copy, or try: sqlite3 FILE .recover"
+            }),
         _ => StoreError::new(ErrorKind::Io, format!("{place} could not be used")),
     };
     fault.because(error)

@@ -63,6 +63,10 @@ impl TaskStore for SqliteStore {
         self.change_tasks(by, |write| write.add_task(task))
     }
 
+    fn add_task_once(&self, task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError> {
+        self.change_tasks(by, |write| write.add_task_once(task))
+    }
+
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError> {
         self.find(by, |db| find::task(db, given))
     }

@@ -84,6 +84,7 @@ impl TaskStore for BrokenStore {
         sections(by: Instant) -> Result<Vec<SectionSummary>, TaskError>;
         find_section(given: &str, by: Instant) -> Result<Section, TaskError>;
         add_task(task: &NewTask, by: Instant) -> Result<Task, TaskError>;
+        add_task_once(task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError>;
         find_task(given: &str, by: Instant) -> Result<Task, TaskError>;
         tasks(query: &TaskQuery, by: Instant) -> Result<Vec<Task>, TaskError>;
         dependents(id: &str, by: Instant) -> Result<Vec<Task>, TaskError>;

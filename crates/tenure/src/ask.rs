@@ -126,6 +126,11 @@ impl<'a, W> Ask<'a, W> {
         self
     }
 
+    /// Whether [`keep_place`](Self::keep_place) was called.
+    pub fn keeps_place(&self) -> bool {
+        self.on_timeout == OnTimeout::KeepPlace
+    }
+
     /// Calls the observer at least this often.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
@@ -285,9 +290,37 @@ fn next_generated_name() -> HolderId {
 
 /// A name for a caller that gave none: user, host, and a pid that makes it unique.
 pub fn generated_name(pid: u32) -> HolderId {
-    let user = std::env::var("USER")
-        .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| format!("uid{}", rustix::process::getuid().as_raw()));
+    let named = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME"));
+    let user = user.unwrap_or_else(|| {
+        let uid = rustix::process::getuid().as_raw().to_string();
+        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+        user_of(&uid, &passwd).unwrap_or_else(|| format!("uid{uid}"))
+    });
     HolderId::parse(format!("{user}@{}:{pid}", identity::host()))
         .unwrap_or_else(|_| HolderId::unreadable())
+}
+
+/// The name of a user in the lines of `/etc/passwd`. Read by hand: the C library would load plug-ins, which
+/// a static program can't.
+fn user_of(uid: &str, passwd: &[u8]) -> Option<String> {
+    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, of) = (fields.next()?, fields.nth(1)?);
+        let name = std::str::from_utf8(name).ok()?;
+        (of == uid.as_bytes() && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_named_by_the_line_with_its_id() {
+        let passwd = b"root:x:0:0:root:/root:/bin/sh\n# broken\nme:x:1000:1000::/home/me:/bin/sh\n";
+        assert_eq!(user_of("0", passwd).as_deref(), Some("root"));
+        assert_eq!(user_of("1000", passwd).as_deref(), Some("me"));
+        assert_eq!(user_of("100", passwd), None);
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use tenure::duration;
 
 /// How long to wait for the lock by default, in seconds.
 const TIMEOUT: u64 = 10;
@@ -181,6 +183,12 @@ pub(crate) struct LockOptions {
     /// How many seconds to wait for the lock; 0 does not wait
     #[arg(long, value_name = "S", default_value_t = TIMEOUT)]
     pub(crate) timeout: u64,
+    /// Wait at most this long; if the lock is still held, exit with 6 instead of the protocol's 1
+    #[arg(long, value_name = "D", value_parser = duration::parse, conflicts_with_all = ["timeout", "no_wait"])]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait; if the lock is held, exit with 6 instead of the protocol's 1
+    #[arg(short = 'n', long, conflicts_with = "timeout")]
+    pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) dir: BoardDir,
 }

@@ -80,6 +80,9 @@ pub(crate) struct Who {
     /// Wait at most this long [default: not at all]
     #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
+    /// Do not wait, which is the default
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,6 +98,8 @@ pub(crate) struct Acquire {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) who: Who,
+    #[command(flatten)]
+    pub(crate) running: super::RunArgs,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,

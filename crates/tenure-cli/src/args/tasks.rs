@@ -89,6 +89,32 @@ task is left; 1 a task failed for good; 7 a task's lease was lost; 6 other
 runners still hold what is left, after the wait or with --no-wait; 4 what is
 left waits for tasks that no runner works on, or is left to other runners.")]
     Work(Work),
+    /// Finish a task and release its locks
+    #[command(after_help = "Example: tenure tasks done 3f2a9c01 --as agent-1
+
+The same as tenure tasks update ... --status completed.")]
+    Done(Held),
+    /// Set a task to failed and release its locks
+    #[command(after_help = "Example: tenure tasks fail 3f2a9c01 --as agent-1 --error 'no network'")]
+    Fail {
+        #[command(flatten)]
+        held: Held,
+        /// Why it failed
+        #[arg(long, value_name = "TEXT")]
+        error: Option<String>,
+    },
+    /// Put a task back and release its locks, so that another runner may start it
+    #[command(after_help = "Example: tenure tasks release 3f2a9c01 --as agent-1")]
+    Release(Held),
+    /// Extend the locks of a task
+    #[command(after_help = "Example: tenure tasks renew 3f2a9c01 --as agent-1 --ttl 30m")]
+    Renew {
+        #[command(flatten)]
+        held: Held,
+        /// How long from now [default: as long as it was granted for]
+        #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
+        ttl: Option<Duration>,
+    },
     /// Delete tasks for good, here and in every clone that syncs
     #[command(after_help = "Example: tenure tasks delete 'Fix bug'
 
@@ -129,6 +155,10 @@ impl Tasks {
             Self::Update(_) => "update",
             Self::Next(_) => "next",
             Self::Work(_) => "work",
+            Self::Done(_) => "done",
+            Self::Fail { .. } => "fail",
+            Self::Release(_) => "release",
+            Self::Renew { .. } => "renew",
             Self::Delete { .. } => "delete",
             Self::Import { .. } => "import",
             Self::Export => "export",
@@ -152,6 +182,20 @@ pub(crate) struct Add {
     /// What to do, in detail
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
+    /// Add it only if no task has this title, whatever its status; otherwise print that one
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// A task that the caller holds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Held {
+    /// Its id, its title, or a unique prefix of its id
+    #[arg(value_name = "ID_OR_TITLE")]
+    pub(crate) task: String,
+    /// The lease's token; then --as is not needed
+    #[arg(long, value_name = "N")]
+    pub(crate) token: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -173,7 +217,7 @@ pub(crate) struct List {
     pub(crate) limit: usize,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Update {
     /// Its id, its title, or a unique prefix of its id
     #[arg(value_name = "ID_OR_TITLE")]
@@ -264,7 +308,15 @@ fn wait_limit(text: &str) -> Result<WaitLimit, duration::BadDuration> {
     }
 }
 
+/// A status, also in words that people and agents use for it.
 fn status(text: &str) -> Result<Status, String> {
-    text.parse()
+    let word = text.replace('-', "_");
+    let word = match word.as_str() {
+        "done" | "complete" | "finished" => Status::Completed.word(),
+        "todo" => Status::Pending.word(),
+        "doing" | "started" => Status::InProgress.word(),
+        _ => word.as_str(),
+    };
+    word.parse()
         .map_err(|error: tenure_core::task::BadStatus| error.to_string())
 }

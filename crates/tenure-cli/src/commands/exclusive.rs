@@ -302,5 +302,5 @@ fn run_under(global: &Global, asked: &Run) -> Result<Answer, Failure> {
         holder: Some(asked.who.holder.clone()),
         ..global.clone()
     };
-    run::run_holding(&global, &tenure, KEY, ask, &program)
+    run::run_holding(&global, &tenure, KEY, ask, &program, &asked.running)
 }

@@ -68,9 +68,7 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
     }
     if let Some(store) = context::chosen_store(global) {
         let store = store.display();
-        text.push_str(&format!(
-            "\nBut TENURE_STORE is set: commands use {store} instead."
-        ));
+        text = format!("{text}\nBut TENURE_STORE is set: commands use {store} instead.");
     }
     for line in &fetched.lines {
         text.push('\n');

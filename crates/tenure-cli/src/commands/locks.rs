@@ -13,11 +13,12 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
 use crate::commands::release::not_held;
 use crate::context;
+use crate::exit::Exit;
 use crate::table::Table;
 use crate::words;
 
 pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_existing(global)?;
     match locks {
         Locks::List => list(&tenure),
         Locks::Show { id } => show(global, &tenure, &id),
@@ -60,7 +61,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
     if snapshots.is_empty() {
         return Ok(Answer::new(data, "No locks."));
     }
-    let mut rows = Table::new(&[
+    let mut columns = vec![
         "KEY",
         "HOLDER",
         "TOKEN",
@@ -68,11 +69,21 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         "SINCE",
         "REMAINING",
         "WAITING",
-    ]);
-    for snapshot in &snapshots {
+    ];
+    let titles: Vec<Option<String>> = snapshots
+        .iter()
+        .map(|snapshot| title(tenure, &snapshot.key))
+        .collect();
+    let has_titles = titles.iter().any(Option::is_some);
+    if has_titles {
+        columns.push("TITLE");
+    }
+    let mut rows = Table::new(&columns);
+    for (snapshot, title) in snapshots.iter().zip(titles) {
         let waiting = waiting(snapshot);
+        let title = has_titles.then(|| title.unwrap_or_else(|| "-".to_owned()));
         for (lease, verdict) in &snapshot.leases {
-            rows.row([
+            let row = [
                 lease.key.to_string(),
                 lease.holder.to_string(),
                 lease.token.to_string(),
@@ -80,10 +91,13 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
                 words::ago_if_known(&now, lease.since()),
                 words::until(&now, lease, verdict),
                 waiting.clone(),
-            ]);
+            ];
+            rows.row(row.into_iter().chain(title.clone()).collect::<Vec<_>>());
         }
         if snapshot.leases.is_empty() {
-            rows.row([snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting]);
+            let row = [snapshot.key.as_str(), "-", "-", "free", "-", "-", &waiting];
+            let row = row.map(str::to_owned).into_iter().chain(title);
+            rows.row(row.collect::<Vec<_>>());
         }
     }
     let mut lines = vec![rows.text()];
@@ -91,6 +105,19 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         lines.extend(problems.iter().map(|problem| format!("{key}: {problem}")));
     }
     Ok(Answer::new(data, lines.join("\n")))
+}
+
+/// The title of the task, or the name of the section, that a key belongs to.
+fn title(tenure: &Tenure, key: &Key) -> Option<String> {
+    let tasks = match key.kind() {
+        KeyKind::Task(_) | KeyKind::Section(_) => tenure.tasks().ok()?,
+        KeyKind::Node(_) | KeyKind::Named(_) => return None,
+    };
+    match key.kind() {
+        KeyKind::Task(id) => Some(tasks.find_task(id, call_deadline()).ok()?.title),
+        KeyKind::Section(id) => Some(tasks.find_section(id, call_deadline()).ok()?.name),
+        KeyKind::Node(_) | KeyKind::Named(_) => None,
+    }
 }
 
 /// The state of a lease in one word.
@@ -118,6 +145,9 @@ fn waiting(snapshot: &Snapshot) -> String {
 
 fn show(global: &Global, tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let now = tenure.clock().now();
+    if global.quiet && !global.json {
+        return is_held(tenure, id);
+    }
     let snapshot = tenure
         .store()
         .inspect(&find(global, tenure, id)?, call_deadline())?;
@@ -125,6 +155,17 @@ fn show(global: &Global, tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
         LockJson::new(&now, &snapshot),
         describe(&now, &snapshot),
     ))
+}
+
+/// Whether exactly this key is held, for a script: the exit code, and the holder's name.
+fn is_held(tenure: &Tenure, key: &str) -> Result<Answer, Failure> {
+    let snapshot = tenure.store().inspect(&Key::parse(key)?, call_deadline())?;
+    let mut held = snapshot.leases.iter();
+    let held = held.find(|(_, verdict)| verdict.ended().is_none());
+    Ok(match held {
+        Some((lease, _)) => Answer::new((), lease.holder.id.to_string()),
+        None => Answer::silent(Exit::NotFound),
+    })
 }
 
 fn describe(now: &Moment, snapshot: &Snapshot) -> String {
@@ -187,7 +228,7 @@ fn release(
     force: bool,
     reason: Option<&str>,
 ) -> Result<Answer, Failure> {
-    let key = find(global, tenure, id)?;
+    let key = exactly(global, tenure, id)?;
     let now = tenure.clock().now();
     if !force {
         let snapshot = tenure.store().inspect(&key, call_deadline())?;
@@ -302,6 +343,35 @@ fn find(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
         )
         .details(json!({ "id": id }))
     })
+}
+
+/// Finds a key by its name or its whole id. A prefix is not enough to take a lease away: it might match another
+/// key than the one that was meant.
+fn exactly(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failure> {
+    let snapshots = tenure.store().list(call_deadline())?;
+    let keys: Vec<&Key> = snapshots.iter().map(|snapshot| &snapshot.key).collect();
+    let whole = |key: &&&Key| key.as_str() == id;
+    let whole_id = |key: &&&Key| !matches!(key.kind(), KeyKind::Named(_)) && key.id() == id;
+    if let Some(key) = keys
+        .iter()
+        .find(whole)
+        .or_else(|| keys.iter().find(whole_id))
+    {
+        return Ok((*key).clone());
+    }
+    let near = |key: &&&Key| !id.is_empty() && (key.as_str().contains(id) || id.contains(key.id()));
+    let near: Vec<&str> = keys.iter().filter(near).map(|key| key.as_str()).collect();
+    let advice = if near.is_empty() {
+        let store = words::in_store(global.store.as_deref());
+        format!(": see tenure locks list{store}")
+    } else {
+        let near: Vec<String> = near.iter().take(5).map(|key| words::quoted(key)).collect();
+        let near = near.join(" ");
+        format!("\n  give the whole key of the one you mean: {near}")
+    };
+    let message = format!("no lock is named {id}, and nothing was released{advice}");
+    Err(Failure::new(ErrorCode::LockNotFound, message)
+        .details(json!({ "id": id, "candidates": near })))
 }
 
 /// The same among the keys that have a history.

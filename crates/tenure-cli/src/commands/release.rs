@@ -13,9 +13,12 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Failure> {
-    let key = Key::parse(release.lease.key.as_str())?;
-    let tenure = context::open(global)?;
-    let (grant, _) = mine(global, &tenure, &key, release.lease.token)?;
+    let Some(key) = &release.key else {
+        return release_all(global);
+    };
+    let key = Key::parse(key.as_str())?;
+    let tenure = context::open_existing(global)?;
+    let (grant, _) = mine(global, &tenure, &key, release.token)?;
     match tenure.store().release(&grant, call_deadline())? {
         Released::Freed(lease) => {
             let text = if global.quiet {
@@ -27,6 +30,36 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
         }
         Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
     }
+}
+
+/// Releases every lease of the caller that no running command keeps.
+fn release_all(global: &Global) -> Result<Answer, Failure> {
+    let tenure = context::open_existing(global)?;
+    let caller = context::caller(global)?;
+    let held = tenure.store().list(call_deadline())?.into_iter();
+    let held = held
+        .flat_map(|snapshot| snapshot.leases)
+        .map(|(lease, _)| lease)
+        .filter(|lease| lease.holder.id == caller && !lease.holder.binding.is_kept());
+    let mut released = Vec::new();
+    for lease in held {
+        // One that ended meanwhile needs no release.
+        if let Released::Freed(lease) = tenure.store().release(&lease.grant(), call_deadline())? {
+            released.push(ReleasedJson::from(&lease));
+        }
+    }
+    let lines = released
+        .iter()
+        .map(|released| format!("{} is free", released.key));
+    let text = match released.len() {
+        _ if global.quiet => String::new(),
+        0 => format!("{caller} holds no key that no command runs under."),
+        _ => lines.collect::<Vec<_>>().join("\n"),
+    };
+    Ok(Answer::new(
+        json!({ "holder": caller, "released": released }),
+        text,
+    ))
 }
 
 /// The caller's lease, if it is on record; otherwise why it is not.

@@ -1,8 +1,10 @@
 //! `tenure renew`: extend a lease.
 
+use std::time::Duration;
+
 use tenure::ask::{MAX_TTL, MIN_TTL};
 use tenure::wire::RenewedJson;
-use tenure::{call_deadline, duration};
+use tenure::{Tenure, call_deadline, duration};
 use tenure_core::{Key, Renewed};
 
 use crate::answer::{Answer, Failure};
@@ -13,7 +15,19 @@ use crate::words;
 
 pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     let key = Key::parse(renew.lease.key.as_str())?;
-    if let Some(ttl) = renew.ttl.filter(|ttl| !(MIN_TTL..=MAX_TTL).contains(ttl)) {
+    let tenure = context::open_existing(global)?;
+    renew_key(global, &tenure, &key, renew.lease.token, renew.ttl)
+}
+
+/// Extends the caller's lease on a key.
+pub(crate) fn renew_key(
+    global: &Global,
+    tenure: &Tenure,
+    key: &Key,
+    token: Option<u64>,
+    ttl: Option<Duration>,
+) -> Result<Answer, Failure> {
+    if let Some(ttl) = ttl.filter(|ttl| !(MIN_TTL..=MAX_TTL).contains(ttl)) {
         let (given, min, max) = (
             duration::format(ttl),
             duration::format(MIN_TTL),
@@ -21,15 +35,12 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
         );
         return Err(tenure::Error::Ttl { given, min, max }.into());
     }
-    let tenure = context::open(global)?;
-    if renew.ttl.is_some() && !tenure.store().capabilities().expiry {
+    if ttl.is_some() && !tenure.store().capabilities().expiry {
         return Err(tenure::Error::NoExpiry.into());
     }
-    let (grant, lease) = mine(global, &tenure, &key, renew.lease.token)?;
-    match tenure
-        .store()
-        .renew(&grant, renew.ttl.unwrap_or(lease.ttl), call_deadline())?
-    {
+    let (grant, lease) = mine(global, tenure, key, token)?;
+    let ttl = ttl.unwrap_or(lease.ttl);
+    match tenure.store().renew(&grant, ttl, call_deadline())? {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
             let text = if global.quiet {
@@ -39,6 +50,6 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
             };
             Ok(Answer::new(RenewedJson::new(&now, &lease), text))
         }
-        Renewed::Lost(leases) => Err(lost(&tenure, &grant, &leases)),
+        Renewed::Lost(leases) => Err(lost(tenure, &grant, &leases)),
     }
 }

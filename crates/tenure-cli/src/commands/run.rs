@@ -1,32 +1,59 @@
 //! `tenure run`: run a command while holding a key.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::FdFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
-use tenure::wire::{ErrorCode, LostJson};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tenure::wire::{AcquiredJson, ErrorCode, ErrorJson, LostJson};
 use tenure::{Ask, Guard, Loss, Tenure};
 use tenure_core::{ErrorKind, Key, Lease, Moment, Released, StoreError};
-use tenure_host::Tied;
+use tenure_host::{Tied, bell};
 
-use crate::answer::{Answer, Failure, complain};
-use crate::args::{Global, Run};
+use crate::answer::{Answer, Failure, complain, report_event, to_value};
+use crate::args::{Global, Run, RunArgs};
 use crate::context;
 use crate::exit::Exit;
 use crate::program::Program;
-use crate::signals::Signals;
+use crate::signals::{Signals, stop_here};
 use crate::supervise::{Ended, supervise};
 use crate::terminal::Terminal;
 use crate::waiting;
 use crate::words;
 
 pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
-    let program = Program::find(&run.command, "tenure run build -- make all")?;
+    let script = run.script.as_ref().map(|script| {
+        let script = script.clone();
+        ["sh".into(), "-c".into(), script]
+    });
+    if let (Some(stray), None) = (run.stray.first(), &script) {
+        let words = if run.command.is_empty() {
+            &run.stray
+        } else {
+            &run.command
+        };
+        let words: Vec<String> = words.iter().map(|word| words::quoted_bytes(word)).collect();
+        let message = format!(
+            "{} is after the key, but not after --. Did you forget `--`? tenure run {} -- {}",
+            words::quoted_bytes(stray),
+            words::quoted(&run.key),
+            words.join(" ")
+        );
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    let command = script
+        .as_ref()
+        .map_or(run.command.as_slice(), |script| script.as_slice());
+    let program = Program::find(command, "tenure run build -- make all")?;
     let tenure = context::open(global)?;
     let ask = waiting::prepare(global, &tenure, &run.key, &run.request)?;
-    run_holding(global, &tenure, &run.key, ask, &program)
+    run_holding(global, &tenure, &run.key, ask, &program, &run.running)
 }
 
 /// Runs a program while holding a key.
@@ -36,17 +63,36 @@ pub(crate) fn run_holding(
     key: &str,
     ask: Ask<'_>,
     program: &Program<'_>,
+    running: &RunArgs,
 ) -> Result<Answer, Failure> {
     // A command of a few milliseconds needs no thread that renews its lease: a loss is noticed when the
     // lease is released.
     let ask = ask.command(program.shown()).renew_later();
     let mut signals = Signals::catch()?;
-    let mut guard = waiting::acquire(global, tenure, key, ask, &mut signals)?;
+    let mut guard = waiting::acquire(global, tenure, key, ask, &mut signals).map_err(
+        |failure| match running.conflict_exit_code {
+            Some(code) if Exit::from(failure.code) == Exit::Locked => {
+                failure.exit(Exit::Other(i32::from(code)))
+            }
+            _ => failure,
+        },
+    )?;
+    if global.json {
+        let now = tenure.clock().now();
+        let granted = AcquiredJson::new(&now, guard.lease(), guard.reason());
+        report("granted", &granted);
+    }
 
     let exec = program.exec(&context::environment(global, tenure, guard.lease(), &[]));
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
+    // Every process of the command inherits the writing end, so the reading end tells when the last one exits.
+    let rest = running.all_processes.then(|| pipe_with(PipeFlags::empty()));
+    let rest = rest.transpose()?;
+    if let Some((read_end, _)) = &rest {
+        rustix::io::fcntl_setfd(read_end, FdFlags::CLOEXEC)?;
+    }
     let tied = exec.and_then(|exec| Tied::exec(&exec, tenure.inherited_fd(), lent));
     let tied = match tied {
         Ok(tied) => tied,
@@ -56,21 +102,87 @@ pub(crate) fn run_holding(
             return Err(failure);
         }
     };
+    let rest = rest.map(|(read_end, _)| read_end);
     let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
     let report_loss = lost.try_clone()?;
     guard.on_lost(move || {
         let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
     });
     let grace = tenure.config().run.kill_grace;
-    let ended = supervise(global, &tied, &mut signals, terminal, &lost, grace, || {
+    let mut ended = supervise(global, &tied, &mut signals, terminal, &lost, grace, || {
         guard.start_renewal();
     })?;
+    if let Some(rest) = rest.filter(|_| !ended.lost) {
+        guard.start_renewal();
+        ended.lost = wait_for_rest(&rest, &tied, &mut signals, &lost, grace)?;
+    }
     tied.untie();
-    let exit = finish(global, tenure, guard, &signals, ended)?;
+    let exit = finish(global, tenure, guard, &signals, ended, running)?;
     if ended.had_terminal {
         repeat_terminal_signal(ended);
     }
     Ok(Answer::silent(exit))
+}
+
+/// Waits until the last process of a command has exited, and tells whether the lease was lost meanwhile: then
+/// the processes are ended, TERM first and KILL after `grace`. Signals are forwarded to them.
+fn wait_for_rest(
+    rest: &OwnedFd,
+    tied: &Tied,
+    signals: &mut Signals,
+    lost: &OwnedFd,
+    grace: Duration,
+) -> Result<bool, Failure> {
+    let mut kill: Option<OwnedFd> = None;
+    loop {
+        // Once the lease is lost, the alarm takes the place of the loss.
+        let alarm = kill.as_ref().unwrap_or(lost);
+        let mut fds = [
+            PollFd::new(rest, PollFlags::IN),
+            PollFd::new(alarm, PollFlags::IN),
+            PollFd::new(&*signals, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [has_exited, rings, _] = fds.map(|fd| !fd.revents().is_empty());
+        match (has_exited, rings, kill.is_some()) {
+            (true, _, was_lost) => return Ok(was_lost),
+            (false, true, false) => {
+                tied.signal(Signal::TERM);
+                tied.signal(Signal::CONT);
+                kill = Some(bell::alarm(grace)?);
+            }
+            (false, true, true) => {
+                tied.signal(Signal::KILL);
+                return Ok(true);
+            }
+            (false, false, _) => {}
+        }
+        for signal in signals
+            .pending()
+            .into_iter()
+            .filter_map(Signal::from_named_raw)
+        {
+            if signal == Signal::TSTP {
+                tied.signal(signal);
+                stop_here();
+                tied.signal(Signal::CONT);
+            } else if signal != Signal::CHILD {
+                tied.signal(signal);
+            }
+        }
+    }
+}
+
+/// Reports what happened to the lease of a running command, as a JSON line.
+fn report(event: &str, data: &impl Serialize) {
+    let mut line = json!({ "event": event });
+    if let (Some(line), Value::Object(data)) = (line.as_object_mut(), to_value(data)) {
+        line.extend(data);
+    }
+    report_event(&line);
 }
 
 /// Releases the key and returns the exit code.
@@ -80,6 +192,7 @@ fn finish(
     guard: Guard,
     signals: &Signals,
     ended: Ended,
+    running: &RunArgs,
 ) -> Result<Exit, Failure> {
     let key = guard.key().clone();
     let token = guard.token();
@@ -96,19 +209,29 @@ fn finish(
         // The command ran under its lease, and other processes will find out that this one has exited:
         // the caller needs the command's own result.
         (None, Err(error)) if trusted && !record_is_gone(&error) => {
-            complain(&format!(
+            let message = format!(
                 "{key} could not be released: {error}\n  the lease ends with this process; the exit code is the command's"
-            ));
+            );
+            if global.json {
+                report("error", &json!({ "key": key, "message": message }));
+            } else {
+                complain(&message);
+            }
             None
         }
         (None, Err(error)) => Some(Arc::new(Loss::NotRenewed(Some(error)))),
     };
     let Some(loss) = loss else {
         let code = ended.status.code();
-        return Ok(code.map_or_else(
+        let exit = code.map_or_else(
             || Exit::signal(ended.status.signal().unwrap_or(0)),
             Exit::Other,
-        ));
+        );
+        if global.json {
+            let released = json!({ "key": key, "token": token, "exitCode": exit.code() });
+            report("released", &released);
+        }
+        return Ok(exit);
     };
     let stopped = if ended.lost {
         "; its command was stopped"
@@ -121,11 +244,27 @@ fn finish(
         Loss::NotRenewed(Some(error)) => (format!("it could not be renewed: {error}"), &[][..]),
         _ => ("it could not be renewed in time".to_owned(), &[][..]),
     };
-    Err(Failure::new(
-        ErrorCode::LeaseLost,
-        format!("the lease on {key} (token {token}) was lost: {why}{stopped}"),
-    )
-    .details(LostJson::new(&now, &key, token, leases)))
+    let exit = running
+        .lost_exit_code
+        .map_or(Exit::Lost, |code| Exit::Other(i32::from(code)));
+    let message = format!("the lease on {key} (token {token}) was lost: {why}{stopped}");
+    let details = LostJson::new(&now, &key, token, leases);
+    if global.json {
+        // Standard output is the command's.
+        let error = ErrorJson {
+            code: ErrorCode::LeaseLost,
+            message,
+            details,
+        };
+        report(
+            "lost",
+            &json!({ "key": key, "token": token, "error": error }),
+        );
+        return Ok(exit);
+    }
+    Err(Failure::new(ErrorCode::LeaseLost, message)
+        .exit(exit)
+        .details(details))
 }
 
 /// Whether the store with the lease is gone, so that another process may have been granted the key.

@@ -14,7 +14,7 @@ use crate::words;
 pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, Failure> {
     match sections {
         Sections::Add { name } => {
-            let tenure = context::open_to_change(global)?;
+            let tenure = context::open_to_add(global)?;
             let section = tenure.tasks()?.add_section(name, call_deadline())?;
             let text = if global.quiet {
                 section.id.clone()
@@ -23,7 +23,7 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
             };
             Ok(Answer::new(SectionJson::from(&section), text))
         }
-        Sections::List => list(&context::open(global)?),
+        Sections::List => list(&context::open_existing(global)?),
     }
 }
 

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tenure::wire::{DeletedTasksJson, ErrorCode, TaskJson, TasksJson};
 use tenure::{Tenure, call_deadline, plural};
 use tenure_core::task::{DeletedTask, NewTask, TaskQuery};
-use tenure_core::{Moment, Task};
+use tenure_core::{KeyKind, Lease, Moment, Status, Task, Verdict};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
-use crate::args::tasks::{Add, List, Tasks};
+use crate::args::tasks::{Add, Held, List, Tasks, Update};
 use crate::context;
 use crate::exit::Exit;
 use crate::table::Table;
@@ -30,6 +30,10 @@ pub(crate) fn tasks(global: &Global, tasks: Tasks) -> Result<Answer, Failure> {
         Tasks::Update(update) => update::update(global, &update),
         Tasks::Next(next) => next::next(global, &next),
         Tasks::Work(work) => work::work(global, &work),
+        Tasks::Done(held) => end(global, held, Status::Completed, None),
+        Tasks::Fail { held, error } => end(global, held, Status::Failed, error),
+        Tasks::Release(held) => end(global, held, Status::Pending, None),
+        Tasks::Renew { held, ttl } => update::renew(global, &held, ttl),
         Tasks::Delete { tasks } => delete(global, &tasks),
         Tasks::Import { file } => import(global, &file),
         Tasks::Export => export(global),
@@ -46,7 +50,7 @@ fn ids(tenure: &Tenure, given: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
-    let tenure = context::open_to_change(global)?;
+    let tenure = context::open_to_add(global)?;
     let tasks = tenure.tasks()?;
     let section = match &new.section {
         Some(section) => Some(tasks.find_section(section, call_deadline())?.id),
@@ -60,17 +64,43 @@ fn add(global: &Global, new: Add) -> Result<Answer, Failure> {
         priority: new.priority.unwrap_or_default(),
         depends_on,
     };
-    let task = tasks.add_task(&task, call_deadline())?;
+    let (task, is_new) = if new.once {
+        tasks.add_task_once(&task, call_deadline())?
+    } else {
+        (tasks.add_task(&task, call_deadline())?, true)
+    };
     let text = if global.quiet {
         task.id.clone()
-    } else {
+    } else if is_new {
         format!("Added task \"{}\" ({}).", task.title, task.id)
+    } else {
+        let Task {
+            title, id, status, ..
+        } = &task;
+        format!("Task \"{title}\" exists already ({id}, {status}); nothing was added.")
     };
     Ok(Answer::new(TaskJson::from(&task), text))
 }
 
+/// Ends the caller's work on a task.
+fn end(
+    global: &Global,
+    held: Held,
+    status: Status,
+    error: Option<String>,
+) -> Result<Answer, Failure> {
+    let update = Update {
+        task: held.task,
+        token: held.token,
+        status: Some(status),
+        error,
+        ..Update::default()
+    };
+    update::update(global, &update)
+}
+
 fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_existing(global)?;
     let tasks = tenure.tasks()?;
     let section = match &list.section {
         Some(section) => Some(tasks.find_section(section, call_deadline())?.id),
@@ -96,26 +126,56 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
         return Ok(Answer::new(data, "No tasks."));
     }
     let now = tenure.clock().now();
-    let mut rows = Table::new(&["ID", "STATUS", "PRI", "SECTION", "RUNNER", "TITLE"]);
+    let leases = leases(&tenure, &found)?;
+    let mut columns = vec!["ID", "STATUS", "PRI", "SECTION", "RUNNER", "TITLE"];
+    if !leases.is_empty() {
+        columns.splice(5..5, ["SINCE", "UNTIL"]);
+    }
+    let mut rows = Table::new(&columns);
+    let none = || "-".to_owned();
     for task in &found {
-        rows.row([
+        let lease = leases.iter().find(|(id, ..)| *id == task.id);
+        let mut row = vec![
             words::short(&task.id).to_owned(),
             state(&now, task),
             task.priority.to_string(),
             task.section
                 .as_ref()
-                .map_or_else(|| "-".to_owned(), |section| section.name.clone()),
-            task.runner
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), ToString::to_string),
-            task.title.clone(),
-        ]);
+                .map_or_else(none, |section| section.name.clone()),
+            task.runner.as_ref().map_or_else(none, ToString::to_string),
+        ];
+        if !leases.is_empty() {
+            let since = lease.map(|(_, lease, _)| words::ago_if_known(&now, lease.since()));
+            let until = lease.map(|(_, lease, verdict)| words::until(&now, lease, verdict));
+            row.extend([since.unwrap_or_else(none), until.unwrap_or_else(none)]);
+        }
+        row.push(task.title.clone());
+        rows.row(row);
     }
     let mut text = rows.text();
     if more {
         text = format!("{text}\n(the first {}; --limit 0 shows all)", found.len());
     }
     Ok(Answer::new(data, text))
+}
+
+/// The leases of those tasks that a runner works on, each with the id of its task.
+fn leases(tenure: &Tenure, tasks: &[Task]) -> Result<Vec<(String, Lease, Verdict)>, Failure> {
+    let is_held = |task: &Task| task.status == Status::InProgress && !task.elsewhere;
+    if !tasks.iter().any(is_held) {
+        return Ok(Vec::new());
+    }
+    let held = tenure.store().list(call_deadline())?.into_iter();
+    let of_task = |(lease, verdict): (Lease, Verdict)| match lease.key.kind() {
+        KeyKind::Task(id) => Some((id.to_owned(), lease, verdict)),
+        _ => None,
+    };
+    let held = held
+        .flat_map(|snapshot| snapshot.leases)
+        .filter_map(of_task);
+    Ok(held
+        .filter(|(id, ..)| tasks.iter().any(|task| task.id == *id))
+        .collect())
 }
 
 /// The status, and why the task cannot be started yet.
@@ -161,7 +221,7 @@ fn delete(global: &Global, given: &[String]) -> Result<Answer, Failure> {
 }
 
 fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
-    let tenure = context::open_to_change(global)?;
+    let tenure = context::open_to_add(global)?;
     let tasks = tenure.tasks()?;
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -203,7 +263,7 @@ fn import(global: &Global, file: &Path) -> Result<Answer, Failure> {
 
 fn export(global: &Global) -> Result<Answer, Failure> {
     use std::io::Write;
-    let tenure = context::open(global)?;
+    let tenure = context::open_existing(global)?;
     let tasks = tenure.tasks()?;
     if global.json {
         let mut lines = Vec::new();

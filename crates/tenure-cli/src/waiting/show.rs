@@ -7,16 +7,21 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use tenure::wire::BusyJson;
 use tenure::{Progress, duration};
 use tenure_core::{Clock, Moment};
 
-use crate::answer::remark;
+use crate::answer::{remark, report_event};
 use crate::args::Global;
-use crate::fit::visible;
+use crate::fit::{self, visible};
 use crate::words;
 
 /// The time between two lines without a terminal.
 pub(super) const REMINDER: Duration = Duration::from_secs(30);
+
+/// The columns of the bar, its brackets and the elapsed time.
+const BESIDE_BAR: usize = 32;
 
 /// The text of one kind of wait.
 pub(crate) trait WaitText {
@@ -33,6 +38,11 @@ pub(crate) trait WaitText {
     fn beside_bar(&self, progress: &Progress<'_>) -> String {
         format!("{}{}", place(progress), held(progress))
     }
+
+    /// The line for programs when the wait starts, if they are told.
+    fn event(&self, _: &Moment, _: &Progress<'_>) -> Option<Value> {
+        None
+    }
 }
 
 /// Waiting for a key.
@@ -42,12 +52,25 @@ pub(crate) struct KeyWait<'a> {
 
 impl WaitText for KeyWait<'_> {
     fn started(&self, now: &Moment, progress: &Progress<'_>) -> Vec<String> {
-        let limit = duration::format(progress.limit);
-        vec![format!(
-            "tenure: waiting for {} (up to {limit}): {}",
-            self.key,
-            situation(now, progress)
-        )]
+        let (key, limit) = (self.key, limit(progress));
+        if std::io::stderr().is_terminal() {
+            // The bar shows the place in the queue.
+            let holder = holder(now, progress);
+            return vec![
+                format!("tenure: waiting for {key}: {holder}"),
+                format!("  {limit}"),
+            ];
+        }
+        let situation = situation(now, progress);
+        vec![format!("tenure: waiting for {key}, {limit}: {situation}")]
+    }
+
+    fn event(&self, now: &Moment, progress: &Progress<'_>) -> Option<Value> {
+        Some(json!({
+            "event": "waiting",
+            "limitSeconds": progress.limit.as_secs_f64(),
+            "busy": BusyJson::new(now, progress.busy),
+        }))
     }
 
     fn reminder(&self, now: &Moment, progress: &Progress<'_>) -> String {
@@ -63,16 +86,34 @@ impl WaitText for KeyWait<'_> {
         let waited = words::elapsed(waited);
         format!("tenure: got {} after {waited}", self.key)
     }
-
-    fn beside_bar(&self, progress: &Progress<'_>) -> String {
-        format!("{} (Ctrl+C to cancel){}", place(progress), held(progress))
-    }
 }
 
 /// The place in the queue, short enough for the bar's line.
 fn place(progress: &Progress<'_>) -> String {
     let place = progress.busy.position.map_or(0, |position| position.ahead) + 1;
     format!("{} in the queue", words::ordinal(place))
+}
+
+/// The width of the terminal that shows the wait.
+fn terminal_width() -> usize {
+    let reported = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    let width = reported.map(|size| usize::from(size.ws_col));
+    width
+        .filter(|width| *width > 0)
+        .unwrap_or_else(fit::terminal_width)
+}
+
+/// A line in as many lines as the terminal needs, broken between words.
+fn folded(line: &str) -> Vec<String> {
+    let text = line.trim_start();
+    let indent = line.len() - text.len();
+    let most = terminal_width().saturating_sub(indent + 2).max(20);
+    let mut lines = fit::wrapped(text, most, usize::MAX);
+    for (number, line) in lines.iter_mut().enumerate() {
+        let indent = if number == 0 { indent } else { indent + 2 };
+        line.insert_str(0, &" ".repeat(indent));
+    }
+    lines
 }
 
 /// The holder, short enough for the bar's line. It comes last, because a long line is cut there.
@@ -83,10 +124,25 @@ fn held(progress: &Progress<'_>) -> String {
     })
 }
 
-/// How long a wait may last, and the options that change that.
+/// How long a wait may last, and how to change or end it.
 pub(crate) fn limit(progress: &Progress<'_>) -> String {
     let limit = duration::format(progress.limit);
-    format!("up to {limit} (--wait sets the limit, --no-wait ends at once)")
+    let cancel = if std::io::stderr().is_terminal() {
+        ", Ctrl+C to cancel"
+    } else {
+        ""
+    };
+    format!("up to {limit} (--wait sets the limit, --no-wait ends at once{cancel})")
+}
+
+/// What a caller without a terminal does when its own time is up first. Agents' calls often are cut off after
+/// a few minutes.
+fn if_cut_off(global: &Global) -> &'static str {
+    if global.holder.is_some() {
+        "; if this call is cut off, ask again with the same --as to keep the place"
+    } else {
+        "; if this call may be cut off, give it --as NAME: the same name keeps the place"
+    }
 }
 
 /// The holder, and the place in the queue.
@@ -94,18 +150,28 @@ pub(crate) fn situation(now: &Moment, progress: &Progress<'_>) -> String {
     let place = progress.busy.position.map_or_else(String::new, |position| {
         format!(", {} in the queue", words::ordinal(position.ahead + 1))
     });
-    let holder = match progress.busy.lease() {
+    format!("{}{place}", holder(now, progress))
+}
+
+/// The holder.
+fn holder(now: &Moment, progress: &Progress<'_>) -> String {
+    match progress.busy.lease() {
         Some((lease, verdict)) if verdict.ended().is_none() => {
             let what = if lease.key == progress.busy.key {
                 ""
             } else {
                 "its section is "
             };
-            format!("{what}held by {}", words::held(now, lease))
+            if std::io::stderr().is_terminal() {
+                let age = lease.since().map(|at| words::age(now, at));
+                let age = age.map_or_else(String::new, |age| format!(" for {age}"));
+                format!("{what}held by {}{age}", lease.holder)
+            } else {
+                format!("{what}held by {}", words::held(now, lease))
+            }
         }
         _ => "about to be granted to the first in the queue".to_owned(),
-    };
-    format!("{holder}{place}")
+    }
 }
 
 /// Displays a wait on stderr.
@@ -113,6 +179,7 @@ pub(crate) struct WaitDisplay<'a, W> {
     global: &'a Global,
     clock: &'a dyn Clock,
     text: W,
+    cut_off: &'static str,
     bar: Option<ProgressBar>,
     began: Option<Duration>,
     next_line: Duration,
@@ -124,10 +191,17 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             global,
             clock,
             text,
+            cut_off: if_cut_off(global),
             bar: None,
             began: None,
             next_line: Duration::ZERO,
         }
+    }
+
+    /// For a wait whose place is not kept.
+    pub(crate) fn keeps_no_place(mut self) -> Self {
+        self.cut_off = "";
+        self
     }
 
     /// How long the wait has lasted.
@@ -149,7 +223,8 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
         }
         if let Some(bar) = &self.bar {
             bar.set_position(progress.elapsed.as_secs());
-            bar.set_message(visible(&self.text.beside_bar(progress)).into_owned());
+            let most = terminal_width().saturating_sub(BESIDE_BAR);
+            bar.set_message(fit::cut(&visible(&self.text.beside_bar(progress)), most));
         }
     }
 
@@ -161,17 +236,33 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
         {
             remark(self.global, "your place in the queue was kept");
         }
-        for line in self.text.started(now, progress) {
-            self.print(&line);
+        if self.global.json
+            && let Some(event) = self.text.event(now, progress)
+        {
+            report_event(&event);
         }
-        let watched = std::io::stderr().is_terminal() && !self.global.quiet && !self.global.json;
+        let is_terminal = std::io::stderr().is_terminal();
+        let mut lines = self.text.started(now, progress);
+        if let Some(last) = lines.last_mut().filter(|_| !is_terminal) {
+            last.push_str(self.cut_off);
+        }
+        for line in lines {
+            if is_terminal {
+                for line in folded(&line) {
+                    self.print(&line);
+                }
+            } else {
+                self.print(&line);
+            }
+        }
+        let watched = is_terminal && !self.global.quiet && !self.global.json;
         if watched {
             let bar = ProgressBar::with_draw_target(
                 Some(progress.limit.as_secs().max(1)),
                 ProgressDrawTarget::stderr(),
             );
             if let Ok(style) =
-                ProgressStyle::with_template("[{bar:26}] {elapsed} elapsed, {wide_msg}")
+                ProgressStyle::with_template("[{bar:12}] {elapsed} elapsed, {wide_msg}")
             {
                 bar.set_style(style.progress_chars("=> "));
             }

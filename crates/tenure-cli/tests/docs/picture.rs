@@ -1,7 +1,7 @@
 //! The picture of the README: `tenure run` on a terminal, while another holder has the key.
 //!
 //! The screen is that of a real terminal. What differs from run to run (times, pids, the progress of the bar)
-//! is replaced by fixed values, and the lines are broken where a terminal of 80 columns breaks them.
+//! is replaced by fixed values, and the lines are broken where tenure breaks them at 80 columns.
 
 use std::fmt::Write as _;
 
@@ -48,17 +48,26 @@ pub(super) fn waiting() -> String {
     drop(holder.killed());
     let mut lines = vec![format!("$ {TYPED}")];
     for line in shown.iter().filter(|line| !line.is_empty()) {
-        let line: Vec<char> = steady(line).chars().collect();
-        // A terminal breaks a line that is too long; the bar is cut.
-        let many = if line.starts_with(&['[']) {
-            1
-        } else {
-            usize::MAX
-        };
-        let parts = line.chunks(COLUMNS).take(many);
-        lines.extend(parts.map(|part| part.iter().collect()));
+        lines.extend(folded(&steady(line)));
     }
     svg(&lines)
+}
+
+/// A line as tenure breaks it on a terminal of [`COLUMNS`], which has to be repeated here because its values
+/// were replaced.
+fn folded(line: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        match lines.last_mut() {
+            Some(last) if last.chars().count() + 1 + word.chars().count() <= COLUMNS - 2 => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// The lines of a screen after a program has written this to it.

@@ -135,6 +135,12 @@ impl Project {
             .env("HOME", self.home())
             .env("USER", "tester")
             .env("TENURE", TENURE)
+            .env_remove("GITHUB_RUN_ID")
+            .env_remove("CI_JOB_ID")
+            .env_remove("BUILD_TAG")
+            .env_remove("BUILDKITE_JOB_ID")
+            .env_remove("CIRCLE_WORKFLOW_JOB_ID")
+            .env_remove("SYSTEM_JOBID")
             .env_remove("NO_COLOR")
             .env_remove("RUST_BACKTRACE");
         command

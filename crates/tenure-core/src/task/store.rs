@@ -39,6 +39,10 @@ pub trait TaskStore: Store {
     /// Adds a task.
     fn add_task(&self, task: &NewTask, by: Instant) -> Result<Task, TaskError>;
 
+    /// Adds a task unless one has the same title, whatever its status: then that one, the oldest of several.
+    /// Tells whether it was added. Of several callers at once, one adds it.
+    fn add_task_once(&self, task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError>;
+
     /// Finds a task by its id, its title, or a unique prefix of its id.
     fn find_task(&self, given: &str, by: Instant) -> Result<Task, TaskError>;
 

@@ -75,6 +75,24 @@ impl WriteTransaction<'_> {
         self.task(&id)
     }
 
+    /// Adds a task, if none has its title.
+    pub(super) fn add_task_once(
+        &mut self,
+        new: &NewTask,
+    ) -> Result<(Task, bool), TransactionError> {
+        let sql = "SELECT id FROM tasks WHERE title = ?1 ORDER BY created_at, id LIMIT 1";
+        let found: Option<String> = self
+            .reader
+            .db
+            .prepare_cached(sql)?
+            .query_row([&new.title], |row| row.get(0))
+            .optional()?;
+        match found {
+            Some(id) => Ok((self.task(&id)?, false)),
+            None => Ok((self.add_task(new)?, true)),
+        }
+    }
+
     pub(super) fn edit_task(&mut self, id: &str, edit: &Edit) -> Result<Task, TransactionError> {
         let before = self.task(id)?;
         if let Some(title) = &edit.title {

@@ -87,11 +87,16 @@ impl BoardLock {
         if let Some(named) = &global.holder {
             ask = ask.named(named)?;
         }
-        if lock.timeout > 0 {
-            ask = waiting::wait_for(ask, Duration::from_secs(lock.timeout));
+        let limit = match lock.wait {
+            _ if lock.no_wait => Duration::ZERO,
+            given => given.unwrap_or(Duration::from_secs(lock.timeout)),
+        };
+        if !limit.is_zero() {
+            ask = waiting::wait_for(ask, limit);
         }
         let mut signals = Signals::catch()?;
-        let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key: KEY });
+        let mut display =
+            WaitDisplay::new(global, tenure.clock(), KeyWait { key: KEY }).keeps_no_place();
         let (outcome, signal) =
             waiting::watched(&mut signals, &mut display, |cancel, observer| {
                 ask.acquire_watched(cancel, observer)
@@ -106,7 +111,15 @@ impl BoardLock {
                 signal,
                 saved: 0,
             }),
-            Acquired::Busy(busy) => Err(lock_busy(&tenure, &place, &busy)),
+            Acquired::Busy(busy) => {
+                let failure = lock_busy(&tenure, &place, &busy);
+                // The code of every other command, for a caller that uses the options of every other command.
+                Err(if lock.no_wait || lock.wait.is_some() {
+                    failure.exit(Exit::Locked)
+                } else {
+                    failure
+                })
+            }
             Acquired::Deadlock(_) => Err(under_itself(&place.path)),
             Acquired::Cancelled => Err(stopped(signal.unwrap_or(SIGINT), "nothing was changed")),
         }

@@ -49,7 +49,7 @@ pub(super) fn claim(
     let ask = waiting::with_name(global, &tenure, tenure.ask(key.as_str())?)?;
     let mut ask = waiting::with_patience(&tenure, ask, waits).tied_to(Tie::Nothing);
     if global.holder.is_none() {
-        ask = ask.called(context::caller(global)?);
+        ask = ask.named(context::caller(global)?.as_str())?;
     }
     let mut signals = Signals::catch()?;
     let held = waiting::acquire_or(global, &tenure, key.as_str(), ask, &mut signals, |busy| {

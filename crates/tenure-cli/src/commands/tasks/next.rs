@@ -24,7 +24,7 @@ pub(crate) fn next(global: &Global, next: &Next) -> Result<Answer, Failure> {
     let mut ask = waiting::with_name(global, &tenure, tenure.ask_for_task()?)?
         .tied_to(next.pid.map_or(Tie::Nothing, Tie::Process));
     if global.holder.is_none() {
-        ask = ask.named(context::runner(global)?.as_str())?;
+        ask = ask.named(context::caller(global)?.as_str())?;
     }
     if let Some(ttl) = next.ttl {
         ask = ask.ttl(ttl);
@@ -75,6 +75,27 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
         let mut lines = describe(&now, task);
         lines.push(line("Token", &lease.token.to_string()));
         lines.push(line("Expires", &words::expiry(&now, lease)));
+        let who = match &global.holder {
+            Some(name) => format!("--as {}", words::quoted(name)),
+            None => format!("--token {}", lease.token),
+        };
+        let rest = format!(
+            "{} {who}{}",
+            words::short(&task.id),
+            words::in_store(global.store.as_deref())
+        );
+        for (index, (verb, when)) in [
+            ("done", "when it is finished"),
+            ("renew", "before it expires"),
+            ("fail", "if it can't be done"),
+            ("release", "to leave it to another runner"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = if index == 0 { "Next" } else { "" };
+            lines.push(line(name, &format!("tenure tasks {verb} {rest}   {when}")));
+        }
         lines.join("\n")
     };
     let undo = undo(tenure, &task_guard);
@@ -85,7 +106,7 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
 /// Why no task was started.
 pub(super) fn none(global: &Global, tenure: &Tenure, busy: &Busy) -> Result<Failure, Failure> {
     let held = busy.lease();
-    let me = context::runner(global)?;
+    let me = context::caller(global)?;
     let now = tenure.clock().now();
     Ok(match busy.shortage {
         Some(Shortage::NothingLeft) | None => Failure::new(
@@ -193,7 +214,7 @@ pub(super) struct NextTaskWait<'a> {
 impl NextTaskWait<'_> {
     fn why(&self, progress: &Progress<'_>) -> String {
         let place = progress.busy.position.map_or_else(String::new, |position| {
-            format!(", {} in the queue", words::ordinal(position.ahead + 1))
+            format!("{} in the queue: ", words::ordinal(position.ahead + 1))
         });
         let why = match progress.busy.shortage {
             Some(Shortage::NothingLeft) | None => "no task is left".to_owned(),
@@ -217,7 +238,7 @@ impl NextTaskWait<'_> {
                 None => "other runners are first in the queue".to_owned(),
             },
         };
-        format!("{why}{place}")
+        format!("{place}{why}")
     }
 }
 
@@ -244,6 +265,6 @@ impl WaitText for NextTaskWait<'_> {
     }
 
     fn beside_bar(&self, progress: &Progress<'_>) -> String {
-        format!("Ctrl+C to cancel: {}", self.why(progress))
+        self.why(progress)
     }
 }

@@ -15,7 +15,7 @@ use crate::words;
 const PAST: usize = 10;
 
 pub(super) fn show(global: &Global, given: &str) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_existing(global)?;
     let tasks = tenure.tasks()?;
     let task = tasks.find_task(given, call_deadline())?;
     let now = tenure.clock().now();

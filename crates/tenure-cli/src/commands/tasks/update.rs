@@ -11,7 +11,8 @@ use tenure_core::{Busy, KeyKind, Lease, Moment, Reason, Status, Task, Token};
 use super::ids;
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
-use crate::args::tasks::Update;
+use crate::args::tasks::{Held, Update};
+use crate::commands::renew::renew_key;
 use crate::context;
 use crate::signals::Signals;
 use crate::waiting::{self, WaitDisplay, WaitText, limit, situation};
@@ -81,7 +82,19 @@ fn proof(global: &Global, task: &Task, update: &Update) -> Result<Proof, Failure
     if let Some(token) = update.token.map(Token).or_else(|| own_token(task)) {
         return Ok(Proof::Token(token));
     }
-    Ok(Proof::Name(context::runner(global)?))
+    Ok(Proof::Name(context::caller(global)?))
+}
+
+/// Extends the leases of a task and its section.
+pub(crate) fn renew(
+    global: &Global,
+    held: &Held,
+    ttl: Option<Duration>,
+) -> Result<Answer, Failure> {
+    let tenure = context::open_existing(global)?;
+    let task = tenure.tasks()?.find_task(&held.task, call_deadline())?;
+    let token = held.token.or(own_token(&task).map(|token| token.0));
+    renew_key(global, &tenure, &task.key()?, token, ttl)
 }
 
 fn finish(
@@ -138,7 +151,7 @@ fn start(
     let ask = match &global.holder {
         Some(_) => ask,
         // No other shell has this name, so it may resume its queue position.
-        None => ask.named(context::runner(global)?.as_str())?,
+        None => ask.named(context::caller(global)?.as_str())?,
     };
     // A caller that asks for a finished task wants to begin it again; any other wants it only if it is
     // not finished meanwhile.

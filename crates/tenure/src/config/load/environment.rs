@@ -1,7 +1,7 @@
 //! The settings that environment variables make.
 //!
-//! Only variables with a section's prefix are read (`TENURE_LOCKING_`, ...). Other variables that
-//! begin with `TENURE_` belong to the command.
+//! Variables with a section's prefix (`TENURE_LOCKING_`, ...) are settings. Other variables that begin with
+//! `TENURE_` belong to the command; one that it does not know is an error, too.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,6 +9,28 @@ use super::super::settings::{ENV_PREFIX, section_env};
 use super::error::{ConfigError, Location};
 use super::unknown;
 use super::{Assignment, of_section, sections};
+
+/// The variables of the command without their prefix: first those that a user sets, then those that it gives
+/// to the commands that it runs.
+const OF_THE_COMMAND: [&str; 11] = [
+    "HOLDER",
+    "NO_DAEMON",
+    "STORE",
+    "KEY",
+    "TOKEN",
+    "WITHIN",
+    "MADE_UP",
+    "TASK_ID",
+    "TASK_TITLE",
+    "TASK_TOKEN",
+    "TASK_ATTEMPT",
+];
+
+/// How many of them a user sets.
+const GIVEN: usize = 3;
+
+/// What the variables of the test kit and the measurements begin with.
+const OF_TESTS: [&str; 2] = ["BATTERY_", "BENCH_"];
 
 /// The settings that the variables make. An empty variable counts as unset, because some tools
 /// have no other way to unset one.
@@ -23,8 +45,15 @@ pub(super) fn read(
         let owner = sections()
             .into_iter()
             .find(|section| starts_with(&name, &section_env(section)));
-        let Some(section) = owner else { continue };
         let name = name.to_string_lossy().into_owned();
+        let Some(section) = owner else {
+            let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
+            if OF_THE_COMMAND.contains(&rest) || OF_TESTS.iter().any(|test| rest.starts_with(test))
+            {
+                continue;
+            }
+            return Err(unknown::command_variable(name, &OF_THE_COMMAND[..GIVEN]));
+        };
         let Some(definition) = of_section(section).find(|d| d.env() == name) else {
             return Err(unknown::variable(section, name));
         };

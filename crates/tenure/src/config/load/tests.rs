@@ -329,11 +329,29 @@ fn an_unknown_variable_of_a_section_is_refused_with_a_suggestion() {
 }
 
 #[test]
-fn variables_without_a_sections_prefix_are_ignored() {
+fn a_variable_that_begins_like_ours_and_is_not_known_is_an_error() {
+    for (name, says) in [
+        ("TENURE_WAIT", ": did you mean TENURE_LOCKING_WAIT_TIMEOUT?"),
+        ("TENURE_HOLDR", ": did you mean TENURE_HOLDER?"),
+        (
+            "TENURE_RUNNER",
+            ". Known here: TENURE_HOLDER, TENURE_NO_DAEMON, TENURE_STORE",
+        ),
+        ("TENURE_", ". Known here"),
+    ] {
+        let error = from_env(&[(name, "x")]).unwrap_err().to_string();
+        let begins = format!("environment variable {name}: no setting has this name{says}");
+        assert!(error.starts_with(&begins), "{error}");
+    }
+}
+
+#[test]
+fn variables_of_the_command_and_of_others_are_no_settings() {
     let config = from_env(&[
         ("TENURE_HOLDER", "agent-1"),
-        ("TENURE_RUNNER", "x"),
-        ("TENURE_", "x"),
+        ("TENURE_TASK_TITLE", "x"),
+        ("TENURE_MADE_UP", "x"),
+        ("TENURE_WAIT", ""),
         ("LOCKING_TASK_TIMEOUT", "x"),
         ("tenure_locking_task_timeout", "x"),
         ("PATH", "x"),

@@ -59,6 +59,34 @@ pub(super) fn variable(section: &str, name: String) -> ConfigError {
     }
 }
 
+/// An environment variable that begins like ours, and is neither a setting nor one of the command's own, which
+/// are `known`.
+pub(super) fn command_variable(name: String, known: &[&str]) -> ConfigError {
+    let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name).to_owned();
+    let own = nearest(&rest, known.iter().copied()).map(|known| format!("{ENV_PREFIX}{known}"));
+    let part = letters_of(&rest);
+    let setting = || {
+        let contains =
+            |d: &&Definition| !part.is_empty() && d.name().to_lowercase().contains(&part);
+        anywhere(&rest).or_else(|| DEFINITIONS.iter().find(contains))
+    };
+    ConfigError {
+        location: Location::Environment(name),
+        problem: Problem::UnknownVariable {
+            suggestion: own.or_else(|| setting().map(Definition::env)),
+            known: known
+                .iter()
+                .map(|known| format!("{ENV_PREFIX}{known}"))
+                .collect(),
+        },
+    }
+}
+
+/// The letters of a variable's name, as those of a setting's name are written.
+fn letters_of(name: &str) -> String {
+    name.replace('_', "").to_lowercase()
+}
+
 /// A setting of this name in any section, named with its section: keys are easily put one level
 /// too high, or written with the dots that messages show.
 fn with_section(key: &str) -> Option<String> {
