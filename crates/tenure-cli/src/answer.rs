@@ -424,7 +424,7 @@ pub(crate) fn bad_usage(error: clap::Error, words: &[OsString]) -> i32 {
         _ => {
             let text = match kind {
                 UsageError::DisplayHelpOnMissingArgumentOrSubcommand => help::page_for(words),
-                _ => help::complaint(error),
+                _ => help::complaint(error, words),
             };
             if json {
                 let text = text.to_string();

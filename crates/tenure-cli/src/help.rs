@@ -70,18 +70,26 @@ enum Globals {
 pub(crate) fn asked(words: &[OsString]) -> Option<Result<StyledStr, String>> {
     let at = typed::command(words)?;
     let rest = words.get(at + 1..).unwrap_or_default();
-    match words.get(at)?.to_str()? {
-        "version" if rest.is_empty() => Some(Ok(Args::command().render_version().into())),
-        "help" => {
+    let mut path = match words.get(at)?.to_str()? {
+        "version" if rest.is_empty() => return Some(Ok(Args::command().render_version().into())),
+        "help" => rest.to_vec(),
+        // `tenure locks help list`; but `run help` is about a key.
+        name if rest.first().is_some_and(|word| word == "help") => {
             let tree = tree(Globals::Explained);
-            let (command, unknown) = named(&tree, rest);
-            Some(match unknown {
-                Some(unknown) => Err(no_command(unknown)),
-                None => Ok(page(command, Globals::Explained)),
-            })
+            tree.find_subcommand(name)?
+                .has_subcommands()
+                .then_some(())?;
+            [&[name.into()], rest.get(1..).unwrap_or_default()].concat()
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    path.retain(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let tree = tree(Globals::Explained);
+    let (command, unknown) = named(&tree, &path);
+    Some(match unknown {
+        Some(unknown) => Err(no_command(command, unknown)),
+        None => Ok(page(command, Globals::Explained)),
+    })
 }
 
 /// The page for a command line that ends with `-h` or `--help`, or names no command.
@@ -97,14 +105,16 @@ pub(crate) fn page_for(words: &[OsString]) -> StyledStr {
 }
 
 /// What is wrong with a command line, in the words of the parser, with our advice.
-pub(crate) fn complaint(mut error: clap::Error) -> StyledStr {
-    if error.kind() == ErrorKind::InvalidSubcommand
-        && let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some((_, command)) = HABITS.iter().find(|(habit, _)| habit == name)
-        && is_top_level(&error)
-    {
-        let text = format!("error: {}\n", no_command_but(name, command));
-        return text.into();
+pub(crate) fn complaint(mut error: clap::Error, words: &[OsString]) -> StyledStr {
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let tree = tree(Globals::Named);
+        let (command, unknown) = named(&tree, words.get(1..).unwrap_or_default());
+        let name = unknown.and_then(OsStr::to_str).unwrap_or_default();
+        // The parser's own advice is a command that is spelled like this one.
+        if command.get_name() != "tenure" || habit(name).is_some() {
+            let text = no_command(command, OsStr::new(name));
+            return format!("error: {text}\n").into();
+        }
     }
     if let Some(text) = bad_value(&error) {
         return format!("error: {text}\n\nFor more information, try '--help'.\n").into();
@@ -139,11 +149,6 @@ pub(crate) fn complaint(mut error: clap::Error) -> StyledStr {
         error.insert(ContextKind::Suggested, tip);
     }
     error.render()
-}
-
-/// Whether the unknown command stands where a command of tenure itself should.
-fn is_top_level(error: &clap::Error) -> bool {
-    usage(error).contains("tenure [OPTIONS]")
 }
 
 fn usage(error: &clap::Error) -> String {
@@ -185,18 +190,26 @@ fn bad_value(error: &clap::Error) -> Option<String> {
     })
 }
 
-fn no_command_but(name: &str, command: &str) -> String {
-    format!(
-        "there is no command '{name}'\n\n  tip: {command}\n\nFor all commands, try 'tenure help'."
-    )
+/// There is no such command: what was meant, or which commands there are.
+fn no_command(within: &Command, name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let advice = if within.get_name() == "tenure" {
+        habit(&name).map_or_else(String::new, |command| format!("  tip: {command}\n"))
+    } else {
+        format!("  the commands are {}\n", names(within).join(", "))
+    };
+    let of = within.get_bin_name().unwrap_or("tenure");
+    let of = of
+        .strip_prefix("tenure ")
+        .map_or_else(String::new, |of| format!("{of} "));
+    format!("there is no command '{of}{name}'\n\n{advice}\nFor all commands, try 'tenure help'.")
+        .replace("\n\n\n", "\n\n")
 }
 
-fn no_command(name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    match HABITS.iter().find(|(habit, _)| *habit == name) {
-        Some((_, command)) => no_command_but(&name, command),
-        None => format!("there is no command '{name}'\n\nFor all commands, try 'tenure help'."),
-    }
+/// The command of tenure that does what another tool calls by this name.
+fn habit(name: &str) -> Option<&'static str> {
+    let found = HABITS.iter().find(|(habit, _)| *habit == name);
+    found.map(|(_, command)| *command)
 }
 
 /// All commands.

@@ -99,6 +99,14 @@ fn what_other_tools_call_it_leads_to_the_right_command() {
         let one = said.err.matches("error").count() + said.out.matches("\"error\"").count();
         assert_eq!(one, 1, "{said:?}");
     }
+    let said = project.tenure("locks frobnicate").exits(2);
+    assert!(said.err.contains("'locks frobnicate'"), "{said:?}");
+    assert!(
+        said.err.contains("the commands are list, show,"),
+        "{said:?}"
+    );
+    let page = project.tenure("locks list --help").exits(0).out;
+    assert_eq!(project.tenure("locks help list").exits(0).out, page);
     // What follows `--` is the command, so it is no place for an option.
     let said = project.tenure("release build --frobnicate").exits(2);
     assert!(

@@ -35,15 +35,23 @@ pub(super) fn waiting() -> String {
         .env("TERM", "xterm")
         .env("NO_COLOR", "1");
     let waiter = project.prepare(script).input().start();
-    // Once the bar is drawn for the second time, the first one is complete.
-    let bars = |out: &str| -> Vec<usize> {
-        let found = out.match_indices("elapsed");
-        found.map(|(at, _)| at).collect()
+    // The first drawing of the bar may have no text yet, and the last one may be incomplete.
+    let end = |out: &str| {
+        let mut end = 0;
+        let mut drawings = out.split_inclusive('\r').map(|drawing| {
+            end += drawing.len();
+            (drawing, end)
+        });
+        let complete = |drawing: &str| {
+            drawing.contains("elapsed, ") && drawing.contains("queue") && drawing.ends_with('\r')
+        };
+        drawings
+            .find(|(drawing, _)| complete(drawing))
+            .map(|(_, end)| end - 1)
     };
-    until("the bar was drawn twice", || bars(&waiter.out()).len() > 1);
+    until("the bar is complete", || end(&waiter.out()).is_some());
     let out = waiter.out();
-    let second = out[..bars(&out)[1]].rfind('\r').unwrap();
-    let shown = screen(&out[..second]);
+    let shown = screen(&out[..end(&out).unwrap()]);
     drop(waiter.killed());
     drop(holder.killed());
     let mut lines = vec![format!("$ {TYPED}")];

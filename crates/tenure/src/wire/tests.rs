@@ -488,7 +488,7 @@ fn claims_on_nodes() {
     check(
         &NodeClaimedJson::new(&now(), &claim, Reason::AcquiredNew),
         json!({
-            "node": "1.2", "owner": "agent-1", "token": 12,
+            "node": "1.2", "holder": "agent-1", "token": 12,
             "acquiredAt": "2026-11-16T04:59:55.500Z", "expiresAt": "2026-11-16T05:04:55.000Z",
             "reason": "acquired_new",
         }),
@@ -513,7 +513,7 @@ fn claims_on_nodes() {
         },
         json!({
             "claims": [{
-                "node": "1.2", "owner": "agent-1", "token": 12, "verdict": "alive",
+                "node": "1.2", "holder": "agent-1", "token": 12, "verdict": "alive",
                 "acquiredAt": "2026-11-16T04:59:55.500Z",
                 "expiresAt": "2026-11-16T05:04:55.000Z", "remainingSeconds": 295, "file": null,
             }],
@@ -532,7 +532,7 @@ fn claims_on_nodes() {
         json!({
             "dryRun": false,
             "ended": [{
-                "node": "1.2", "owner": "agent-1", "token": 12,
+                "node": "1.2", "holder": "agent-1", "token": 12,
                 "evidence": { "proof": "process_gone", "pid": 42 }, "why": why,
             }],
         }),
