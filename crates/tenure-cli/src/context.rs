@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tenure::ask::generated_name;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure};
-use tenure_core::{Binding, Grant, HolderId, Key, Lease, Token};
+use tenure_core::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
 use tenure_host::identity;
 
 use crate::answer::{Failure, remark};
@@ -119,6 +119,18 @@ pub(crate) fn refuse_store(global: &Global, why: &str) -> Result<(), Failure> {
 
 /// Opens the store that the command works on.
 pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
+    open_by(global, Tenure::open)
+}
+
+/// The same for a command that changes locks and no tasks.
+pub(crate) fn open_for_locks(global: &Global) -> Result<Tenure, Failure> {
+    open_by(global, Tenure::open_for_locks)
+}
+
+fn open_by(
+    global: &Global,
+    open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
+) -> Result<Tenure, Failure> {
     let start = start()?;
     let Some(url) = chosen_store(global) else {
         let project = project(&start)?;
@@ -135,7 +147,7 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
         }
         let config = config(Some(&project))?;
         let is_fresh = !project.folder().join("tenure.db").exists();
-        let tenure = Tenure::open(&project.store(), config)?;
+        let tenure = open(&project.store(), config)?;
         if is_fresh
             && !global.quiet
             && !global.json
@@ -159,12 +171,24 @@ pub(crate) fn open(global: &Global) -> Result<Tenure, Failure> {
     };
     // The store is named, so a worktree whose project can't be found is no reason to fail.
     let project = Project::find(&start, home().as_deref()).unwrap_or_default();
-    Ok(Tenure::open(&url, config(project.as_ref())?)?)
+    Ok(open(&url, config(project.as_ref())?)?)
 }
 
 /// The same for a command that needs something that is there: a store that does not exist is an error, most
 /// likely a typing error, and is not made. The store of a project is made on demand.
 pub(crate) fn open_existing(global: &Global) -> Result<Tenure, Failure> {
+    refuse_missing_store(global)?;
+    open(global)
+}
+
+/// The same for a command that changes locks and no tasks.
+pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure> {
+    refuse_missing_store(global)?;
+    open_for_locks(global)
+}
+
+/// Refuses a store that the caller chose and that does not exist.
+fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
     if let Some(url) = chosen_store(global)
         && let StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) = StoreUrl::parse(&url)?
     {
@@ -183,7 +207,7 @@ pub(crate) fn open_existing(global: &Global) -> Result<Tenure, Failure> {
             return Err(Failure::new(ErrorCode::NotFound, message));
         }
     }
-    open(global)
+    Ok(())
 }
 
 /// The same for a command that changes tasks. It starts the daemon if the settings say so, because

@@ -16,7 +16,7 @@ use tenure_host::time_limit::TimeLimit;
 use crate::call_deadline;
 use crate::fault::{explain, refuse_long_path};
 use crate::log;
-use crate::schema;
+use crate::schema::{self, Purpose};
 
 /// How long to wait for another writer before giving up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +34,7 @@ pub(crate) fn open(
     path: &Path,
     boot: &Epoch,
     also: OpenFlags,
+    purpose: Purpose,
 ) -> Result<(Connection, PathBuf), StoreError> {
     if path.is_dir() {
         return Err(is_a_folder(path));
@@ -61,7 +62,7 @@ pub(crate) fn open(
     };
     let _no_read_only_verb = OPENING.read().unwrap_or_else(PoisonError::into_inner);
     let mut db = open().map_err(|error| explain(path, error))?;
-    if let Err(error) = schema::prepare(&real, &mut db, boot) {
+    if let Err(error) = schema::prepare(&real, &mut db, boot, purpose) {
         leave_no_log(&db, &real);
         return Err(error);
     }

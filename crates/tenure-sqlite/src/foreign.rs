@@ -43,7 +43,7 @@ use tenure_core::{Epoch, ErrorKind, Key, Lease, StoreError};
 use crate::connection;
 use crate::fault::explain;
 use crate::lock_tables::{LockTable, LockTables};
-use crate::schema;
+use crate::schema::{self, Purpose};
 use crate::store::{SqliteOptions, SqliteStore};
 
 /// How often a waiter or a holder polls the lock rows that it depends on: another program that writes them
@@ -351,7 +351,7 @@ fn attach(
     boot: &Epoch,
 ) -> Result<(Connection, PathBuf), StoreError> {
     // As a URI, because only a URI (`mode=rw`) can say that the file must exist.
-    let (db, side) = connection::open(side, boot, OpenFlags::SQLITE_OPEN_URI)?;
+    let (db, side) = connection::open(side, boot, OpenFlags::SQLITE_OPEN_URI, Purpose::Locks)?;
     let attach = || -> rusqlite::Result<()> {
         db.execute("ATTACH ?1 AS other", [address(&foreign.path, "mode=rw")])?;
         let journal: String = db.query_row("PRAGMA other.journal_mode", [], |row| row.get(0))?;

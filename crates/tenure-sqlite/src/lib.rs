@@ -49,5 +49,5 @@ mod verbs;
 mod view;
 mod write;
 
-pub use schema::VERSION as SCHEMA_VERSION;
+pub use schema::{Purpose, VERSION as SCHEMA_VERSION};
 pub use store::{SqliteOptions, SqliteStore};

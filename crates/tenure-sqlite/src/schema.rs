@@ -1,9 +1,13 @@
 //! The schema, its version, and the upgrade of older databases.
 //!
 //! `application_id` says that the file is tenure's, `user_version` holds the schema's version.
-//! `schema.sql` is the whole schema of [`VERSION`]; there is no chain of migrations. An older
+//! `schema.sql` and `triggers.sql` are the whole schema of [`VERSION`]; there is no chain of migrations. An older
 //! database is rebuilt: its tables are set aside, `schema.sql` makes new ones, and each new table
 //! takes the columns that the old one had.
+//!
+//! SQLite parses the triggers whenever a process opens the database, which takes longer than to acquire and
+//! release a key, and only tasks need them. So a database that is made for locks ([`Purpose::Locks`]) has none, until it
+//! is opened for tasks or one is changed.
 //!
 //! # Invariants
 //!
@@ -30,13 +34,24 @@ use crate::foreign;
 use crate::read_only;
 
 /// The version this code reads and writes.
-pub const VERSION: i32 = 6;
+pub const VERSION: i32 = 7;
 
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
-/// All tables, indexes and triggers of [`VERSION`].
+/// All tables and indexes of [`VERSION`].
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// All triggers of [`VERSION`].
+const TRIGGERS: &str = include_str!("triggers.sql");
+
+/// Does for the rows of another program what the triggers would have done if they had been there.
+const CATCH_UP: &str = "
+    UPDATE tasks SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE created_at = '';
+    UPDATE tasks SET updated_at = created_at WHERE updated_at = '';
+    UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE created_at = '';
+    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
+        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped'));";
 
 /// Records that no task is shared with other clones.
 pub(crate) const UNSETTLE: &str = "
@@ -54,8 +69,23 @@ pub(crate) enum Owner {
     AnotherProgram,
 }
 
-/// Makes sure that the database is tenure's and of this version.
-pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<(), StoreError> {
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Locks above all. A database that is made for them has no triggers until a task is changed, so it is opened
+    /// faster.
+    Locks,
+    /// Tasks, too. The database has the triggers from now on, also for other programs.
+    Tasks,
+}
+
+/// Makes sure that the database is tenure's and of this version, and has what its purpose needs.
+pub(crate) fn prepare(
+    path: &Path,
+    db: &mut Connection,
+    boot: &Epoch,
+    purpose: Purpose,
+) -> Result<(), StoreError> {
     let mut was_complete = false;
     let owner = owner(db).and_then(|found| match found {
         Owner::Tenure(_) => Ok(found),
@@ -67,12 +97,15 @@ pub(crate) fn prepare(path: &Path, db: &mut Connection, boot: &Epoch) -> Result<
         }
     });
     match owner.map_err(|error| explain(path, error))? {
-        Owner::Tenure(VERSION) => Ok(()),
+        Owner::Tenure(VERSION) => match purpose {
+            Purpose::Locks => Ok(()),
+            Purpose::Tasks => add_triggers(db).map_err(|error| explain(path, error)),
+        },
         Owner::Tenure(version) if version > VERSION => Err(too_new(path, version)),
         Owner::AnotherProgram => Err(of_another_program(path, db)),
         Owner::Nobody if was_complete => Err(emptied(path)),
         Owner::Nobody | Owner::Tenure(_) => {
-            if !migrate(db, boot).map_err(|error| explain(path, error))? {
+            if !migrate(db, boot, purpose).map_err(|error| explain(path, error))? {
                 return Err(of_another_program(path, db));
             }
             // A power cut that undid all of this would bring back tokens that were granted by then.
@@ -165,7 +198,7 @@ pub(crate) fn owner(db: &Connection) -> rusqlite::Result<Owner> {
 }
 
 /// Makes the tables of this version; `false` if another program made its own meanwhile.
-fn migrate(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
+fn migrate(db: &mut Connection, boot: &Epoch, purpose: Purpose) -> rusqlite::Result<bool> {
     // Each commit writes a handful of pages, most of them for one small row.
     db.execute_batch("PRAGMA page_size = 1024")?;
     switch_to_wal(db)?;
@@ -179,12 +212,12 @@ fn migrate(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, !yes)
     };
     rebuilding(db, true)?;
-    let migrated = write_schema(db, boot);
+    let migrated = write_schema(db, boot, purpose);
     rebuilding(db, false)?;
     migrated
 }
 
-fn write_schema(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
+fn write_schema(db: &mut Connection, boot: &Epoch, purpose: Purpose) -> rusqlite::Result<bool> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have done it while this one waited for the transaction.
     match owner(&tx)? {
@@ -197,6 +230,9 @@ fn write_schema(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
             tx.execute("UPDATE tokens SET boot = ?1", [&boot.0])?;
         }
     }
+    if purpose == Purpose::Tasks || has_tasks(&tx)? {
+        tx.execute_batch(TRIGGERS)?;
+    }
     tx.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     ))?;
@@ -204,10 +240,37 @@ fn write_schema(db: &mut Connection, boot: &Epoch) -> rusqlite::Result<bool> {
     Ok(true)
 }
 
-/// Gives the tables of an older version the schema of this one.
+/// Adds the triggers to a database that was made for locks. Another program may have added tasks to it.
+pub(crate) fn add_triggers(db: &mut Connection) -> rusqlite::Result<()> {
+    if has_triggers(db)? {
+        return Ok(());
+    }
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if !has_triggers(&tx)? {
+        if has_tasks(&tx)? {
+            tx.execute_batch(CATCH_UP)?;
+            tx.execute_batch(UNSETTLE)?;
+        }
+        tx.execute_batch(TRIGGERS)?;
+    }
+    tx.commit()
+}
+
+fn has_triggers(db: &Connection) -> rusqlite::Result<bool> {
+    let any = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'task_added')";
+    db.query_row(any, [], |row| row.get(0))
+}
+
+fn has_tasks(db: &Connection) -> rusqlite::Result<bool> {
+    let any = "SELECT EXISTS (SELECT 1 FROM tasks) OR EXISTS (SELECT 1 FROM sections)";
+    db.query_row(any, [], |row| row.get(0))
+}
+
+/// Gives the tables of an older version the schema of this one, without its triggers.
 fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(SCHEMA)?;
+    fresh.execute_batch(TRIGGERS)?;
     let of_kind = |kind: &str| -> rusqlite::Result<Vec<String>> {
         fresh
             .prepare("SELECT name FROM sqlite_schema WHERE type = ?1 AND name NOT LIKE 'sqlite_%'")?
@@ -341,8 +404,9 @@ mod tests {
 
     fn database(folder: &Path) -> (PathBuf, Connection) {
         let path = folder.join("tenure.db");
-        let db =
-            crate::connection::open(&path, &Epoch("boot".into()), rusqlite::OpenFlags::empty());
+        let boot = Epoch("boot".into());
+        let flags = rusqlite::OpenFlags::empty();
+        let db = crate::connection::open(&path, &boot, flags, Purpose::Locks);
         (path, db.unwrap().0)
     }
 

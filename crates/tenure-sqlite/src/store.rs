@@ -17,7 +17,7 @@ use crate::foreign::{self, ForeignDatabase};
 use crate::history::HistoryLimits;
 use crate::lock_tables::LockTables;
 use crate::read_only;
-use crate::schema;
+use crate::schema::{self, Purpose};
 use crate::view::ReadTransaction;
 use crate::write::{TokenReserve, TransactionError, WriteTransaction};
 
@@ -32,6 +32,8 @@ pub struct SqliteOptions {
     pub history_events: u64,
     /// How long the ticket of a waiter that was interrupted is kept.
     pub queue_grace: Duration,
+    /// What the database is opened for.
+    pub purpose: Purpose,
 }
 
 impl Default for SqliteOptions {
@@ -41,6 +43,7 @@ impl Default for SqliteOptions {
             history_age: Duration::from_secs(90 * 24 * 3600),
             history_events: 200_000,
             queue_grace: Duration::from_secs(600),
+            purpose: Purpose::Tasks,
         }
     }
 }
@@ -114,7 +117,8 @@ impl SqliteStore {
     /// Opens the database at this path, making it if it is not there. Liveness locks are kept beside it.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let boot = options.clock.now().epoch;
-        let (connection, real) = connection::open(path, &boot, OpenFlags::empty())?;
+        let (connection, real) =
+            connection::open(path, &boot, OpenFlags::empty(), options.purpose)?;
         Self::assemble(connection, path, &real, None, options)
     }
 
@@ -276,15 +280,30 @@ impl SqliteStore {
         by: Instant,
         verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
     ) -> Result<(T, Revision), StoreError> {
-        self.run(by, verb).map_err(|error| match error {
+        self.transact(by, verb).map_err(|error| match error {
             TaskError::Store(error) => error,
             other => StoreError::new(ErrorKind::Io, other.to_string()),
         })
     }
 
+    /// One write transaction about tasks.
+    pub(crate) fn run<T>(
+        &self,
+        by: Instant,
+        verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,
+    ) -> Result<(T, Revision), TaskError> {
+        self.check_access()?;
+        if self.options.purpose == Purpose::Locks {
+            let _patience = CallDeadline::until(by);
+            let added = schema::add_triggers(&mut self.lock().connection);
+            added.map_err(|error| explain(&self.path, error))?;
+        }
+        self.transact(by, verb)
+    }
+
     /// One write transaction. The first one that needs a token of a new epoch raises the counter and
     /// runs again.
-    pub(crate) fn run<T>(
+    fn transact<T>(
         &self,
         by: Instant,
         mut verb: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, TransactionError>,

@@ -16,9 +16,10 @@ use clones::{CloneDb, check_blockers, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{Edit, TaskStore as _};
-use tenure_sqlite::SCHEMA_VERSION;
+use tenure_core::{Key, Store as _};
+use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
-use tenure_testkit::{Chance, Process, limit, process};
+use tenure_testkit::{Ask, Chance, Process, limit, process};
 
 const SCHEMAS: [&str; 3] = [
     include_str!("fixtures/schema/1.sql"),
@@ -243,6 +244,64 @@ fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
     let state = here.store.sync_state(soon()).unwrap();
     assert_eq!(state.unshared, ["", "x1", "x2", "x3"]);
     assert_eq!(state.note, "");
+}
+
+#[test]
+fn an_upgrade_from_version_6_keeps_every_row() {
+    upgrade_from(6, include_str!("fixtures/schema/6.sql"), "");
+}
+
+#[test]
+fn a_database_that_was_made_for_locks_serves_tasks_from_the_first_one_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let open = |purpose| {
+        let options = SqliteOptions {
+            purpose,
+            ..SqliteOptions::default()
+        };
+        SqliteStore::open(&path, options).unwrap()
+    };
+    let triggers = || -> i64 {
+        let count = "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'";
+        let db = Connection::open(&path).unwrap();
+        db.query_row(count, [], |row| row.get(0)).unwrap()
+    };
+    let locks = open(Purpose::Locks);
+    let key = Key::parse("build").unwrap();
+    let lease = Ask::new(&key, "holder").granted(&locks);
+    assert_eq!(triggers(), 0);
+    // Another program adds tasks that nothing counts yet.
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "INSERT INTO sections (id, name) VALUES ('s1', 'Backend');
+             INSERT INTO tasks (id, title, section_id) VALUES ('x1', 'One', 's1'), ('x2', 'Two', NULL);
+             INSERT INTO task_dependencies VALUES ('x2', 'x1');",
+        )
+        .unwrap();
+    // The first change of a task, by an object that is open for locks, and an object that is open for tasks:
+    // either finds them as if the triggers had been there.
+    let edit = Edit {
+        title: Some("Uno".into()),
+        ..Edit::default()
+    };
+    locks.edit_task("x1", &edit, soon()).unwrap();
+    assert!(triggers() > 15);
+    let here = CloneDb {
+        store: open(Purpose::Tasks),
+        dir,
+    };
+    assert_eq!(here.count("SELECT blockers FROM tasks WHERE id = 'x2'"), 1);
+    assert_eq!(
+        here.count("SELECT count(*) FROM tasks WHERE created_at = '' OR updated_at = ''"),
+        0
+    );
+    assert_eq!(here.count("SELECT count(*) FROM task_history"), 1);
+    let state = here.store.sync_state(soon()).unwrap();
+    assert_eq!(state.unshared, ["", "x1", "x2"]);
+    is_as_new(&here);
+    let _ = locks.release(&lease.grant(), soon()).unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::waiting;
 use crate::words;
 
 pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Failure> {
-    let tenure = context::open(global)?;
+    let tenure = context::open_for_locks(global)?;
     let tie = acquire.pid.map_or(Tie::Nothing, Tie::Process);
     let mut ask = waiting::prepare(global, &tenure, &acquire.key, &acquire.request)?.tied_to(tie);
     if global.holder.is_none() {

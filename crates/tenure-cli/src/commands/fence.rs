@@ -12,7 +12,7 @@ use crate::words;
 pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
     let key = Key::parse(fence.key.as_str())?;
     let token = Token(fence.token);
-    let tenure = context::open_existing(global)?;
+    let tenure = context::open_existing_for_locks(global)?;
     let now = tenure.clock().now();
     match tenure.store().fence(&key, token, call_deadline())? {
         Fenced::Current(lease) => {

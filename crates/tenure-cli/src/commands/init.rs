@@ -44,7 +44,7 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
     })?;
     let complete = !new && project.folder().join("tenure.db").exists();
     // Creates the database now, so that a problem with it is reported by this command.
-    let tenure = Tenure::open(&project.store(), context::config(Some(&project))?)?;
+    let tenure = Tenure::open_for_locks(&project.store(), context::config(Some(&project))?)?;
     let folder = project.folder();
     let mut fetched = Fetched::default();
     if !complete {

@@ -18,7 +18,7 @@ use crate::table::Table;
 use crate::words;
 
 pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
-    let tenure = context::open_existing(global)?;
+    let tenure = context::open_existing_for_locks(global)?;
     match locks {
         Locks::List => list(&tenure),
         Locks::Show { id } => show(global, &tenure, &id),

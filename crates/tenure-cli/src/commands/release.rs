@@ -17,7 +17,7 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
         return release_all(global);
     };
     let key = Key::parse(key.as_str())?;
-    let tenure = context::open_existing(global)?;
+    let tenure = context::open_existing_for_locks(global)?;
     let (grant, _) = mine(global, &tenure, &key, release.token)?;
     match tenure.store().release(&grant, call_deadline())? {
         Released::Freed(lease) => {
@@ -34,7 +34,7 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
 
 /// Releases every lease of the caller that no running command keeps.
 fn release_all(global: &Global) -> Result<Answer, Failure> {
-    let tenure = context::open_existing(global)?;
+    let tenure = context::open_existing_for_locks(global)?;
     let caller = context::caller(global)?;
     let held = tenure.store().list(call_deadline())?.into_iter();
     let held = held

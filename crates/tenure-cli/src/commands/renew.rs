@@ -15,7 +15,7 @@ use crate::words;
 
 pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     let key = Key::parse(renew.lease.key.as_str())?;
-    let tenure = context::open_existing(global)?;
+    let tenure = context::open_existing_for_locks(global)?;
     renew_key(global, &tenure, &key, renew.lease.token, renew.ttl)
 }
 

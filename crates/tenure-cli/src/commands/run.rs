@@ -51,7 +51,7 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         .as_ref()
         .map_or(run.command.as_slice(), |script| script.as_slice());
     let program = Program::find(command, "tenure run build -- make all")?;
-    let tenure = context::open(global)?;
+    let tenure = context::open_for_locks(global)?;
     let ask = waiting::prepare(global, &tenure, &run.key, &run.request)?;
     run_holding(global, &tenure, &run.key, ask, &program, &run.running)
 }

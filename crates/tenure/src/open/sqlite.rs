@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use tenure_core::{Clock, StoreError};
 use tenure_host::HostClock;
-use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_sqlite::{Purpose, SqliteOptions, SqliteStore};
 
 use super::{Tenure, identity};
 use crate::config::Config;
 
 impl Tenure {
     pub(super) fn open_sqlite(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, SqliteStore::open)
+        Self::open_database(path, config, Purpose::Tasks, SqliteStore::open)
+    }
+
+    pub(super) fn open_sqlite_for_locks(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_database(path, config, Purpose::Locks, SqliteStore::open)
     }
 
     pub(super) fn open_sqlite_read_only(path: &Path, config: Config) -> Result<Self, StoreError> {
-        Self::open_database(path, config, SqliteStore::open_read_only)
+        Self::open_database(path, config, Purpose::Tasks, SqliteStore::open_read_only)
     }
 
     /// The tasks in the database belong to the other program: only its locks are shared.
@@ -24,13 +28,14 @@ impl Tenure {
         Ok(Self {
             tasks: None,
             foreign_tasks: true,
-            ..Self::open_database(path, config, SqliteStore::open_foreign)?
+            ..Self::open_database(path, config, Purpose::Locks, SqliteStore::open_foreign)?
         })
     }
 
     fn open_database(
         path: &Path,
         config: Config,
+        purpose: Purpose,
         open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
     ) -> Result<Self, StoreError> {
         let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
@@ -39,6 +44,7 @@ impl Tenure {
             history_age: config.history.max_age,
             history_events: config.history.max_events,
             queue_grace: config.locking.queue_grace,
+            purpose,
         };
         let store = Arc::new(open(path, options)?);
         let local = Arc::<SqliteStore>::clone(&store);
