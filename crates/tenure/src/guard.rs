@@ -409,20 +409,19 @@ impl Keeper {
             }
             return round;
         }
-        let revision = match *seen {
-            Some(revision) => revision,
-            None => {
-                let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
-                    Ok(snapshot) => snapshot,
-                    Err(error) => return Round::Failed(error),
-                };
-                let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
-                if !snapshot.leases.iter().any(ours) {
-                    // It may only be out of its place: a store that can puts it back.
-                    return self.renew();
-                }
-                snapshot.revision
+        let revision = if let Some(revision) = *seen {
+            revision
+        } else {
+            let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Round::Failed(error),
+            };
+            let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
+            if !snapshot.leases.iter().any(ours) {
+                // It may only be out of its place: a store that can puts it back.
+                return self.renew();
             }
+            snapshot.revision
         };
         *seen = Some(revision);
         // After the snapshot: a stop from here on changes its revision.
