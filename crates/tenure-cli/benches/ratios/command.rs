@@ -1,4 +1,4 @@
-//! The command itself: start-up, `tenure run`, memory.
+//! The command itself: start-up, `tenure run`, its instructions, many commands in a row, memory.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,11 +9,20 @@ use crate::stopwatch::{millis, percentile, ratio, time};
 
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const ROUNDS: usize = 300;
+/// So many commands one after another must not slow the next one down.
+const IN_A_ROW: usize = 3_000;
 
 pub(crate) fn measure() -> Vec<Line> {
     let dir = tempfile::tempdir().unwrap();
     run(Command::new(TENURE).arg("init"), dir.path());
+    let with_tasks = tempfile::tempdir().unwrap();
+    run(Command::new(TENURE).arg("init"), with_tasks.path());
+    run(
+        Command::new(TENURE).args(["tasks", "add", "one"]),
+        with_tasks.path(),
+    );
     let mut tenure_run = Vec::new();
+    let mut beside_tasks = Vec::new();
     let mut flock = Vec::new();
     let mut start = Vec::new();
     let mut nothing = Vec::new();
@@ -23,6 +32,12 @@ pub(crate) fn measure() -> Vec<Line> {
             run(
                 Command::new(TENURE).args(["run", "k", "--", "true"]),
                 dir.path(),
+            );
+        }));
+        beside_tasks.push(time(|| {
+            run(
+                Command::new(TENURE).args(["run", "k", "--", "true"]),
+                with_tasks.path(),
             );
         }));
         flock.push(time(|| {
@@ -43,12 +58,18 @@ pub(crate) fn measure() -> Vec<Line> {
             aim,
         }
     };
-    vec![
+    let mut lines = vec![
         line(
             "tenure run k -- true / flock f true, p50",
             &mut tenure_run,
             &mut flock,
-            "at most 2x",
+            "at most 1.3x",
+        ),
+        line(
+            "the same in a project with tasks",
+            &mut beside_tasks,
+            &mut flock,
+            "at most 1.3x",
         ),
         line(
             "tenure --version / true, p50",
@@ -56,8 +77,69 @@ pub(crate) fn measure() -> Vec<Line> {
             &mut nothing,
             "about 1 ms",
         ),
-        memory(dir.path()),
-    ]
+    ];
+    lines.extend(instructions(dir.path()));
+    lines.push(in_a_row(dir.path()));
+    lines.push(memory(dir.path()));
+    lines
+}
+
+/// The instructions of the two commands in user space, without those of `true`: they do not depend on how busy the
+/// machine is.
+fn instructions(dir: &Path) -> Option<Line> {
+    let count = |words: &[&str]| -> Option<f64> {
+        let valgrind = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .args(words)
+            .current_dir(dir)
+            .output()
+            .ok()?;
+        let said = String::from_utf8(valgrind.stderr).ok()?;
+        let (_, count) = said.split_once("Collected : ")?;
+        count.split_whitespace().next()?.parse().ok()
+    };
+    let counted = count(&[TENURE, "run", "k", "--", "true"]).zip(count(&["flock", "f", "true"]));
+    let Some((ours, theirs)) = counted else {
+        eprintln!("instructions are not counted: valgrind is not installed");
+        return None;
+    };
+    let millions = |count: f64| format!("{:.2} M", count / 1e6);
+    Some(Line {
+        what: "instructions of both, in user space",
+        ours: millions(ours),
+        theirs: millions(theirs),
+        ratio: ours / theirs,
+        aim: "",
+    })
+}
+
+/// The time of one command after many, against after ten. Each is one transaction.
+fn in_a_row(dir: &Path) -> Line {
+    let commands = |count: usize| -> Duration {
+        let mut times: Vec<Duration> = (0..count)
+            .map(|number| {
+                let verb = if number % 2 == 0 {
+                    "acquire"
+                } else {
+                    "release"
+                };
+                let words = [verb, "row", "--as", "bench", "--quiet"];
+                time(|| run(Command::new(TENURE).args(words), dir))
+            })
+            .collect();
+        percentile(&mut times, 50)
+    };
+    commands(10);
+    let early = commands(100);
+    commands(IN_A_ROW);
+    let late = commands(100);
+    Line {
+        what: "a command after 3,000 / after 10, p50",
+        ours: millis(late),
+        theirs: millis(early),
+        ratio: ratio(late, early),
+        aim: "at most 1.1x",
+    }
 }
 
 fn run(command: &mut Command, dir: &Path) {

@@ -2,7 +2,7 @@
 //!
 //! | module | what is measured | against what |
 //! |---|---|---|
-//! | `command` | wall time of `tenure run k -- true`, start-up, memory | `flock f true`, `true` |
+//! | `command` | wall time and instructions of `tenure run k -- true`, start-up, many commands in a row, memory | `flock f true`, `true` |
 //! | `pairs` | acquire and release in one process | a bare INSERT and DELETE with the same pragmas |
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `crowd` | 200 and 1,000 waiters for one key: served, idle, handed over | flock(1), 1 % of a core, 10 waiters |

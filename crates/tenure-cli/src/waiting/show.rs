@@ -222,9 +222,10 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             self.print(&self.text.reminder(&now, progress));
         }
         if let Some(bar) = &self.bar {
-            bar.set_position(progress.elapsed.as_secs());
             let most = terminal_width().saturating_sub(BESIDE_BAR);
+            // The message first, so that the bar is never drawn without it.
             bar.set_message(fit::cut(&visible(&self.text.beside_bar(progress)), most));
+            bar.set_position(progress.elapsed.as_secs());
         }
     }
 
