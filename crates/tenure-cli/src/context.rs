@@ -190,7 +190,7 @@ pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure
 /// Refuses a store that the caller chose and that does not exist.
 fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
     if let Some(url) = chosen_store(global)
-        && let StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) = StoreUrl::parse(&url)?
+        && let StoreUrl::Sqlite(path) = StoreUrl::parse(&url)?
     {
         let path = start()?.join(path);
         if matches!(path.try_exists(), Ok(false)) {

@@ -10,8 +10,8 @@ use std::io::IsTerminal;
 use crate::fit;
 
 /// The columns that may be shortened.
-const NAMES: [&str; 10] = [
-    "ID", "KEY", "HOLDER", "RUNNER", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
+const NAMES: [&str; 9] = [
+    "ID", "KEY", "HOLDER", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
 ];
 
 /// The columns that hold prose.

@@ -631,7 +631,7 @@ fn filters_limits_and_order_of_the_list() {
     assert!(text.contains("the first 2; --limit 0 shows all"), "{text}");
     let heads: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
     let since = ["SINCE", "UNTIL"];
-    let (first, last) = (["ID", "STATUS", "PRI", "SECTION", "RUNNER"], ["TITLE"]);
+    let (first, last) = (["ID", "STATUS", "PRI", "SECTION", "HOLDER"], ["TITLE"]);
     assert_eq!(heads, [&first[..], &since[..], &last[..]].concat());
     assert_eq!(text.lines().count(), 4);
     let text = project.tenure("tasks list --search nothing").exits(0).out;

@@ -612,7 +612,7 @@ fn a_task_that_is_held_shows_since_when_and_until_when_and_its_lock_shows_its_ti
     let list = project.tenure("tasks list").exits(0).out;
     let (head, row) = list.split_once('\n').unwrap();
     assert!(
-        head.contains("RUNNER  SINCE") && head.contains("UNTIL"),
+        head.contains("HOLDER  SINCE") && head.contains("UNTIL"),
         "{list}"
     );
     assert!(row.contains(" ago  9m "), "{list}");

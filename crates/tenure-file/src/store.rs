@@ -91,8 +91,9 @@ impl<P: LockProtocol> FileStore<P> {
         Ok(())
     }
 
-    /// Changes whenever a process changes the state or the lock, and when this process is woken.
-    pub(crate) fn revision(&self, state: u64) -> Revision {
+    /// Changes whenever a process changes the lock, and when this process is woken. Taken before the lock is read: a
+    /// program that knows nothing of the step lock may change it right after that.
+    pub(crate) fn stamp(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let lock = self.protocol.path().symlink_metadata().ok();
         let lock = lock.map(|lock| {
@@ -104,7 +105,14 @@ impl<P: LockProtocol> FileStore<P> {
             );
             (lock.dev(), lock.ino(), lock.size(), times)
         });
-        (state, lock, self.presence.generation()).hash(&mut hasher);
+        (lock, self.presence.generation()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Changes with the state, and with the stamp of the lock.
+    pub(crate) fn revision(state: u64, stamp: u64) -> Revision {
+        let mut hasher = DefaultHasher::new();
+        (state, stamp).hash(&mut hasher);
         Revision(hasher.finish())
     }
 
@@ -116,7 +124,7 @@ impl<P: LockProtocol> FileStore<P> {
 
     /// The current revision.
     pub(crate) fn revision_now(&self) -> Revision {
-        self.revision(self.state_file.revision())
+        Self::revision(self.state_file.revision(), self.stamp())
     }
 
     /// Refuses to write if the store was opened read-only.
@@ -157,7 +165,7 @@ impl<P: LockProtocol> FileStore<P> {
         {
             helper.end();
         }
-        let revision = self.revision(step.picture.state.revision);
+        let revision = step.picture.revision();
         drop(lock);
         self.presence.ring(step.wakes);
         Ok((answer?, revision))
@@ -175,7 +183,7 @@ impl<P: LockProtocol> FileStore<P> {
             picture.read_lock();
             // An interrupted step stays as it is: repairing it would write.
             let answer = verb(&mut picture)?;
-            return Ok((answer, self.revision(picture.state.revision)));
+            return Ok((answer, picture.revision()));
         }
         // Without a sidecar no tenure process has used this lock yet.
         let lock = if self.sidecar().path().is_dir() {
@@ -187,7 +195,7 @@ impl<P: LockProtocol> FileStore<P> {
         picture.read_lock();
         let mut look = |picture: &mut Picture<'_, P>| {
             let answer = verb(picture)?;
-            Ok((answer, self.revision(picture.state.revision)))
+            Ok((answer, picture.revision()))
         };
         if !picture.needs_repair() {
             return look(&mut picture);

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tenure_core::engine::Look;
 use tenure_core::{
-    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Moment, StoreError, Token,
-    Waiter,
+    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Moment, Revision, StoreError,
+    Token, Waiter,
 };
 use tenure_host::LocalPresence;
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, Removal};
@@ -171,6 +171,8 @@ pub struct Picture<'a, P> {
     /// Why the state can't be read, if it can't.
     pub(crate) state_flaw: Option<String>,
     pub(crate) lock: LockView,
+    /// See [`FileStore::stamp`].
+    stamp: u64,
 }
 
 impl<'a, P: LockProtocol> Picture<'a, P> {
@@ -186,12 +188,19 @@ impl<'a, P: LockProtocol> Picture<'a, P> {
             state,
             state_flaw,
             lock: LockView::default(),
+            stamp: 0,
         })
     }
 
     /// Reads the lock.
     pub(crate) fn read_lock(&mut self) {
+        self.stamp = self.store.stamp();
         self.lock = LockView::read(self.store, &self.state);
+    }
+
+    /// The revision of what was read.
+    pub(crate) fn revision(&self) -> Revision {
+        FileStore::<P>::revision(self.state.revision, self.stamp)
     }
 
     /// Whether this process holds the lease that counts, and another program removed its lock.

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tenure_core::{
-    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed,
-    Revision, Store, StoreError, Token, Waited, Watched,
+    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed, Store,
+    StoreError, Token, Watched,
 };
 use tenure_host::bell::alarm;
 
@@ -383,9 +383,8 @@ impl Keeper {
     /// Renews until told to stop, or the lease is lost.
     fn keep(&self) {
         let mut renew_at = self.trust.now().saturating_add(self.ttl / 3);
-        let mut seen = None;
         while !self.trust.is_over() {
-            match self.round(&mut renew_at, &mut seen) {
+            match self.round(&mut renew_at) {
                 Round::Kept => self.trust.lock().last_error = None,
                 Round::Lost(now) => return self.trust.lose(Loss::Taken(now)),
                 Round::Failed(error) => {
@@ -398,9 +397,8 @@ impl Keeper {
         }
     }
 
-    /// Renews if it is time, or waits. `seen` is the state in which the lease was last found on record, unless
-    /// the store has reported a change since.
-    fn round(&self, renew_at: &mut Duration, seen: &mut Option<Revision>) -> Round {
+    /// Renews if it is time, or waits.
+    fn round(&self, renew_at: &mut Duration) -> Round {
         let now = self.trust.now();
         if now >= *renew_at {
             let round = self.renew();
@@ -409,38 +407,28 @@ impl Keeper {
             }
             return round;
         }
-        let revision = if let Some(revision) = *seen {
-            revision
-        } else {
-            let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
-                Ok(snapshot) => snapshot,
-                Err(error) => return Round::Failed(error),
-            };
-            let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
-            if !snapshot.leases.iter().any(ours) {
-                // It may only be out of its place: a store that can puts it back.
-                return self.renew();
-            }
-            snapshot.revision
+        let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Round::Failed(error),
         };
-        *seen = Some(revision);
+        let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
+        if !snapshot.leases.iter().any(ours) {
+            // It may only be out of its place: a store that can puts it back.
+            return self.renew();
+        }
         // After the snapshot: a stop from here on changes its revision.
         if self.trust.is_over() {
             return Round::Kept;
         }
         let watched = Watched {
             key: &self.grant.key,
-            seen: revision,
+            seen: snapshot.revision,
             held: Some(vec![self.grant.token]),
             ahead: Vec::new(),
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);
         match self.store.wait(&watched, timeout) {
-            Ok(Waited::TimedOut) => Round::Kept,
-            Ok(Waited::Changed) => {
-                *seen = None;
-                Round::Kept
-            }
+            Ok(_) => Round::Kept,
             Err(error) => Round::Failed(error),
         }
     }

@@ -36,7 +36,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         ));
     }
     let now = tenure.clock().now();
-    let mut rows = Table::new(&["ID", "NAME", "TASKS", "OPEN", "RUNNER", "REMAINING"]);
+    let mut rows = Table::new(&["ID", "NAME", "TASKS", "OPEN", "HOLDER", "REMAINING"]);
     let mut data = SectionsJson::default();
     for summary in sections {
         let section = &summary.section;

@@ -127,7 +127,7 @@ fn list(global: &Global, list: &List) -> Result<Answer, Failure> {
     }
     let now = tenure.clock().now();
     let leases = leases(&tenure, &found)?;
-    let mut columns = vec!["ID", "STATUS", "PRI", "SECTION", "RUNNER", "TITLE"];
+    let mut columns = vec!["ID", "STATUS", "PRI", "SECTION", "HOLDER", "TITLE"];
     if !leases.is_empty() {
         columns.splice(5..5, ["SINCE", "UNTIL"]);
     }

@@ -96,7 +96,7 @@ pub(super) fn describe(now: &Moment, task: &Task) -> Vec<String> {
         ),
     ));
     if let Some(runner) = &task.runner {
-        lines.push(line("Runner", runner.as_str()));
+        lines.push(line("Holder", runner.as_str()));
     }
     if task.attempts > 0 {
         lines.push(line(
