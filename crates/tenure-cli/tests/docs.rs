@@ -217,6 +217,9 @@ fn run(examples: &[Example]) -> Vec<String> {
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("LC_ALL", "C.UTF-8")
         .env("COLUMNS", "80")
+        // Under make, a make in a transcript would say where it is.
+        .env_remove("MAKELEVEL")
+        .env_remove("MAKEFLAGS")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
