@@ -135,12 +135,15 @@ pub fn busy<L: Look>(
         .iter()
         .filter(|waiter| waiter.presence == Presence::Here && Some(waiter.ticket) != own)
         .collect();
-    // Watching a dead waiter would wake the caller again and again, watching a stopped one never.
+    // Watching a dead waiter would wake the caller again and again, watching a stopped one never. But the
+    // first of them was there when the view was read, and the decision depends on it: if it has exited
+    // since, the watch ends at once. Without it there might be nothing to watch.
+    let first = present.first().map(|waiter| waiter.ticket);
     let behind = present
         .iter()
         .rev()
         .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
-        .find(|waiter| is_here(look, waiter))
+        .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
     let holders = view.leases.iter().map(|(lease, _)| lease.holder.clone());
     Busy {
@@ -164,5 +167,94 @@ pub fn busy<L: Look>(
         waiting: present.len() + view.left_out.ahead + view.left_out.behind,
         shortage: None,
         revision: Revision::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::claim::Priority;
+    use crate::engine::Look;
+    use crate::holder::{Binding, LivenessId, Process};
+    use crate::queue::Ticket;
+    use crate::time::{Epoch, Moment};
+    use crate::verdict::Evidence;
+
+    /// A free key with one waiter, whose process runs for this many probes.
+    struct DyingWaiter {
+        now: Moment,
+        probes_left: u32,
+    }
+
+    fn waiter() -> Waiter {
+        let process = Process {
+            pid: 7,
+            started: 1,
+            boot: Epoch("boot".into()),
+            namespace: "pid:[1]".into(),
+            host: "here".into(),
+        };
+        Waiter {
+            ticket: Ticket(1),
+            holder: Holder {
+                id: HolderId::parse("first").unwrap(),
+                host: "here".into(),
+                command: None,
+                binding: Binding::LivenessLock {
+                    lock: LivenessId("1".into()),
+                    process,
+                },
+            },
+            named: true,
+            priority: Priority::default(),
+            arrived: Duration::ZERO,
+            seen: Duration::ZERO,
+            epoch: Epoch("boot".into()),
+            presence: Presence::Here,
+            within: Vec::new(),
+        }
+    }
+
+    impl Look for DyingWaiter {
+        type Error = Infallible;
+
+        fn now(&self) -> &Moment {
+            &self.now
+        }
+
+        fn leases(&mut self, _key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+            Ok(Vec::new())
+        }
+
+        fn tickets(&mut self, _key: &Key) -> Result<Vec<Waiter>, Infallible> {
+            Ok(vec![waiter()])
+        }
+
+        fn probe(&mut self, _waiter: &Holder) -> Liveness {
+            let Some(left) = self.probes_left.checked_sub(1) else {
+                return Liveness::Gone(Evidence::LivenessLockFree { pid: 7 });
+            };
+            self.probes_left = left;
+            Liveness::Running
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_exits_after_the_decision_is_still_watched() {
+        let key = Key::parse("k").unwrap();
+        for (probes_left, watched) in [(0, 0), (1, 1), (2, 1)] {
+            let now = Moment {
+                ticks: Duration::ZERO,
+                wall: jiff::Timestamp::UNIX_EPOCH,
+                epoch: Epoch("boot".into()),
+            };
+            let mut look = DyingWaiter { now, probes_left };
+            let view = view(&mut look, &key, None).unwrap();
+            let busy = busy(&mut look, &key, &view, None, None);
+            assert_eq!(busy.watch.len(), watched, "{probes_left} probes");
+        }
     }
 }
