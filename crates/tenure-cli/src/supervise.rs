@@ -7,7 +7,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use tenure::duration;
 use tenure_host::{Tied, bell};
@@ -77,41 +78,61 @@ impl Ending {
     }
 }
 
+/// A command to supervise.
+pub(crate) struct Supervised<'a> {
+    pub(crate) tied: &'a Tied,
+    pub(crate) terminal: Option<Terminal>,
+    /// Readable once the lease is lost.
+    pub(crate) lost: &'a OwnedFd,
+    /// Readable once the last process of the command has exited; `None` if only the first one counts.
+    pub(crate) rest: Option<&'a OwnedFd>,
+    /// How long after TERM it is killed.
+    pub(crate) grace: Duration,
+}
+
 /// What [`supervise`] waits for besides signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Lost,
     Kill,
     NoSecond,
+    LastExited,
 }
 
-/// Waits until a command ends. Forwards signals to it, stops when it is stopped, and ends it when
-/// `lost` becomes readable, or at the second Ctrl+C: TERM to its process group, KILL after `grace`. Calls
+/// Waits until a command ends. Forwards signals to it, stops when it is stopped, and ends it when the
+/// lease is lost, or at the second Ctrl+C: TERM to its process group, KILL after the grace period. Calls
 /// `settled` once, when the command has run for [`SHORT_RUN`].
 pub(crate) fn supervise(
     global: &Global,
-    tied: &Tied,
     signals: &mut Signals,
-    terminal: Option<Terminal>,
-    lost: &OwnedFd,
-    grace: Duration,
+    command: &Supervised<'_>,
     settled: impl FnOnce(),
 ) -> io::Result<Ended> {
+    let Supervised { tied, grace, .. } = *command;
     let group = tied.group().ok_or(io::ErrorKind::InvalidInput)?;
     let mut was_lost = false;
     let mut stop_signal = None;
     let mut ending = Ending::default();
     let mut settled = Some(settled);
     let mut rounds = 0_u64;
+    let mut rest = command.rest;
+    // Once the first process has exited: whether it had the terminal.
+    let mut exited = None;
     loop {
-        if let Some(status) = reap(group, terminal, signals)? {
-            let had_terminal = terminal.is_some_and(|terminal| terminal.take_back(group));
+        if exited.is_none() && has_exited(group, command.terminal, signals)? {
+            let terminal = command.terminal;
+            exited = Some(terminal.is_some_and(|terminal| terminal.take_back(group)));
+        }
+        let by_force = was_lost || ending.insisted;
+        if let Some(had_terminal) = exited
+            && (rest.is_none() || by_force && ending.kill.is_none())
+        {
             // Ends the rest of its group, too.
-            if was_lost || ending.insisted {
+            if by_force {
                 tied.signal(Signal::KILL);
             }
             return Ok(Ended {
-                status,
+                status: reap(group)?,
                 lost: was_lost,
                 had_terminal,
                 stop_signal,
@@ -125,9 +146,10 @@ pub(crate) fn supervise(
         }
         rounds += 1;
         let events = [
-            (Event::Lost, (!was_lost).then_some(lost)),
+            (Event::Lost, (!was_lost).then_some(command.lost)),
             (Event::Kill, ending.kill.as_ref()),
             (Event::NoSecond, ending.second_until.as_ref()),
+            (Event::LastExited, rest),
         ];
         let watched: Vec<(Event, &OwnedFd)> = events
             .into_iter()
@@ -162,6 +184,7 @@ pub(crate) fn supervise(
                     ending.kill = None;
                 }
                 Event::NoSecond => ending.second_until = None,
+                Event::LastExited => rest = None,
             }
         }
         for signal in signals.pending() {
@@ -189,23 +212,26 @@ fn end(tied: &Tied, signal: Signal) {
     tied.signal(Signal::CONT);
 }
 
-/// Returns the command's status if it has ended. If the terminal stopped it, tenure stops too, and
-/// continues it when tenure is continued.
-fn reap(
-    group: Pid,
-    terminal: Option<Terminal>,
-    signals: &mut Signals,
-) -> io::Result<Option<ExitStatus>> {
-    loop {
-        let status = match waitpid(Some(group), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) => status,
-            Ok(None) => return Ok(None),
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        };
+/// The status of the first process, which has exited.
+fn reap(group: Pid) -> io::Result<ExitStatus> {
+    let status = retry_on_intr(|| waitpid(Some(group), WaitOptions::empty()))?;
+    let (_, status) = status.ok_or(io::ErrorKind::NotFound)?;
+    Ok(ExitStatus::from_raw(status.as_raw()))
+}
+
+/// Whether the first process has exited. It stays a zombie until [`reap`]: no other process gets its number,
+/// which is also that of the group. If the terminal stopped it, tenure stops too, and continues it when
+/// tenure is continued.
+fn has_exited(group: Pid, terminal: Option<Terminal>, signals: &mut Signals) -> io::Result<bool> {
+    let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let (stops, at_once) = (WaitIdOptions::STOPPED, WaitIdOptions::NOHANG);
+    let wait = |options| retry_on_intr(|| waitid(WaitId::Pid(group), options | at_once));
+    while let Some(status) = wait(peek | stops)? {
         if !status.stopped() {
-            return Ok(Some(ExitStatus::from_raw(status.as_raw())));
+            return Ok(true);
         }
+        // The same stop is not reported again. An error means that the process has exited meanwhile.
+        let _ = wait(stops);
         // Only stops by the terminal are mirrored; a SIGSTOP was meant for the command alone.
         let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let stopped_by = status
@@ -232,6 +258,7 @@ fn reap(
         terminal.lend(group);
         let _ = rustix::process::kill_process_group(group, Signal::CONT);
     }
+    Ok(false)
 }
 
 /// Ctrl+Z while tenure has the terminal: stops the command and tenure, and continues the command when

@@ -443,6 +443,40 @@ fn the_key_is_free_when_the_command_exits_or_with_an_option_its_last_process() {
 }
 
 #[test]
+fn the_last_process_of_a_command_is_supervised_as_the_first_one_is() {
+    let project = Project::new();
+    let start = |script: &str| {
+        let _ = fs::remove_file(project.path("child"));
+        let run = project.call("run build --all-processes").sh(script).start();
+        until("the child runs", || project.read("child").ends_with('\n'));
+        until("the command has exited", || !process::alive(run.command()));
+        (run, project.read("child").trim().parse().unwrap())
+    };
+    let plain = "echo $$; sleep 300 & echo $! > child";
+    // A stopped process reacts to a signal once it is continued.
+    let (run, child) = start(plain);
+    process::signal(child, Signal::STOP);
+    run.signal(Signal::TERM);
+    run.ended().exits(0);
+    until("the child has exited", || !process::alive(child));
+    // A process in the background ignores Ctrl+C; the second one ends it.
+    let (run, child) = start(plain);
+    until("the child has exited", || {
+        run.signal(Signal::INT);
+        !process::alive(child)
+    });
+    run.ended().fails(0, &["ending the command (SIGTERM)"]);
+    // A script that uses low descriptors itself does not close the one that tells of the last process.
+    let (run, child) =
+        start("echo $$; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; sleep 300 & echo $! > child");
+    project.tenure("run build --no-wait -- true").exits(6);
+    // Killed, tenure takes the rest with it.
+    run.signal(Signal::KILL);
+    until("the child has exited", || !process::alive(child));
+    project.tenure("run build --no-wait -- true").exits(0);
+}
+
+#[test]
 fn options_of_flock_are_understood() {
     let project = Project::new();
     let said = project

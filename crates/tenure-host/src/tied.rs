@@ -62,7 +62,7 @@ pub struct TiedChild {
 /// What happens in the child, between fork and exec.
 struct SetUp {
     kill_pipe: (OwnedFd, OwnedFd),
-    inherited: Option<RawFd>,
+    inherited: [Option<RawFd>; 2],
     terminal: Option<RawFd>,
     parent: Pid,
     end: Signal,
@@ -70,13 +70,13 @@ struct SetUp {
 
 impl SetUp {
     fn new(
-        inherited: Option<BorrowedFd<'_>>,
+        inherited: [Option<BorrowedFd<'_>>; 2],
         terminal: Option<BorrowedFd<'_>>,
         end: Signal,
     ) -> io::Result<Self> {
         Ok(Self {
             kill_pipe: pipe_with(PipeFlags::CLOEXEC)?,
-            inherited: inherited.map(|fd| fd.as_raw_fd()),
+            inherited: inherited.map(|fd| fd.map(|fd| fd.as_raw_fd())),
             terminal: terminal.map(|fd| fd.as_raw_fd()),
             parent: getpid(),
             end,
@@ -87,7 +87,8 @@ impl SetUp {
     /// with this process.
     fn steps(&self) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
         let read_end = self.kill_pipe.0.as_raw_fd();
-        let inherited = [Some(read_end), self.inherited];
+        let [first, second] = self.inherited;
+        let inherited = [Some(read_end), first, second];
         let (terminal, parent, end) = (self.terminal, self.parent, self.end);
         move || {
             for fd in inherited.into_iter().flatten() {
@@ -131,17 +132,17 @@ impl Tied {
         inherited_fd: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let set_up = SetUp::new(inherited_fd, terminal, Signal::KILL)?;
+        let set_up = SetUp::new([inherited_fd, None], terminal, Signal::KILL)?;
         Ok(fork(command, set_up)?.tied)
     }
 
     /// The same for a program that inherits standard input, output and error: this process is not copied for it.
     pub fn exec(
         program: &Exec,
-        inherited_fd: Option<BorrowedFd<'_>>,
+        inherited_fds: [Option<BorrowedFd<'_>>; 2],
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let set_up = SetUp::new(inherited_fd, terminal, Signal::KILL)?;
+        let set_up = SetUp::new(inherited_fds, terminal, Signal::KILL)?;
         // SAFETY: the steps only make system calls.
         let pid = unsafe { program.start(&set_up.steps()) }?;
         Ok(set_up.tied(Some(pid)))
@@ -150,7 +151,7 @@ impl Tied {
     /// Starts a command that gets SIGTERM when this process dies, for one that has to clean up: git
     /// removes its lock files.
     pub fn spawn_to_terminate(command: &mut Command) -> io::Result<TiedChild> {
-        fork(command, SetUp::new(None, None, Signal::TERM)?)
+        fork(command, SetUp::new([None, None], None, Signal::TERM)?)
     }
 
     /// The command's process group.

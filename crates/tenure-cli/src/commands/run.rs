@@ -1,12 +1,10 @@
 //! `tenure run`: run a command while holding a key.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::FdFlags;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 use serde::Serialize;
@@ -14,15 +12,15 @@ use serde_json::{Value, json};
 use tenure::wire::{AcquiredJson, ErrorCode, ErrorJson, LostJson};
 use tenure::{Ask, Guard, Loss, Tenure};
 use tenure_core::{ErrorKind, Key, Lease, Moment, Released, StoreError};
-use tenure_host::{Tied, bell};
+use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain, report_event, to_value};
 use crate::args::{Global, Run, RunArgs};
 use crate::context;
 use crate::exit::Exit;
 use crate::program::Program;
-use crate::signals::{Signals, stop_here};
-use crate::supervise::{Ended, supervise};
+use crate::signals::Signals;
+use crate::supervise::{Ended, Supervised, supervise};
 use crate::terminal::Terminal;
 use crate::waiting;
 use crate::words;
@@ -88,12 +86,11 @@ pub(crate) fn run_holding(
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
     // Every process of the command inherits the writing end, so the reading end tells when the last one exits.
-    let rest = running.all_processes.then(|| pipe_with(PipeFlags::empty()));
-    let rest = rest.transpose()?;
-    if let Some((read_end, _)) = &rest {
-        rustix::io::fcntl_setfd(read_end, FdFlags::CLOEXEC)?;
-    }
-    let tied = exec.and_then(|exec| Tied::exec(&exec, tenure.inherited_fd(), lent));
+    let rest = running.all_processes.then(|| pipe_with(PipeFlags::CLOEXEC));
+    let (rest, writing_end) = rest.transpose()?.unzip();
+    let inherited = [tenure.inherited_fd(), writing_end.as_ref().map(AsFd::as_fd)];
+    let tied = exec.and_then(|exec| Tied::exec(&exec, inherited, lent));
+    drop(writing_end);
     let tied = match tied {
         Ok(tied) => tied,
         Err(error) => {
@@ -102,78 +99,25 @@ pub(crate) fn run_holding(
             return Err(failure);
         }
     };
-    let rest = rest.map(|(read_end, _)| read_end);
     let lost = eventfd(0, EventfdFlags::CLOEXEC)?;
     let report_loss = lost.try_clone()?;
     guard.on_lost(move || {
         let _ = rustix::io::write(&report_loss, &1u64.to_ne_bytes());
     });
-    let grace = tenure.config().run.kill_grace;
-    let mut ended = supervise(global, &tied, &mut signals, terminal, &lost, grace, || {
-        guard.start_renewal();
-    })?;
-    if let Some(rest) = rest.filter(|_| !ended.lost) {
-        guard.start_renewal();
-        ended.lost = wait_for_rest(&rest, &tied, &mut signals, &lost, grace)?;
-    }
+    let command = Supervised {
+        tied: &tied,
+        terminal,
+        lost: &lost,
+        rest: rest.as_ref(),
+        grace: tenure.config().run.kill_grace,
+    };
+    let ended = supervise(global, &mut signals, &command, || guard.start_renewal())?;
     tied.untie();
     let exit = finish(global, tenure, guard, &signals, ended, running)?;
     if ended.had_terminal {
         repeat_terminal_signal(ended);
     }
     Ok(Answer::silent(exit))
-}
-
-/// Waits until the last process of a command has exited, and tells whether the lease was lost meanwhile: then
-/// the processes are ended, TERM first and KILL after `grace`. Signals are forwarded to them.
-fn wait_for_rest(
-    rest: &OwnedFd,
-    tied: &Tied,
-    signals: &mut Signals,
-    lost: &OwnedFd,
-    grace: Duration,
-) -> Result<bool, Failure> {
-    let mut kill: Option<OwnedFd> = None;
-    loop {
-        // Once the lease is lost, the alarm takes the place of the loss.
-        let alarm = kill.as_ref().unwrap_or(lost);
-        let mut fds = [
-            PollFd::new(rest, PollFlags::IN),
-            PollFd::new(alarm, PollFlags::IN),
-            PollFd::new(&*signals, PollFlags::IN),
-        ];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let [has_exited, rings, _] = fds.map(|fd| !fd.revents().is_empty());
-        match (has_exited, rings, kill.is_some()) {
-            (true, _, was_lost) => return Ok(was_lost),
-            (false, true, false) => {
-                tied.signal(Signal::TERM);
-                tied.signal(Signal::CONT);
-                kill = Some(bell::alarm(grace)?);
-            }
-            (false, true, true) => {
-                tied.signal(Signal::KILL);
-                return Ok(true);
-            }
-            (false, false, _) => {}
-        }
-        for signal in signals
-            .pending()
-            .into_iter()
-            .filter_map(Signal::from_named_raw)
-        {
-            if signal == Signal::TSTP {
-                tied.signal(signal);
-                stop_here();
-                tied.signal(Signal::CONT);
-            } else if signal != Signal::CHILD {
-                tied.signal(signal);
-            }
-        }
-    }
 }
 
 /// Reports what happened to the lease of a running command, as a JSON line.

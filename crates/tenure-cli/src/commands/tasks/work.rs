@@ -26,7 +26,7 @@ use crate::exit::Exit;
 use crate::program::Program;
 use crate::signals::Signals;
 use crate::stderr::StderrTee;
-use crate::supervise::{Ended, supervise};
+use crate::supervise::{Ended, Supervised, supervise};
 use crate::terminal::Terminal;
 use crate::waiting::{self, WaitDisplay};
 use crate::words;
@@ -222,18 +222,16 @@ impl<'a> Runner<'a> {
         task_guard.on_lost(move || {
             let _ = rustix::io::write(&*report_loss, &1u64.to_ne_bytes());
         });
-        let grace = self.tenure.config().run.kill_grace;
-        let ended = supervise(
-            self.global,
-            &tied,
-            &mut self.signals,
+        let command = Supervised {
+            tied: &tied,
             terminal,
-            &lost,
-            grace,
-            || {
-                task_guard.start_renewal();
-            },
-        )?;
+            lost: &lost,
+            rest: None,
+            grace: self.tenure.config().run.kill_grace,
+        };
+        let ended = supervise(self.global, &mut self.signals, &command, || {
+            task_guard.start_renewal();
+        })?;
         // Ends the processes that the command left behind: they must not work on the task any more.
         drop(tied);
         let last_line = stderr.and_then(StderrTee::last_line);
