@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use tenure::ask::generated_name;
 use tenure::{Acquired, AnyTask, Ask, Loss, TaskGuard, Tenure, call_deadline};
 use tenure_core::task::{Change, Changed};
-use tenure_core::{Holder, Status, Task, Token};
+use tenure_core::{Event, EventKind, HistoryQuery, Holder, Lease, Status, Task, Token};
 use tenure_host::Tied;
 
 use super::next::{NextTaskWait, none};
@@ -267,8 +267,11 @@ impl<'a> Runner<'a> {
             }
         };
         let now = self.tenure.tasks()?.find_task(&task.id, call_deadline())?;
-        if now.token == task_guard.token() && now.status == Status::Pending && !ended.lost {
-            // The command itself set the task back to pending, and would do so again.
+        if now.token == task_guard.token()
+            && now.status == Status::Pending
+            && (!ended.lost || self.was_released(task_guard.lease())?)
+        {
+            // The command itself put the task back, and would do so again.
             task_guard.leave_standing();
             self.record(&now, &Change::GiveBack, &error);
             after = AfterTask::Exclude;
@@ -311,6 +314,19 @@ impl<'a> Runner<'a> {
             }
             None => after,
         })
+    }
+
+    /// Whether the holder itself released this lease, so that it was not taken away.
+    fn was_released(&self, lease: &Lease) -> Result<bool, Failure> {
+        let query = HistoryQuery {
+            key: Some(lease.key.clone()),
+            limit: Some(1),
+            ..HistoryQuery::default()
+        };
+        let events = self.tenure.store().history(&query, call_deadline())?;
+        let released =
+            |event: &Event| event.kind == EventKind::Released && event.token == lease.token;
+        Ok(events.last().is_some_and(released))
     }
 
     fn record(&mut self, task: &Task, change: &Change, error: &str) {
