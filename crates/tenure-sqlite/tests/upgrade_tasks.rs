@@ -247,11 +247,6 @@ fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
 }
 
 #[test]
-fn an_upgrade_from_version_6_keeps_every_row() {
-    upgrade_from(6, include_str!("fixtures/schema/6.sql"), "");
-}
-
-#[test]
 fn a_database_that_was_made_for_locks_serves_tasks_from_the_first_one_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
