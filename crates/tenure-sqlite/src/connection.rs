@@ -57,6 +57,8 @@ pub(crate) fn open(
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         log::keep_short(&mut db)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+        // Without this, a statement with a bound LIMIT is prepared again each time that a value is bound.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         db.execute_batch("PRAGMA synchronous = NORMAL")?;
         Ok(db)
     };

@@ -183,7 +183,7 @@ pub(crate) fn explain_commit(
 ) -> StoreError {
     let mut fault = explain(path, error);
     let unknown = match tables {
-        LockTables::Own => fault.kind == ErrorKind::Io,
+        LockTables::Own | LockTables::OwnIfAny => fault.kind == ErrorKind::Io,
         LockTables::Attached => fault.kind != ErrorKind::Contended,
     };
     if unknown {

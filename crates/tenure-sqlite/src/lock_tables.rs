@@ -31,6 +31,7 @@ use tenure_core::{
 
 use crate::foreign;
 use crate::rows;
+use crate::schema;
 use crate::write::TransactionError;
 
 /// In which database the two tables are.
@@ -38,6 +39,8 @@ use crate::write::TransactionError;
 pub(crate) enum LockTables {
     /// In tenure's own.
     Own,
+    /// In tenure's own, if it has the tables of tasks.
+    OwnIfAny,
     /// In another program's, attached to it.
     Attached,
 }
@@ -45,8 +48,16 @@ pub(crate) enum LockTables {
 impl LockTables {
     fn schema(self) -> &'static str {
         match self {
-            Self::Own => "main",
+            Self::Own | Self::OwnIfAny => "main",
             Self::Attached => "other",
+        }
+    }
+
+    /// Whether the two tables are there.
+    fn exist(self, db: &Connection) -> rusqlite::Result<bool> {
+        match self {
+            Self::Own | Self::Attached => Ok(true),
+            Self::OwnIfAny => schema::has_tasks(db),
         }
     }
 }
@@ -129,7 +140,7 @@ impl LockTable {
             Self::Section => "acquired_at",
         };
         let stays = match tables {
-            LockTables::Own => String::from("true"),
+            LockTables::Own | LockTables::OwnIfAny => String::from("true"),
             LockTables::Attached => format!(
                 "NOT EXISTS (SELECT 1 FROM main.leaving WHERE leaving.key = '{kind}:' || held.{kind}_id
                  AND leaving.runner = held.runner_id AND leaving.expires_at = held.expires_at)"
@@ -148,6 +159,9 @@ impl LockTable {
         db: &Connection,
         id: &str,
     ) -> rusqlite::Result<Option<LockRow>> {
+        if !tables.exist(db)? {
+            return Ok(None);
+        }
         let sql = format!("{} AND {}_id = ?1", self.select(tables), self.kind());
         let found = db.prepare_cached(&sql)?.query_row([id], row).optional()?;
         match (found, row_number(id)) {
@@ -179,6 +193,9 @@ impl LockTable {
         tables: LockTables,
         db: &Connection,
     ) -> rusqlite::Result<Vec<(Key, LockRow)>> {
+        if !tables.exist(db)? {
+            return Ok(Vec::new());
+        }
         let mut statement = db.prepare_cached(&self.select(tables))?;
         let rows = statement
             .query_map([], row)?
@@ -357,6 +374,9 @@ pub(crate) fn write(
     let Some((table, id)) = LockTable::of(&lease.key) else {
         return Ok(());
     };
+    if !tables.exist(db)? {
+        return Err(not_found(tables, table, id).into());
+    }
     let Some(end) = &lease.expires else {
         return Ok(());
     };
@@ -390,21 +410,24 @@ pub(crate) fn write(
         Err(rusqlite::Error::SqliteFailure(failure, _))
             if failure.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
         {
-            let kind = table.kind();
-            let fix = match tables {
-                LockTables::Own => {
-                    format!("lock an existing {kind}, or use a key without the prefix {kind}:")
-                }
-                LockTables::Attached => {
-                    format!("lock a {kind} that the other program knows, by its whole id")
-                }
-            };
-            let missing =
-                StoreError::new(ErrorKind::NotFound, format!("there is no {kind} {id}")).fix(fix);
-            Err(missing.into())
+            Err(not_found(tables, table, id).into())
         }
         other => Ok(other.map(|_| ())?),
     }
+}
+
+/// There is no such task or section.
+fn not_found(tables: LockTables, table: LockTable, id: &str) -> StoreError {
+    let kind = table.kind();
+    let fix = match tables {
+        LockTables::Own | LockTables::OwnIfAny => {
+            format!("lock an existing {kind}, or use a key without the prefix {kind}:")
+        }
+        LockTables::Attached => {
+            format!("lock a {kind} that the other program knows, by its whole id")
+        }
+    };
+    StoreError::new(ErrorKind::NotFound, format!("there is no {kind} {id}")).fix(fix)
 }
 
 /// Removes the lock table's row of a key, if it has one.
@@ -414,6 +437,9 @@ pub(crate) fn remove(tables: LockTables, db: &Connection, key: &Key) -> rusqlite
     };
     if tables == LockTables::Attached {
         foreign::note_removal(db, key)?;
+    }
+    if !tables.exist(db)? {
+        return Ok(());
     }
     let (kind, schema) = (table.kind(), tables.schema());
     let sql = format!("DELETE FROM {schema}.{kind}_locks WHERE {kind}_id = ?1");

@@ -1,19 +1,21 @@
 //! The schema, its version, and the upgrade of older databases.
 //!
 //! `application_id` says that the file is tenure's, `user_version` holds the schema's version.
-//! `schema.sql` and `triggers.sql` are the whole schema of [`VERSION`]; there is no chain of migrations. An older
-//! database is rebuilt: its tables are set aside, `schema.sql` makes new ones, and each new table
+//! `schema.sql`, `tasks.sql` and `triggers.sql` are the whole schema of [`VERSION`]; there is no chain of migrations. An
+//! older database is rebuilt: its tables are set aside, the files make new ones, and each new table
 //! takes the columns that the old one had.
 //!
-//! SQLite parses the triggers whenever a process opens the database, which takes longer than to acquire and
-//! release a key, and only tasks need them. So a database that is made for locks ([`Purpose::Locks`]) has none, until it
-//! is opened for tasks or one is changed.
+//! SQLite parses all of it whenever a process opens the database, which takes longer than to acquire and
+//! release a key, and most of it is for tasks. So a database that is made for locks ([`Purpose::Locks`]) has the tables
+//! of `schema.sql` only, until it is opened for tasks or a task is written. Until then, reading tasks finds none
+//! ([`without_tasks`]).
 //!
 //! # Invariants
 //!
 //! 1. A database is made or upgraded in one transaction, together with both numbers. A process that
 //!    is killed on the way leaves the old version whole.
-//! 2. The liveness folder beside a database is made after its schema is on disk. So an empty
+//! 2. The tables of tasks are there with all of their indexes and triggers, or not at all.
+//! 3. The liveness folder beside a database is made after its schema is on disk. So an empty
 //!    database with such a folder was emptied by another program.
 //!
 //! # What this does not do
@@ -39,19 +41,14 @@ pub const VERSION: i32 = 6;
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
-/// All tables and indexes of [`VERSION`].
-const SCHEMA: &str = include_str!("schema.sql");
+/// The tables and indexes that locks need.
+const LOCKS: &str = include_str!("schema.sql");
 
-/// All triggers of [`VERSION`].
+/// The tables and indexes of tasks.
+const TASKS: &str = include_str!("tasks.sql");
+
+/// The triggers of those.
 const TRIGGERS: &str = include_str!("triggers.sql");
-
-/// Does for the rows of another program what the triggers would have done if they had been there.
-const CATCH_UP: &str = "
-    UPDATE tasks SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE created_at = '';
-    UPDATE tasks SET updated_at = created_at WHERE updated_at = '';
-    UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE created_at = '';
-    UPDATE tasks SET blockers = (SELECT count(*) FROM task_dependencies d JOIN tasks t ON t.id = d.depends_on
-        WHERE d.task_id = tasks.id AND t.status NOT IN ('completed', 'skipped'));";
 
 /// Records that no task is shared with other clones.
 pub(crate) const UNSETTLE: &str = "
@@ -72,10 +69,10 @@ pub(crate) enum Owner {
 /// What a database is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Locks above all. A database that is made for them has no triggers until a task is changed, so it is opened
-    /// faster.
+    /// Locks above all. A database that is made for them has no tables for tasks until one is written, so it is
+    /// opened faster.
     Locks,
-    /// Tasks, too. The database has the triggers from now on, also for other programs.
+    /// Tasks, too. The database has their tables from now on, also for other programs.
     Tasks,
 }
 
@@ -99,7 +96,7 @@ pub(crate) fn prepare(
     match owner.map_err(|error| explain(path, error))? {
         Owner::Tenure(VERSION) => match purpose {
             Purpose::Locks => Ok(()),
-            Purpose::Tasks => add_triggers(db).map_err(|error| explain(path, error)),
+            Purpose::Tasks => add_tasks(db).map_err(|error| explain(path, error)),
         },
         Owner::Tenure(version) if version > VERSION => Err(too_new(path, version)),
         Owner::AnotherProgram => Err(of_another_program(path, db)),
@@ -223,14 +220,17 @@ fn write_schema(db: &mut Connection, boot: &Epoch, purpose: Purpose) -> rusqlite
     match owner(&tx)? {
         Owner::AnotherProgram => return Ok(false),
         Owner::Tenure(version) if version >= VERSION => return Ok(true),
-        Owner::Tenure(version) => rebuild(&tx, version)?,
+        Owner::Tenure(version) => rebuild(&tx, version, purpose)?,
         Owner::Nobody => {
-            tx.execute_batch(SCHEMA)?;
+            tx.execute_batch(LOCKS)?;
+            if purpose == Purpose::Tasks {
+                tx.execute_batch(TASKS)?;
+            }
             // Tokens that are granted from now on, and lost in a power cut, are of this boot.
             tx.execute("UPDATE tokens SET boot = ?1", [&boot.0])?;
         }
     }
-    if purpose == Purpose::Tasks || has_tasks(&tx)? {
+    if has_tasks(&tx)? {
         tx.execute_batch(TRIGGERS)?;
     }
     tx.execute_batch(&format!(
@@ -240,55 +240,77 @@ fn write_schema(db: &mut Connection, boot: &Epoch, purpose: Purpose) -> rusqlite
     Ok(true)
 }
 
-/// Adds the triggers to a database that was made for locks. Another program may have added tasks to it.
-pub(crate) fn add_triggers(db: &mut Connection) -> rusqlite::Result<()> {
-    if has_triggers(db)? {
+/// Adds the tables of tasks to a database that was made for locks.
+pub(crate) fn add_tasks(db: &mut Connection) -> rusqlite::Result<()> {
+    if has_tasks(db)? {
         return Ok(());
     }
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if !has_triggers(&tx)? {
-        if has_tasks(&tx)? {
-            tx.execute_batch(CATCH_UP)?;
-            tx.execute_batch(UNSETTLE)?;
-        }
+    if !has_tasks(&tx)? {
+        tx.execute_batch(TASKS)?;
         tx.execute_batch(TRIGGERS)?;
     }
     tx.commit()
 }
 
-fn has_triggers(db: &Connection) -> rusqlite::Result<bool> {
-    let any = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'task_added')";
-    db.query_row(any, [], |row| row.get(0))
+/// Whether a database of this version has the tables of tasks.
+pub(crate) fn has_tasks(db: &Connection) -> rusqlite::Result<bool> {
+    let any =
+        "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'tasks')";
+    db.prepare_cached(any)?.query_row([], |row| row.get(0))
 }
 
-fn has_tasks(db: &Connection) -> rusqlite::Result<bool> {
-    let any = "SELECT EXISTS (SELECT 1 FROM tasks) OR EXISTS (SELECT 1 FROM sections)";
-    db.query_row(any, [], |row| row.get(0))
+/// What a reader of tasks sees in place of a database that has no tables for them.
+pub(crate) fn without_tasks() -> rusqlite::Result<Connection> {
+    let nothing = Connection::open_in_memory()?;
+    nothing.execute_batch(LOCKS)?;
+    nothing.execute_batch(TASKS)?;
+    Ok(nothing)
 }
 
-/// Gives the tables of an older version the schema of this one, without its triggers.
-fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
-    let fresh = Connection::open_in_memory()?;
-    fresh.execute_batch(SCHEMA)?;
-    fresh.execute_batch(TRIGGERS)?;
-    let of_kind = |kind: &str| -> rusqlite::Result<Vec<String>> {
+/// Gives the tables of an older version the schema of this one, without its triggers. The tables of tasks are left out
+/// if there is nothing in them and the purpose does not need them.
+fn rebuild(db: &Connection, version: i32, purpose: Purpose) -> rusqlite::Result<()> {
+    let of_kind = |fresh: &Connection, kind: &str| -> rusqlite::Result<Vec<String>> {
         fresh
             .prepare("SELECT name FROM sqlite_schema WHERE type = ?1 AND name NOT LIKE 'sqlite_%'")?
             .query_map([kind], |row| row.get(0))?
             .collect()
     };
+    let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(LOCKS)?;
+    let of_locks = of_kind(&fresh, "table")?;
+    fresh.execute_batch(TASKS)?;
+    fresh.execute_batch(TRIGGERS)?;
     for kind in ["trigger", "index"] {
-        for name in of_kind(kind)? {
+        for name in of_kind(&fresh, kind)? {
             db.execute_batch(&format!("DROP {kind} IF EXISTS {name}"))?;
         }
     }
-    let mut tables = of_kind("table")?;
+    let mut tables = of_kind(&fresh, "table")?;
     tables.retain(|table| !columns(db, table).is_ok_and(|columns| columns.is_empty()));
+    let mut keeps_tasks = purpose == Purpose::Tasks;
+    for table in tables.iter().filter(|table| !of_locks.contains(table)) {
+        // This table always has one row.
+        let unchanged = if table == "exchange" {
+            "WHERE changes <> 0 OR settled <> ''"
+        } else {
+            ""
+        };
+        let any = format!("SELECT EXISTS (SELECT 1 FROM {table} {unchanged})");
+        keeps_tasks |= db.query_row(&any, [], |row| row.get::<_, bool>(0))?;
+    }
     for table in &tables {
         db.execute_batch(&format!("ALTER TABLE {table} RENAME TO old_{table}"))?;
     }
-    db.execute_batch(SCHEMA)?;
+    db.execute_batch(LOCKS)?;
+    if keeps_tasks {
+        db.execute_batch(TASKS)?;
+    }
     for table in &tables {
+        if !keeps_tasks && !of_locks.contains(table) {
+            continue;
+        }
         let old = columns(db, &format!("old_{table}"))?;
         let mut shared = columns(db, table)?;
         shared.retain(|column| old.contains(column));
@@ -305,7 +327,7 @@ fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
     for table in &tables {
         db.execute_batch(&format!("DROP TABLE old_{table}"))?;
     }
-    if version < 2 {
+    if keeps_tasks && version < 2 {
         // Tasks had no times and no record of their grants: the holder was granted its task last.
         db.execute_batch(
             "UPDATE tasks SET runner = (SELECT holder FROM leases WHERE key = 'task:' || tasks.id),
@@ -315,7 +337,7 @@ fn rebuild(db: &Connection, version: i32) -> rusqlite::Result<()> {
              UPDATE sections SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now');",
         )?;
     }
-    if version < 5 {
+    if keeps_tasks && version < 5 {
         db.execute_batch(UNSETTLE)?;
     }
     Ok(())

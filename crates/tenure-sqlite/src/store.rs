@@ -233,9 +233,10 @@ impl SqliteStore {
 
     /// Where the lock tables are.
     fn tables(&self) -> LockTables {
-        match self.foreign {
-            None => LockTables::Own,
-            Some(_) => LockTables::Attached,
+        match (&self.foreign, self.options.purpose, self.access) {
+            (Some(_), _, _) => LockTables::Attached,
+            (None, Purpose::Tasks, Access::ReadWrite) => LockTables::Own,
+            (None, _, _) => LockTables::OwnIfAny,
         }
     }
 
@@ -295,7 +296,7 @@ impl SqliteStore {
         self.check_access()?;
         if self.options.purpose == Purpose::Locks {
             let _patience = CallDeadline::until(by);
-            let added = schema::add_triggers(&mut self.lock().connection);
+            let added = schema::add_tasks(&mut self.lock().connection);
             added.map_err(|error| explain(&self.path, error))?;
         }
         self.transact(by, verb)
@@ -441,7 +442,7 @@ impl SqliteStore {
                 let db = self.lock();
                 let look = |tx: &Transaction<'_>| self.look_at(tx, db.commits, verb);
                 match self.tables() {
-                    LockTables::Own => db
+                    LockTables::Own | LockTables::OwnIfAny => db
                         .connection
                         .unchecked_transaction()
                         .and_then(|tx| look(&tx)),

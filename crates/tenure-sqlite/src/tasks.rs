@@ -42,6 +42,7 @@ use tenure_core::task::{
 };
 use tenure_core::{Acquired, Holder, Lease, Section, StoreError, Task, TaskError, Token};
 
+use crate::schema;
 use crate::store::SqliteStore;
 use crate::view::ReadTransaction;
 use crate::write::{TransactionError, WriteTransaction};
@@ -207,7 +208,17 @@ impl SqliteStore {
         by: Instant,
         verb: impl FnOnce(ReadTransaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, TaskError> {
-        Ok(self.read(by, verb)?.0)
+        let look = |reader: ReadTransaction<'_>| {
+            if schema::has_tasks(reader.db)? {
+                return verb(reader);
+            }
+            let nothing = schema::without_tasks()?;
+            verb(ReadTransaction {
+                db: &nothing,
+                ..reader
+            })
+        };
+        Ok(self.read(by, look)?.0)
     }
 
     /// One read transaction that may find nothing.

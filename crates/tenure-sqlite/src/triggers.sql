@@ -1,5 +1,4 @@
--- The triggers, which only tasks need. `schema.rs` runs this file when a database is first opened for tasks: SQLite parses
--- every trigger each time that a process opens the database.
+-- The triggers of the tables in `tasks.sql`. `schema.rs` runs both files together.
 --
 -- Other programs run these triggers with their own, older SQLite: no `UPDATE ... FROM`, no `RETURNING`,
 -- no `RAISE` with an expression.

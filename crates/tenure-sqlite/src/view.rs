@@ -146,7 +146,7 @@ impl ReadTransaction<'_> {
     /// The key of the section that a task is in, in another program's database.
     pub(crate) fn section_of(&self, key: &Key) -> rusqlite::Result<Option<Key>> {
         match self.tables {
-            LockTables::Own => Ok(None),
+            LockTables::Own | LockTables::OwnIfAny => Ok(None),
             LockTables::Attached => foreign::section_of(self.db, key),
         }
     }
@@ -170,7 +170,7 @@ impl ReadTransaction<'_> {
         let lock_tables::CombinedLock { lease, overruled } =
             lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
         let overruled = match self.tables {
-            LockTables::Own => overruled,
+            LockTables::Own | LockTables::OwnIfAny => overruled,
             LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
         };
         Ok(KeyLeases {

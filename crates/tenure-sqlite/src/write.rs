@@ -13,7 +13,7 @@ use tenure_core::{
 };
 
 use crate::history::{self, HistoryLimits};
-use crate::lock_tables;
+use crate::lock_tables::{self, LockTables};
 use crate::rows;
 use crate::tasks;
 use crate::view::{KeyLeases, ReadTransaction};
@@ -85,7 +85,7 @@ impl Look for WriteTransaction<'_> {
         let KeyLeases { leases, overruled } = self.reader.key(key)?;
         if let Some((lease, evidence)) = overruled {
             self.remove_own_row(key)?;
-            if let KeyKind::Task(id) = key.kind() {
+            if let Some(id) = self.own_task(key) {
                 tasks::superseded(self.reader.db, id, &lease.holder.id)?;
             }
             self.record_end(&lease, &evidence)?;
@@ -162,7 +162,7 @@ impl Step for WriteTransaction<'_> {
         lock_tables::write(self.reader.tables, db, lease)?;
         match put {
             Put::Granted(reason) => {
-                if let KeyKind::Task(id) = lease.key.kind() {
+                if let Some(id) = self.own_task(&lease.key) {
                     tasks::granted(db, id, &lease.holder.id, lease.token)?;
                 }
                 history::granted(db, wall, lease, reason, self.history_limits)?;
@@ -193,7 +193,7 @@ impl Step for WriteTransaction<'_> {
                 history::released(db, wall, lease, self.history_limits)?;
             }
             Ended::Proven(evidence) => {
-                if let (Evidence::Forced { .. }, KeyKind::Task(id)) = (evidence, lease.key.kind()) {
+                if let (Evidence::Forced { .. }, Some(id)) = (evidence, self.own_task(&lease.key)) {
                     tasks::superseded(self.reader.db, id, &lease.holder.id)?;
                 }
                 self.record_end(lease, evidence)?;
@@ -291,6 +291,14 @@ impl Step for WriteTransaction<'_> {
 }
 
 impl WriteTransaction<'_> {
+    /// The id of the task whose key this is, unless it is a task of another program.
+    pub(crate) fn own_task<'k>(&self, key: &'k Key) -> Option<&'k str> {
+        match (self.reader.tables, key.kind()) {
+            (LockTables::Own | LockTables::OwnIfAny, KeyKind::Task(id)) => Some(id),
+            _ => None,
+        }
+    }
+
     /// What a claim on this key would meet.
     pub(crate) fn view(&mut self, key: &Key) -> Result<View, TransactionError> {
         engine::view(self, key, None)

@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clones::{CloneDb, check_blockers, open, times};
+use clones::{CloneDb, check_blockers, new_task, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tenure_core::task::{Edit, TaskStore as _};
-use tenure_core::{Key, Store as _};
+use tenure_core::task::{Edit, TaskQuery, TaskStore as _};
+use tenure_core::{ErrorKind, Key, Reap, Store as _};
 use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
@@ -246,57 +246,119 @@ fn an_upgrade_from_version_4_keeps_every_row_and_shares_all_tasks_anew() {
     assert_eq!(state.note, "");
 }
 
+/// The tables of a database, in the order of their names.
+fn tables(path: &Path) -> Vec<String> {
+    let named = |(table, _): (String, Vec<String>)| table;
+    columns(path).into_iter().map(named).collect()
+}
+
+/// All that a database has which was made for locks.
+const FOR_LOCKS: [&str; 6] = [
+    "history",
+    "leases",
+    "leaving",
+    "sqlite_sequence",
+    "tickets",
+    "tokens",
+];
+
+fn open_for_locks(path: &Path) -> SqliteStore {
+    let options = SqliteOptions {
+        purpose: Purpose::Locks,
+        ..SqliteOptions::default()
+    };
+    SqliteStore::open(path, options).unwrap()
+}
+
+/// What this store says of tasks, and of the locks on them.
+fn says_there_are_no_tasks(store: &SqliteStore) {
+    assert!(
+        store
+            .tasks(&TaskQuery::default(), soon())
+            .unwrap()
+            .is_empty()
+    );
+    assert!(store.sections(soon()).unwrap().is_empty());
+    assert!(store.find_task("x1", soon()).is_err());
+    assert!(store.find_section("Backend", soon()).is_err());
+    assert!(store.task_history("x1", soon()).unwrap().is_empty());
+    assert!(store.replica(soon()).unwrap().tasks.is_empty());
+    assert!(store.sync_state(soon()).unwrap().unshared.is_empty());
+    store
+        .export(&mut |line| assert!(line.starts_with('#'), "{line}"), soon())
+        .unwrap();
+    let task = Key::parse("task:x1").unwrap();
+    assert!(store.inspect(&task, soon()).unwrap().is_idle());
+    let held = store.list(soon()).unwrap();
+    assert_eq!(held.len(), 1, "{held:?}");
+}
+
 #[test]
-fn a_database_that_was_made_for_locks_serves_tasks_from_the_first_one_on() {
+fn a_database_that_was_made_for_locks_gets_the_tables_of_tasks_with_the_first_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db");
-    let open = |purpose| {
-        let options = SqliteOptions {
-            purpose,
-            ..SqliteOptions::default()
-        };
-        SqliteStore::open(&path, options).unwrap()
-    };
-    let triggers = || -> i64 {
-        let count = "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'";
-        let db = Connection::open(&path).unwrap();
-        db.query_row(count, [], |row| row.get(0)).unwrap()
-    };
-    let locks = open(Purpose::Locks);
-    let key = Key::parse("build").unwrap();
-    let lease = Ask::new(&key, "holder").granted(&locks);
-    assert_eq!(triggers(), 0);
-    // Another program adds tasks that nothing counts yet.
-    Connection::open(&path)
-        .unwrap()
-        .execute_batch(
-            "INSERT INTO sections (id, name) VALUES ('s1', 'Backend');
-             INSERT INTO tasks (id, title, section_id) VALUES ('x1', 'One', 's1'), ('x2', 'Two', NULL);
-             INSERT INTO task_dependencies VALUES ('x2', 'x1');",
-        )
-        .unwrap();
-    // The first change of a task, by an object that is open for locks, and an object that is open for tasks:
-    // either finds them as if the triggers had been there.
-    let edit = Edit {
-        title: Some("Uno".into()),
-        ..Edit::default()
-    };
-    locks.edit_task("x1", &edit, soon()).unwrap();
-    assert!(triggers() > 15);
-    let here = CloneDb {
-        store: open(Purpose::Tasks),
-        dir,
-    };
-    assert_eq!(here.count("SELECT blockers FROM tasks WHERE id = 'x2'"), 1);
-    assert_eq!(
-        here.count("SELECT count(*) FROM tasks WHERE created_at = '' OR updated_at = ''"),
-        0
-    );
-    assert_eq!(here.count("SELECT count(*) FROM task_history"), 1);
-    let state = here.store.sync_state(soon()).unwrap();
-    assert_eq!(state.unshared, ["", "x1", "x2"]);
-    is_as_new(&here);
+    let locks = open_for_locks(&path);
+    let build = Key::parse("build").unwrap();
+    let lease = Ask::new(&build, "holder").granted(&locks);
+    says_there_are_no_tasks(&locks);
+    says_there_are_no_tasks(&SqliteStore::open_read_only(&path, SqliteOptions::default()).unwrap());
+    let _ = locks.reap(Reap::Free, soon()).unwrap();
+    for key in ["task:x1", "section:s1"] {
+        let key = Key::parse(key).unwrap();
+        let claim = Ask::new(&key, "holder").claim(&locks);
+        let refused = locks.acquire(&claim, soon()).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::NotFound, "{refused}");
+    }
+    assert_eq!(tables(&path), FOR_LOCKS);
+    // Two objects that were opened before write the first tasks.
+    let other = open_for_locks(&path);
+    for (store, title) in [(&locks, "One"), (&other, "Two")] {
+        store.add_task(&new_task(title), soon()).unwrap();
+    }
+    let task = locks.find_task("Two", soon()).unwrap();
+    let key = Key::parse(format!("task:{}", task.id)).unwrap();
+    let held = Ask::new(&key, "runner").granted(&other);
+    assert_eq!(locks.list(soon()).unwrap().len(), 2);
+    let _ = other.release(&held.grant(), soon()).unwrap();
     let _ = locks.release(&lease.grant(), soon()).unwrap();
+    is_as_new(&CloneDb { store: other, dir });
+}
+
+#[test]
+fn an_upgrade_for_locks_makes_the_tables_of_tasks_only_if_something_is_in_them() {
+    for (row, kept) in [
+        ("", false),
+        (
+            "INSERT INTO sections (id, name) VALUES ('s1', 'Backend')",
+            true,
+        ),
+        ("UPDATE exchange SET settled = 'note'", true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tenure.db");
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL;")
+            .unwrap();
+        db.execute_batch(include_str!("fixtures/schema/5.sql"))
+            .unwrap();
+        db.execute_batch(&format!(
+            "UPDATE tokens SET newest = 7; {row};
+             PRAGMA application_id = 0x74656e72; PRAGMA user_version = 5;"
+        ))
+        .unwrap();
+        drop(db);
+        let mut before = columns(&path);
+        if !kept {
+            before.retain(|(table, _)| FOR_LOCKS.contains(&table.as_str()));
+        }
+        let rows = picture(&path, &before);
+        let store = open_for_locks(&path);
+        assert_eq!(picture(&path, &before), rows);
+        assert_eq!(tables(&path) == FOR_LOCKS, !kept, "{row}");
+        drop(store);
+        let store = open(&path);
+        is_as_new(&CloneDb { store, dir });
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use tenure_core::decide::{self, View};
 use tenure_core::engine::{self, Look as _, Put, Step as _};
 use tenure_core::task::{self, Change};
 use tenure_core::{
-    Binding, Claim, Doubt, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, Section,
-    Status, Task, Token,
+    Binding, Claim, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Section, Status, Task,
+    Token,
 };
 
 use super::bad_id;
@@ -106,7 +106,7 @@ impl WriteTransaction<'_> {
 
     /// Renewing a task's lease renews the lease of its section.
     pub(crate) fn renew_section(&mut self, task: &Lease) -> Result<(), TransactionError> {
-        let KeyKind::Task(id) = task.key.kind() else {
+        let Some(id) = self.own_task(&task.key) else {
             return Ok(());
         };
         let Some(section) = super::rows::by_id(self.reader.db, id)?.and_then(|task| task.section)
