@@ -5,7 +5,7 @@ mod project;
 
 use std::os::unix::fs::MetadataExt;
 
-use project::{Project, until};
+use project::{Project, Running, until};
 use rustix::process::Signal;
 
 #[test]
@@ -198,6 +198,16 @@ fn busy_database(project: &Project) -> rusqlite::Connection {
     db
 }
 
+/// Whether a process listens for signals because it waits for a store.
+fn listens(process: &Running) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+    let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    threads
+        .flatten()
+        .flat_map(name)
+        .any(|name| name.trim() == "signals")
+}
+
 #[test]
 fn a_signal_ends_a_wait_for_a_busy_database_at_once() {
     let project = Project::new();
@@ -206,18 +216,8 @@ fn a_signal_ends_a_wait_for_a_busy_database_at_once() {
     let db = busy_database(&project);
     let begins = project.start("run other -- touch ran");
     holder.let_go();
-    let waits_for_the_database = |pid: u32| {
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-        let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
-        threads
-            .flatten()
-            .flat_map(name)
-            .any(|name| name.trim() == "signals")
-    };
     for one in [&begins, &holder] {
-        until("it waits for the database", || {
-            waits_for_the_database(one.pid())
-        });
+        until("it waits for the database", || listens(one));
     }
     // The one can't leave the queue, the next can't ask, the last can't release.
     waiter.signal(Signal::INT);
@@ -234,6 +234,42 @@ fn a_signal_ends_a_wait_for_a_busy_database_at_once() {
     project
         .tenure("run build --as next --no-wait -- true")
         .exits(0);
+}
+
+#[test]
+fn a_signal_ends_a_wait_for_a_lock_files_or_a_ledgers_writer_at_once() {
+    let project = Project::with_ledger();
+    for (store, key, locked) in [
+        ("exclusive:.", "database", ".exclusive-lock-tenure/guard"),
+        ("ledger:.", "node:1", "ledger/.ledger-tenure/gate"),
+        ("ledger:.", "node:1", "ledger/ledger.lock"),
+    ] {
+        let run = format!("--store {store} run {key} -- touch ran");
+        project.tenure(&run).exits(0);
+        std::fs::remove_file(project.path("ran")).unwrap();
+        let lock = std::fs::File::create(project.path(locked)).unwrap();
+        lock.lock().unwrap();
+        // The second one of a ledger waits in the queue of writers.
+        for signal in [Signal::TERM, Signal::INT] {
+            let first = project.start(&run);
+            until("it waits", || listens(&first));
+            let second = project.start(&run);
+            until("the next one waits", || listens(&second));
+            for one in [second, first] {
+                one.signal(signal);
+                one.ended().fails(
+                    128 + signal.as_raw(),
+                    &[&format!("stopped waiting for {key}")],
+                );
+            }
+        }
+        drop(lock);
+        if locked.ends_with("ledger.lock") {
+            std::fs::remove_file(project.path(locked)).unwrap();
+        }
+        assert!(!project.path("ran").exists());
+        project.tenure(&run).exits(0);
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ use tenure_host::files::lock_watch::{Listen, LockWatch};
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, digest};
 use tenure_host::files::sidecar::Sidecar;
 use tenure_host::files::takeover::{self, Taken};
+use tenure_host::interrupt::is_interrupted;
 use tenure_host::time_limit::TimeLimit;
 
 /// The lock's name in the ledger's folder.
@@ -56,8 +57,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often to look if the folder can't be watched: the protocol's interval.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How often to look although the folder is watched.
-const SAFETY_NET: Duration = Duration::from_millis(500);
+/// How often to look although the folder is watched, and whether the caller still waits.
+const SAFETY_NET: Duration = Duration::from_millis(100);
 
 /// The content of the lock file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -192,7 +193,7 @@ impl LedgerLock {
                 continue;
             };
             let patience = self.patience_with(&blocking).or_earlier(limit);
-            if patience.has_passed() {
+            if patience.has_passed() || is_interrupted() {
                 return Ok(LockAttempt::Blocked(blocking));
             }
             self.wait(patience.remaining());

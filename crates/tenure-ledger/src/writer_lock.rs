@@ -29,7 +29,7 @@
 //!
 //! # Limits
 //!
-//! A waiter gives up at its caller's deadline, and when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
+//! A waiter gives up at its caller's deadline, when its caller no longer waits, and when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
 //! while it held the lock does not block the others for ever. Every limit is a deadline
 //! by the clock ([`TimeLimit`]): a signal or a slow system call does not extend it.
 
@@ -47,6 +47,7 @@ use tenure_core::{Clock, ErrorKind, Moment, StoreError};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, create_folder, create_pipe, open_or_create};
 use tenure_host::files::step_lock::{PATIENCE, StepLock};
+use tenure_host::interrupt::is_interrupted;
 use tenure_host::time_limit::TimeLimit;
 
 /// Opens a pipe without waiting for its other end.
@@ -55,6 +56,9 @@ const O_NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 /// The first and the longest pause between two attempts to lock. Only the first waiter in the queue
 /// ever pauses, and only for a writer that did not queue.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// How often a waiter in the queue looks whether it should give up.
+const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// The lock of one ledger's writers.
 #[derive(Debug)]
@@ -243,6 +247,7 @@ impl WriterLock {
                 // Some network file systems can't lock a folder.
                 Err(TryLockError::Error(_)) => return Ok(None),
             }
+            self.go_on_waiting(pause == longest)?;
             std::thread::sleep(pause);
             pause = (pause * 3 / 2).min(longest);
         }
@@ -270,6 +275,7 @@ impl WriterLock {
             if left.is_zero() {
                 return Ok(None);
             }
+            self.go_on_waiting(pause == longest)?;
             std::thread::sleep(pause.min(left));
             pause = (pause * 3 / 2).min(longest);
         }
@@ -304,8 +310,12 @@ impl WriterLock {
             if patience.has_passed() {
                 return Err(self.stuck());
             }
-            wait_for_exit(&before, patience)
-                .map_err(|error| explain("watched", &self.queue, error))?;
+            while !wait_for_exit(&before, TimeLimit::after(LOOK_UP).or_earlier(patience))
+                .map_err(|error| explain("watched", &self.queue, error))?
+                && !patience.has_passed()
+            {
+                self.go_on_waiting(true)?;
+            }
         }
         Ok(())
     }
@@ -343,9 +353,22 @@ impl WriterLock {
         Ok((place, clock.now()))
     }
 
+    /// Fails if the caller no longer waits. `long` says whether it has waited for a while: listening for signals
+    /// takes a thread.
+    fn go_on_waiting(&self, long: bool) -> Result<(), StoreError> {
+        if long && is_interrupted() {
+            return Err(self.held("when a signal came"));
+        }
+        Ok(())
+    }
+
     fn stuck(&self) -> StoreError {
+        self.held("for too long")
+    }
+
+    fn held(&self, when: &str) -> StoreError {
         let what = format!(
-            "another tenure process holds {} for too long",
+            "{} was held by another tenure process {when}",
             self.path.display()
         );
         StoreError::new(ErrorKind::Contended, what)
@@ -437,13 +460,13 @@ fn unlock(file: &File) {
     let _ = file.unlock();
 }
 
-/// Waits until every process that has the pipe open for writing has closed it, or the limit has
+/// Waits until every process that has the pipe open for writing has closed it (`true`), or the limit has
 /// passed. Nothing is ever written into the pipe, so only its end is reported.
-fn wait_for_exit(pipe: &File, limit: TimeLimit) -> io::Result<()> {
+fn wait_for_exit(pipe: &File, limit: TimeLimit) -> io::Result<bool> {
     loop {
         let mut fds = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut fds, Some(&limit.timespec())) {
-            Ok(_) => return Ok(()),
+            Ok(ended) => return Ok(ended > 0),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

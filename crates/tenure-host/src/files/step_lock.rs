@@ -2,7 +2,7 @@
 //!
 //! It is a [`FileLock`] in the sidecar folder, held for one step of a store. A process that waits for
 //! it polls and gives up after a while: a process that was stopped while it held the lock must not
-//! block the others for ever.
+//! block the others for ever. It gives up at once if its caller no longer waits ([`crate::interrupt`]).
 //!
 //! Programs that know nothing of tenure do not take it.
 
@@ -15,6 +15,7 @@ use tenure_core::{Clock as _, ErrorKind, StoreError};
 use crate::HostClock;
 use crate::files::fault::explain;
 use crate::flock::{FileLock, SharedLock, TryLock};
+use crate::interrupt::is_interrupted;
 
 /// How long to try before giving up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,18 +84,24 @@ fn poll<T>(
         }
         let now = clock.now().ticks;
         if now.saturating_sub(*start.get_or_insert(now)) >= patience {
-            return Err(contended(path, patience));
+            return Err(contended(
+                path,
+                &format!("for more than {} s", patience.as_secs()),
+            ));
+        }
+        // Not while the pauses are short: listening for signals takes a thread.
+        if pause == LONGEST_PAUSE && is_interrupted() {
+            return Err(contended(path, "when a signal came"));
         }
         std::thread::sleep(pause);
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
 }
 
-fn contended(path: &Path, patience: Duration) -> StoreError {
+fn contended(path: &Path, when: &str) -> StoreError {
     let what = format!(
-        "another tenure process has held {} for more than {} s",
-        path.display(),
-        patience.as_secs()
+        "{} was held by another tenure process {when}",
+        path.display()
     );
     StoreError::new(ErrorKind::Contended, what)
         .fix("find the process that has it open (fuser or lsof) and try again; nothing was changed")
