@@ -1,6 +1,6 @@
-//! Containers that share a project's folder: the same machine, other pids.
+//! Containers that share a project's folder: the same machine, other pids, or another boot clock.
 //!
-//! unshare(1) stands in for a container: its own pid namespace, the same host name.
+//! unshare(1) stands in for a container: a pid namespace or a time namespace of its own, the same host name.
 
 mod project;
 
@@ -8,23 +8,30 @@ use project::{Call, Project, until};
 
 /// Runs a script in a container that ends with its first process, if this machine allows that.
 fn container(project: &Project, script: &str) -> Option<Call> {
+    let own_pids = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    unshared(project, &own_pids, script)
+}
+
+/// Runs a script in a time namespace whose boot clock is this many seconds ahead, if this machine allows
+/// that.
+fn shifted(project: &Project, ahead: i64, script: &str) -> Option<Call> {
+    unshared(
+        project,
+        &["--time", "--boottime", &ahead.to_string()],
+        script,
+    )
+}
+
+fn unshared(project: &Project, namespaces: &[&str], script: &str) -> Option<Call> {
     let inside = |script: &str| {
         let mut command = project.program("unshare");
-        command.args([
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "sh",
-            "-c",
-            script,
-        ]);
+        command.arg("--map-root-user").args(namespaces);
+        command.args(["sh", "-c", script]);
         project.prepare(command)
     };
     let try_out = inside("true").end();
     if try_out.code != 0 {
-        eprintln!("skipped: no containers here ({})", try_out.err.trim());
+        eprintln!("skipped: unshare is refused here ({})", try_out.err.trim());
         return None;
     }
     Some(inside(script))
@@ -105,4 +112,52 @@ fn a_shell_that_is_pid_1_names_itself_to_take_the_exclusive_lock() {
         said.err.contains("pid 1") && said.err.contains("--pid $$"),
         "{said:?}"
     );
+}
+
+// A time namespace shifts the boot clock and the start times of processes: neither may make a lease look expired or its
+// holder dead.
+
+#[test]
+fn a_detached_lease_is_not_expired_where_the_boot_clock_is_ahead() {
+    let project = Project::new();
+    project
+        .tenure("acquire build --as outside --ttl 10m")
+        .exits(0);
+    let ask = "exec $TENURE run build --no-wait -- true";
+    for ahead in [3600, -3600] {
+        let Some(call) = shifted(&project, ahead, ask) else {
+            return;
+        };
+        call.end().fails(6, &["locked by outside"]);
+    }
+    project.tenure("locks cleanup").exits(0);
+    assert_eq!(project.story("build"), "granted 1");
+}
+
+#[test]
+fn a_lease_of_a_process_is_not_dead_where_start_times_are_shifted() {
+    let project = Project::new();
+    let mut sleeper = project.program("sleep").arg("300").spawn().unwrap();
+    let pid = sleeper.id();
+    project
+        .tenure(&format!("acquire build --as outside --ttl 1h --pid {pid}"))
+        .exits(0);
+    let ask = "exec $TENURE run build --no-wait -- true";
+    if let Some(call) = shifted(&project, 3600, ask) {
+        call.end().fails(6, &["locked by outside"]);
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    project.tenure("run build --no-wait -- true").exits(0);
+}
+
+#[test]
+fn a_lease_that_was_granted_where_the_boot_clock_is_ahead_expires_in_time() {
+    let project = Project::new();
+    let grant = "exec $TENURE acquire build --as inside --ttl 1s";
+    let Some(call) = shifted(&project, 3600, grant) else {
+        return;
+    };
+    call.end().exits(0);
+    project.tenure("run build --wait 1m -- echo mine").exits(0);
 }
