@@ -189,6 +189,26 @@ fn a_worktree_whose_repository_is_gone_gets_no_store_of_its_own() {
 }
 
 #[test]
+fn a_worktree_of_a_repository_that_does_not_record_its_main_one_names_the_setting() {
+    let project = Project::uninitialised();
+    git(&project, "init -q -b main --separate-git-dir ../apart.git");
+    commit(&project);
+    git(&project, "worktree add -q ../linked");
+    let linked = project.root().with_file_name("linked");
+    project.tenure("init -q").exits(0);
+    for words in ["acquire k", "init", "tasks list", "daemon status"] {
+        let said = project.call(words).within(&linked).end();
+        let setting = "record it with git config core.worktree PATH in the main worktree";
+        said.fails(3, &["--separate-git-dir", setting, "--store"]);
+    }
+    assert!(!linked.join(".tenure").exists());
+    let root = project.root();
+    let root = root.to_str().unwrap();
+    git(&project, &format!("config core.worktree {root}"));
+    exclude(&project, &linked, &project.root());
+}
+
+#[test]
 fn tenure_store_chooses_the_store_of_every_command() {
     let project = Project::new();
     let call = |words: &str| project.call(words).env("TENURE_STORE", "sqlite:other.db");
