@@ -117,6 +117,20 @@ fn the_highest_priority_comes_first_then_the_oldest() {
 }
 
 #[test]
+fn the_commands_that_come_next_are_printed_in_columns() {
+    let project = Project::new();
+    add(&project, "one");
+    let said = project.tenure("tasks next --as agent-1").exits(0).out;
+    let ends = ["when it is", "before it", "if it can't", "to leave it"];
+    let columns: Vec<Option<usize>> = ends
+        .iter()
+        .map(|end| said.lines().find_map(|line| line.find(end)))
+        .collect();
+    assert!(columns[0].is_some(), "{said}");
+    assert!(columns.iter().all(|column| *column == columns[0]), "{said}");
+}
+
+#[test]
 fn a_runner_keeps_its_section_and_avoids_sections_of_other_runners() {
     let project = Project::new();
     project.tenure("sections add S").exits(0);

@@ -84,17 +84,18 @@ fn taken(global: &Global, tenure: &Tenure, task_guard: TaskGuard) -> Answer {
             words::short(&task.id),
             words::in_store(global.store.as_deref())
         );
-        for (index, (verb, when)) in [
-            ("done", "when it is finished"),
-            ("renew", "before it expires"),
-            ("fail", "if it can't be done"),
-            ("release", "to leave it to another runner"),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let name = if index == 0 { "Next" } else { "" };
-            lines.push(line(name, &format!("tenure tasks {verb} {rest}   {when}")));
+        let longest = "release".len();
+        for (name, verb, when) in [
+            ("Next", "done", "when it is finished"),
+            ("", "renew", "before it expires"),
+            ("", "fail", "if it can't be done"),
+            ("", "release", "to leave it to another runner"),
+        ] {
+            let gap = " ".repeat(3 + longest - verb.len());
+            lines.push(line(
+                name,
+                &format!("tenure tasks {verb} {rest}{gap}{when}"),
+            ));
         }
         lines.join("\n")
     };
