@@ -215,6 +215,15 @@ impl From<TaskError> for Failure {
             TaskError::SectionExists(section) => {
                 Self::new(ErrorCode::SectionExists, message).details(SectionJson::from(&section))
             }
+            TaskError::SectionInUse {
+                section,
+                tasks,
+                open,
+            } => Self::new(ErrorCode::SectionNotEmpty, message)
+                .details(json!({ "sectionId": section.id, "tasks": tasks, "open": open }))
+                .hint("to move them to another section: --move-to SECTION")
+                .hint("to leave them without a section: --move-to ''"),
+            TaskError::SectionLocked { section, lease } => words::section_in_use(&section, &lease),
             TaskError::BadText { .. } => Self::new(ErrorCode::BadText, message),
             TaskError::Circle { .. } => Self::new(ErrorCode::CircularDependency, message),
             TaskError::Blocked { task, by } => {

@@ -168,7 +168,8 @@ To take a key from another holder: tenure locks release KEY --force")]
         subcommand,
         after_help = "Examples:
   tenure sections add Backend
-  tenure sections                           the same as tenure sections list"
+  tenure sections                           the same as tenure sections list
+  tenure sections rm Backend --move-to Server"
     )]
     Sections(tasks::Sections),
     /// Hold the lock file that pauses background processes (bd)

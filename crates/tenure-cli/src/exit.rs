@@ -78,9 +78,11 @@ impl From<ErrorCode> for Exit {
             | E::TaskNotFound
             | E::TasksBlocked
             | E::TasksLeft => Self::NotFound,
-            E::HiddenProcess | E::OtherContainer | E::PermissionDenied | E::TaskBlocked => {
-                Self::NotAllowed
-            }
+            E::HiddenProcess
+            | E::OtherContainer
+            | E::PermissionDenied
+            | E::SectionNotEmpty
+            | E::TaskBlocked => Self::NotAllowed,
             E::DaemonRunning
             | E::Deadlock
             | E::ExclusiveLocked

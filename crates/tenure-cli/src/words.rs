@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::{Busy, Lease, Moment, Task, Verdict};
+use tenure_core::{Busy, Lease, Moment, Section, Task, Verdict};
 
 use crate::answer::Failure;
 
@@ -249,7 +249,7 @@ pub(crate) fn task_line(task: &Task) -> String {
 pub(crate) fn task_locked(task: &Task, lease: &Lease) -> Failure {
     let what = format!("Task \"{}\"", task.title);
     let details = TaskLockedJson {
-        task_id: task.id.clone(),
+        task_id: Some(task.id.clone()),
         section_id: None,
         locked_by: lease.holder.id.clone(),
         expires_at: wall_end(lease),
@@ -265,14 +265,24 @@ pub(crate) fn section_locked(task: &Task, lease: &Lease) -> Failure {
         None => (lease.key.id(), lease.key.id()),
     };
     let what = format!("Section \"{name}\" of task \"{}\"", task.title);
+    section_held(&what, Some(task.id.clone()), id, lease)
+}
+
+/// A section that can't be deleted because another runner holds it.
+pub(crate) fn section_in_use(section: &Section, lease: &Lease) -> Failure {
+    let what = format!("Section \"{}\"", section.name);
+    section_held(&what, None, &section.id, lease)
+}
+
+fn section_held(what: &str, task_id: Option<String>, id: &str, lease: &Lease) -> Failure {
     let details = TaskLockedJson {
-        task_id: task.id.clone(),
+        task_id,
         section_id: Some(id.to_owned()),
         locked_by: lease.holder.id.clone(),
         expires_at: wall_end(lease),
     };
     let message = "Section is locked by another runner";
-    locked_by_runner(ErrorCode::SectionLocked, message, &what, &details)
+    locked_by_runner(ErrorCode::SectionLocked, message, what, &details)
 }
 
 fn locked_by_runner(

@@ -256,6 +256,8 @@ fn completions_know_the_project_and_change_nothing() {
         (&["--json", "release", "--as", "m"], "me"),
         (&["tasks", "show", "Fi"], "Fix bug"),
         (&["tasks", "list", "--section", "B"], "Backend"),
+        (&["sections", "rm", "B"], "Backend"),
+        (&["sections", "rm", "x", "--move-to", "B"], "Backend"),
         (&["tasks", "list", "--status=in"], "--status=in_progress"),
         (&["run", "build", "--no-w"], "--no-wait"),
         (&["help", "ren"], "renew"),

@@ -375,6 +375,7 @@ fn tasks_of_the_other_program_are_left_to_it_in_a_clear_sentence() {
         "tasks list",
         "tasks show x",
         "sections list",
+        "sections rm x",
         "tasks next --as me",
         "tasks update x --status completed",
     ];

@@ -409,6 +409,150 @@ fn delete_names_what_is_gone_and_refuses_what_is_unknown_or_in_hand() {
 }
 
 #[test]
+fn a_section_is_removed_once_its_tasks_have_a_place_and_no_runner_holds_it() {
+    let project = Project::new();
+    for name in ["Backend", "Server"] {
+        project.tenure(&format!("sections add {name}")).exits(0);
+    }
+    let add = "tasks add --section Backend -q";
+    let one = project.tenure(&format!("{add} One")).exits(0).out;
+    project.tenure(&format!("{add} Two")).exits(0);
+    project.tenure("sections rm nothing-like-it").exits(4);
+    // Its tasks need a place.
+    let said = project.tenure("sections rm backend").exits(5);
+    assert_eq!(
+        said.err,
+        "error: section \"Backend\" has 2 open tasks\n  to move them to another section: --move-to SECTION\n  \
+         to leave them without a section: --move-to ''\n"
+    );
+    let said = project.tenure("sections rm Backend --json").exits(5).json();
+    assert_eq!(said["error"]["code"], "SECTION_NOT_EMPTY");
+    assert_eq!(said["error"]["details"]["tasks"], 2);
+    project
+        .tenure("sections rm Backend --move-to Backend")
+        .exits(2);
+    project
+        .tenure("sections rm Backend --move-to Nowhere")
+        .exits(4);
+    // A runner works in it.
+    let begin = format!(
+        "tasks update {} --status in_progress --as agent-1",
+        one.trim()
+    );
+    project.tenure(&begin).exits(0);
+    let rm = "sections rm Backend --move-to Server --as agent-2";
+    let said = project.tenure(rm).exits(6);
+    assert!(
+        said.err
+            .starts_with("Error: Section \"Backend\" is locked by runner agent-1\n"),
+        "{}",
+        said.err
+    );
+    let said = project.tenure(&format!("{rm} --json")).exits(6).json();
+    let details = &said["error"]["details"];
+    assert_eq!(said["error"]["code"], "SECTION_LOCKED");
+    assert_eq!(details["lockedBy"], "agent-1");
+    assert!(details["expiresAt"].is_string(), "{details}");
+    assert!(details.get("taskId").is_none(), "{details}");
+    // Nor may the runner itself take it from its own task.
+    project
+        .tenure("sections rm Backend --move-to Server --as agent-1")
+        .exits(6);
+    project.tenure("tasks release One --as agent-1").exits(0);
+    let said = project.tenure(rm).exits(0);
+    assert_eq!(
+        said.out,
+        "Deleted section \"Backend\"; 2 tasks moved to \"Server\".\n"
+    );
+    let said = project.tenure("locks history --json").exits(0).json();
+    let events = said["data"]["events"].as_array().unwrap();
+    let event = events.iter().find(|event| event["event"] == "deleted");
+    assert_eq!(event.unwrap()["holder"], "agent-2");
+    assert_eq!(
+        event.unwrap()["reason"],
+        "section \"Backend\"; 2 tasks moved to \"Server\""
+    );
+    let said = project.tenure("tasks show One").exits(0);
+    assert!(said.out.contains("Server"), "{}", said.out);
+    let said = project
+        .call("sections delete Server --json --move-to")
+        .arg("")
+        .end()
+        .exits(0)
+        .json();
+    assert_eq!(said["subcommand"], "rm");
+    assert_eq!(said["data"]["name"], "Server");
+    assert_eq!(said["data"]["moved"], 2);
+    assert!(said["data"]["movedTo"].is_null());
+    let said = project.tenure("sections list").exits(0);
+    assert!(said.out.starts_with("No sections."), "{}", said.out);
+    // Its name is free.
+    project.tenure("sections add Backend").exits(0);
+    project.tenure("sections rm Backend -q").exits(0);
+}
+
+#[test]
+fn a_section_that_one_clone_removes_stays_only_for_the_tasks_that_another_put_into_it() {
+    let hub = Hub::with_two();
+    let sections = |clone: &str| -> Vec<String> {
+        let told = hub.says(clone, &["sections", "list", "--json"]);
+        let answer: Value = serde_json::from_str(&told).unwrap();
+        let sections = answer["data"]["sections"].as_array().unwrap();
+        let names = sections.iter().map(|section| section["name"].as_str());
+        names.map(|name| name.unwrap().to_owned()).collect()
+    };
+    let sync = |clones: &[&str]| {
+        for clone in clones {
+            hub.says(clone, &["sync"]);
+        }
+    };
+    for name in ["Backend", "Docs"] {
+        hub.says("a", &["sections", "add", name]);
+    }
+    sync(&["a", "b"]);
+    assert_eq!(sections("b"), ["Backend", "Docs"]);
+    // Removed in one clone; edited in the other, which does not know.
+    hub.says("a", &["sections", "rm", "Docs"]);
+    hub.says("a", &["sections", "rm", "Backend"]);
+    hub.says("b", &["tasks", "add", "Write it", "--section", "Backend"]);
+    sync(&["b", "a", "b"]);
+    for clone in ["a", "b"] {
+        assert_eq!(sections(clone), ["Backend"], "{clone}");
+    }
+    let said = hub.says("a", &["tasks", "show", "Write it"]);
+    assert!(said.contains("Backend"), "{said}");
+    // What an earlier tenure reads of it names every section that there was, so it has nothing to write back.
+    let show = |file: &str| hub.git("hub.git", &["show", &format!("refs/tenure/tasks:{file}")]);
+    assert_eq!(show("sections.jsonl").lines().count(), 2);
+    let changes = show("section_changes.jsonl");
+    assert!(
+        changes.contains(r#"{"kind":"section_deleted","name":"Docs","at":"#),
+        "{changes}"
+    );
+    // Once its last task has left, it is gone everywhere.
+    let said = hub.says("b", &["tasks", "update", "Write it", "--section", ""]);
+    assert!(said.contains("updated"), "{said}");
+    sync(&["b", "a"]);
+    for clone in ["a", "b"] {
+        assert_eq!(sections(clone), Vec::<String>::new(), "{clone}");
+        assert_eq!(
+            hub.says(clone, &["sync"]).trim(),
+            "Nothing to sync.",
+            "{clone}"
+        );
+    }
+    // Added again, it is there again. A fresh clone gets no section that was removed.
+    hub.says("b", &["sections", "add", "Docs"]);
+    sync(&["b", "a"]);
+    assert_eq!(sections("a"), ["Docs"]);
+    hub.git(".", &["clone", "-q", "hub.git", "c"]);
+    hub.name("c");
+    hub.says("c", &["init"]);
+    sync(&["c"]);
+    assert_eq!(sections("c"), ["Docs"]);
+}
+
+#[test]
 fn of_several_tasks_all_are_deleted_or_none() {
     let project = Project::new();
     for title in ["One", "Two"] {
@@ -648,12 +792,17 @@ fn a_sync_that_is_killed_before_or_after_any_of_its_gits_is_made_good_by_the_nex
             esac;;",
     );
     let (mut added, mut killed) = (1, 0);
+    let mut last: Option<String> = None;
     for when in ["before", "after", "git"] {
         for number in 1.. {
             // Both sides changed something, so that a sync has to do everything that it can do.
             hub.add("a", &format!("a {when} {number}"));
             hub.add("b", &format!("b {when} {number}"));
             hub.says("b", &["sync"]);
+            hub.says("a", &["sections", "add", &format!("{when} {number}")]);
+            if let Some(last) = last.replace(format!("{when} {number}")) {
+                hub.says("a", &["sections", "rm", &last]);
+            }
             added += 2;
             fs::write(hub.path("kill"), format!("{when}-{number}")).unwrap();
             let _ = fs::remove_file(hub.path("count"));
@@ -684,6 +833,13 @@ fn a_sync_that_is_killed_before_or_after_any_of_its_gits_is_made_good_by_the_nex
         hub.says(clone, &["sync"]);
     }
     assert_eq!(hub.titles("a"), hub.titles("b"));
+    for clone in ["a", "b"] {
+        let sections = hub.says(clone, &["sections", "list", "--json"]);
+        let sections: Value = serde_json::from_str(&sections).unwrap();
+        let sections = sections["data"]["sections"].as_array().unwrap();
+        assert_eq!(sections.len(), 1, "{sections:?}");
+        assert_eq!(sections[0]["name"].as_str(), last.as_deref());
+    }
     for place in ["a", "b", "hub.git"] {
         hub.git(place, &["fsck", "--no-progress"]);
     }

@@ -509,6 +509,7 @@ fn without_a_project_every_command_exits_with_3() {
         "tasks export",
         "sections add x",
         "sections list",
+        "sections rm x",
     ] {
         project.tenure(words).fails(3, &["tenure init"]);
         let (command, rest) = words.split_once(' ').unwrap();

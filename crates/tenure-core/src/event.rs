@@ -27,6 +27,8 @@ pub enum EventKind {
     Dead,
     /// It was ended by force.
     Forced,
+    /// Not a lease: the section that the key names was deleted.
+    Deleted,
 }
 
 impl EventKind {
@@ -39,6 +41,7 @@ impl EventKind {
             Self::Expired => "expired",
             Self::Dead => "dead",
             Self::Forced => "forced",
+            Self::Deleted => "deleted",
         }
     }
 
@@ -51,6 +54,7 @@ impl EventKind {
             Self::Expired,
             Self::Dead,
             Self::Forced,
+            Self::Deleted,
         ]
         .into_iter()
         .find(|kind| kind.word() == word)

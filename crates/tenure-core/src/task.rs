@@ -32,7 +32,8 @@ pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, may_change,
 };
 pub use self::store::{
-    DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore, Withdrawal,
+    DeletedSection, DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore,
+    Withdrawal,
 };
 pub use self::work::{Change, Changed, Runner, Shortage, Started};
 use crate::claim::Priority;

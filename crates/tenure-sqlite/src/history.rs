@@ -20,30 +20,26 @@ pub(crate) struct HistoryLimits {
 const PRUNE_EVERY: i64 = 256;
 const PRUNE_AT_MOST: i64 = 512;
 
-fn append(
+pub(crate) fn append(
     db: &Connection,
-    at: Timestamp,
-    lease: &Lease,
-    kind: EventKind,
-    reason: Option<Reason>,
-    evidence: Option<&Evidence>,
+    event: &Event,
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO history (at, key, kind, token, holder, reason, evidence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
-        rows::time(at),
-        lease.key.as_str(),
-        kind.word(),
-        rows::number(lease.token.0),
-        lease.holder.id.as_str(),
-        reason.map(Reason::word),
-        evidence.map(rows::json).transpose()?,
+        rows::time(event.at),
+        event.key.as_str(),
+        event.kind.word(),
+        rows::number(event.token.0),
+        event.holder.as_str(),
+        event.reason,
+        event.evidence.as_ref().map(rows::json).transpose()?,
     ])?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
-        prune(db, id, at, limits)
+        prune(db, id, event.at, limits)
     } else {
         Ok(())
     }
@@ -57,15 +53,11 @@ pub(crate) fn granted(
     reason: Reason,
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
-    append(
-        db,
-        at,
-        lease,
-        EventKind::Granted,
-        Some(reason),
-        None,
-        limits,
-    )
+    let event = Event {
+        reason: Some(reason.word().to_owned()),
+        ..Event::of(lease, EventKind::Granted, at)
+    };
+    append(db, &event, limits)
 }
 
 /// Records that the holder released a lease.
@@ -75,7 +67,7 @@ pub(crate) fn released(
     lease: &Lease,
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
-    append(db, at, lease, EventKind::Released, None, None, limits)
+    append(db, &Event::of(lease, EventKind::Released, at), limits)
 }
 
 /// Records that a lease ended in another way, with the evidence (G3).
@@ -86,15 +78,11 @@ pub(crate) fn ended(
     proof: &Evidence,
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
-    append(
-        db,
-        at,
-        lease,
-        EventKind::of(proof),
-        None,
-        Some(proof),
-        limits,
-    )
+    let event = Event {
+        evidence: Some(proof.clone()),
+        ..Event::of(lease, EventKind::of(proof), at)
+    };
+    append(db, &event, limits)
 }
 
 /// Records a renewal. One event per grant counts all of its renewals, or a long lease would fill
@@ -114,7 +102,7 @@ pub(crate) fn renewed(
     if counted > 0 {
         Ok(())
     } else {
-        append(db, at, lease, EventKind::Renewed, None, None, limits)
+        append(db, &Event::of(lease, EventKind::Renewed, at), limits)
     }
 }
 

@@ -37,10 +37,10 @@ use std::time::Instant;
 
 use tenure_core::engine::EngineStore;
 use tenure_core::task::{
-    Change, Changed, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past, Proof, Replica,
-    Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
+    Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
+    Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
 };
-use tenure_core::{Acquired, Holder, Lease, Section, StoreError, Task, TaskError, Token};
+use tenure_core::{Acquired, Holder, HolderId, Lease, Section, StoreError, Task, TaskError, Token};
 
 use crate::schema;
 use crate::store::SqliteStore;
@@ -58,6 +58,16 @@ impl TaskStore for SqliteStore {
 
     fn find_section(&self, given: &str, by: Instant) -> Result<Section, TaskError> {
         self.find(by, |db| find::section(db, given))
+    }
+
+    fn delete_section(
+        &self,
+        id: &str,
+        move_to: Option<&str>,
+        caller: &HolderId,
+        by: Instant,
+    ) -> Result<DeletedSection, TaskError> {
+        self.change_tasks(by, |write| write.delete_section(id, move_to, caller))
     }
 
     fn add_task(&self, task: &NewTask, by: Instant) -> Result<Task, TaskError> {

@@ -77,6 +77,14 @@ CREATE TABLE dependency_times (
 ) WITHOUT ROWID;
 CREATE INDEX dependency_times_on ON dependency_times (depends_on);
 
+-- When a section was last deleted or added again. No row: when it was first added.
+CREATE TABLE section_times (
+    name TEXT PRIMARY KEY COLLATE NOCASE,
+    created_at TEXT NOT NULL,     -- when it was first added
+    at TEXT NOT NULL,
+    deleted INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE deleted_tasks (
     id TEXT PRIMARY KEY,
     at TEXT NOT NULL,

@@ -143,7 +143,7 @@ BEGIN
     INSERT INTO unshared SELECT old.id, changes FROM exchange;
 END;
 
--- Clones know sections by their names: for each of its tasks, a renamed section is another section.
+-- Clones know sections by their names: a renamed section is another one, also for each of its tasks.
 CREATE TRIGGER section_saved BEFORE INSERT ON sections
 BEGIN
     DELETE FROM replaced_sections WHERE id = new.id;
@@ -158,6 +158,9 @@ BEGIN
         iif(section_at = '', created_at, section_at), '+0.001 seconds'), ''))
         WHERE section_id = new.id AND EXISTS (SELECT 1 FROM replaced_sections WHERE id = new.id AND name IS NOT new.name);
     DELETE FROM replaced_sections WHERE id = new.id;
+    UPDATE section_times SET name = new.name, created_at = (SELECT created_at FROM sections WHERE id = new.id), deleted = 0,
+        at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
+        WHERE name = new.name;
     UPDATE exchange SET changes = changes + 1;
     DELETE FROM unshared WHERE id = '';
     INSERT INTO unshared SELECT '', changes FROM exchange;
@@ -167,6 +170,30 @@ WHEN old.name IS NOT new.name AND NOT (SELECT merging FROM exchange)
 BEGIN
     UPDATE tasks SET section_at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ',
         iif(section_at = '', created_at, section_at), '+0.001 seconds'), '')) WHERE section_id = new.id;
+    UPDATE section_times SET deleted = 1,
+        at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
+        WHERE name = old.name AND NOT EXISTS (SELECT 1 FROM sections WHERE name = old.name COLLATE NOCASE);
+    INSERT INTO section_times SELECT old.name, old.created_at, max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', old.created_at, '+0.001 seconds'), '')), 1
+        WHERE NOT EXISTS (SELECT 1 FROM section_times WHERE name = old.name)
+        AND NOT EXISTS (SELECT 1 FROM sections WHERE name = old.name COLLATE NOCASE);
+    UPDATE section_times SET name = new.name, created_at = (SELECT created_at FROM sections WHERE id = new.id), deleted = 0,
+        at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
+        WHERE name = new.name;
+    UPDATE exchange SET changes = changes + 1;
+    DELETE FROM unshared WHERE id = '';
+    INSERT INTO unshared SELECT '', changes FROM exchange;
+END;
+
+CREATE TRIGGER section_deleted AFTER DELETE ON sections WHEN NOT (SELECT merging FROM exchange)
+BEGIN
+    UPDATE section_times SET deleted = 1,
+        at = max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, '+0.001 seconds'), ''))
+        WHERE name = old.name AND NOT EXISTS (SELECT 1 FROM sections WHERE name = old.name COLLATE NOCASE);
+    INSERT INTO section_times SELECT old.name, old.created_at, max(strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', old.created_at, '+0.001 seconds'), '')), 1
+        WHERE NOT EXISTS (SELECT 1 FROM section_times WHERE name = old.name)
+        AND NOT EXISTS (SELECT 1 FROM sections WHERE name = old.name COLLATE NOCASE);
     UPDATE exchange SET changes = changes + 1;
     DELETE FROM unshared WHERE id = '';
     INSERT INTO unshared SELECT '', changes FROM exchange;

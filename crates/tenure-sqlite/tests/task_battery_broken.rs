@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tenure_core::task::{
-    Change, Changed, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past, Proof, Replica,
-    Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
+    Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
+    Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
 };
 use tenure_core::{
     Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, HistoryQuery, Holder,
@@ -83,6 +83,7 @@ impl TaskStore for BrokenStore {
         add_section(name: &str, by: Instant) -> Result<Section, TaskError>;
         sections(by: Instant) -> Result<Vec<SectionSummary>, TaskError>;
         find_section(given: &str, by: Instant) -> Result<Section, TaskError>;
+        delete_section(id: &str, move_to: Option<&str>, caller: &HolderId, by: Instant) -> Result<DeletedSection, TaskError>;
         add_task(task: &NewTask, by: Instant) -> Result<Task, TaskError>;
         add_task_once(task: &NewTask, by: Instant) -> Result<(Task, bool), TaskError>;
         find_task(given: &str, by: Instant) -> Result<Task, TaskError>;

@@ -364,12 +364,49 @@ fn sections_added_apart_under_one_name_are_one() {
         );
     }
     let mut theirs = Replica::default();
-    theirs.add_section(SectionCopy {
-        name: "backEND".into(),
-        created_at: at("2001-01-01T00:00:00Z"),
-    });
+    theirs.add_section(SectionCopy::added(
+        "backEND".into(),
+        at("2001-01-01T00:00:00Z"),
+    ));
     here.store.merge(&theirs, soon()).unwrap();
     assert_eq!(here.rows("SELECT name FROM sections"), ["backEND"]);
+}
+
+#[test]
+fn a_section_that_another_program_deletes_or_renames_does_not_come_back() {
+    let (here, there) = (CloneDb::new(), CloneDb::new());
+    for name in ["Docs", "Server", "Both"] {
+        here.store.add_section(name, soon()).unwrap();
+    }
+    here.exchange(&there);
+    // Two that differ in capitals are one section for clones: it is there while one of them is.
+    here.sql("INSERT INTO sections (id, name) VALUES ('twin', 'BOTH')");
+    here.sql("DELETE FROM sections WHERE name IN ('Docs', 'BOTH')");
+    here.sql("UPDATE sections SET name = 'Backend' WHERE name = 'Server'");
+    here.exchange(&there);
+    there.exchange(&here);
+    for clone in [&here, &there] {
+        let names = clone.rows("SELECT name FROM sections ORDER BY name");
+        assert_eq!(names, ["Backend", "Both"]);
+    }
+    // Added again, and deleted again by a program whose clock is behind: the later event counts.
+    here.sql("UPDATE section_times SET at = '2998-01-01T00:00:00.000Z' WHERE name = 'Docs'");
+    there.exchange(&here);
+    there.sql("INSERT OR REPLACE INTO sections (id, name) VALUES ('new', 'Docs')");
+    here.exchange(&there);
+    assert_eq!(
+        here.count("SELECT count(*) FROM sections WHERE name = 'Docs'"),
+        1
+    );
+    here.sql("DELETE FROM sections WHERE name = 'Docs'");
+    here.exchange(&there);
+    for clone in [&here, &there] {
+        assert_eq!(
+            clone.count("SELECT count(*) FROM sections WHERE name = 'Docs'"),
+            0
+        );
+        assert_eq!(clone.count("SELECT merging FROM exchange"), 0);
+    }
 }
 
 // Cycles.

@@ -291,7 +291,7 @@ pub(super) fn parse(texts: &Texts) -> Result<Replica, Failure> {
     for ((commit, path), bytes) in texts {
         let Some(bytes) = bytes
             .as_ref()
-            .filter(|_| is_task(path) || path == lines::SECTIONS)
+            .filter(|_| is_task(path) || is_about_sections(path))
         else {
             continue;
         };
@@ -311,6 +311,10 @@ pub(super) fn parse(texts: &Texts) -> Result<Replica, Failure> {
 /// Whether this is the path of a task.
 fn is_task(path: &str) -> bool {
     path.contains('/') && path.strip_suffix(".json").is_some()
+}
+
+fn is_about_sections(path: &str) -> bool {
+    path == lines::SECTIONS || path == lines::SECTION_CHANGES
 }
 
 fn unreadable(commit: &str, path: &str, why: String) -> Failure {

@@ -383,7 +383,8 @@ impl Sync<'_> {
         for tip in tips.iter().filter(|tip| Some(*tip) != settled) {
             paths.extend(self.repository.changed(settled, tip)?);
         }
-        paths.extend([lines::MARKER.0.to_owned(), lines::SECTIONS.to_owned()]);
+        let always = [lines::MARKER.0, lines::SECTIONS, lines::SECTION_CHANGES];
+        paths.extend(always.map(str::to_owned));
         let files = tips
             .iter()
             .flat_map(|tip| paths.iter().map(move |path| (tip, path)));
@@ -407,6 +408,7 @@ impl Sync<'_> {
         let (shared, merged) = self.tasks.merge(incoming, call_deadline())?;
         let sum = &mut self.merged;
         sum.sections += merged.sections;
+        sum.deleted_sections += merged.deleted_sections;
         sum.added += merged.added;
         sum.changed += merged.changed;
         sum.deleted += merged.deleted;

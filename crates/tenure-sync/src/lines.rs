@@ -3,7 +3,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `tenure.json` | the version of the format |
-//! | `sections.jsonl` | the sections by age, one per line |
+//! | `sections.jsonl` | the sections by age, one per line, also those that were deleted |
+//! | `section_changes.jsonl` | when sections were deleted or added again; a file of its own, which an earlier tenure does not read |
 //! | `AB/ID.json` | a task, or that it was deleted; AB are two digits of a hash of the id |
 //!
 //! A field with its default value is left out, and so is the time of a field that has not changed since
@@ -44,6 +45,10 @@ enum Line {
     Task(Box<TaskLine>),
     /// A task that was deleted.
     Deleted { id: String, at: Timestamp },
+    /// A section that was deleted.
+    SectionDeleted { name: String, at: Timestamp },
+    /// A section that was added again.
+    SectionAdded { name: String, at: Timestamp },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,22 +113,40 @@ pub(super) const MARKER: (&str, &str) = ("tenure.json", "{\"kind\":\"tenure\",\"
 /// The file with the sections.
 pub(super) const SECTIONS: &str = "sections.jsonl";
 
+/// The file with the changes of sections.
+pub(super) const SECTION_CHANGES: &str = "section_changes.jsonl";
+
 /// The files of a replica, by path.
 pub(super) fn files(replica: &Replica) -> Result<BTreeMap<String, String>, serde_json::Error> {
     let mut files = BTreeMap::new();
-    if !replica.sections.is_empty() {
-        let mut sections: Vec<&SectionCopy> = replica.sections.values().collect();
-        sections.sort();
+    let mut sections: Vec<&SectionCopy> = replica.sections.values().collect();
+    sections.sort_by_key(|section| (section.created_at, &section.name));
+    let mut put_lines = |path: &str, lines: Vec<Line>| -> Result<(), serde_json::Error> {
         let mut text = String::new();
-        for section in sections {
-            text.push_str(&serde_json::to_string(&Line::Section {
-                name: section.name.clone(),
-                created_at: section.created_at,
-            })?);
+        for line in &lines {
+            text.push_str(&serde_json::to_string(line)?);
             text.push('\n');
         }
-        files.insert(SECTIONS.to_owned(), text);
-    }
+        if !lines.is_empty() {
+            files.insert(path.to_owned(), text);
+        }
+        Ok(())
+    };
+    let added = sections.iter().map(|section| Line::Section {
+        name: section.name.clone(),
+        created_at: section.created_at,
+    });
+    put_lines(SECTIONS, added.collect())?;
+    let changed = sections.iter().filter(|section| !section.is_unchanged());
+    let changed = changed.map(|section| {
+        let (name, at) = (section.name.clone(), section.deleted.at);
+        if section.deleted.value {
+            Line::SectionDeleted { name, at }
+        } else {
+            Line::SectionAdded { name, at }
+        }
+    });
+    put_lines(SECTION_CHANGES, changed.collect())?;
     let mut put = |id: &str, line: &Line| -> Result<(), serde_json::Error> {
         files.insert(path_of(id), serde_json::to_string_pretty(line)? + "\n");
         Ok(())
@@ -201,14 +224,9 @@ fn take(replica: &mut Replica, line: &str) -> Result<(), String> {
             "it was written by a newer tenure (format {format}, this one knows {FORMAT}): use that one"
         )),
         Line::Tenure { .. } => Ok(()),
-        Line::Section { name, created_at } => {
-            task::check_title(&name).map_err(|_| format!("{name:?} can't be a section's name"))?;
-            replica.add_section(SectionCopy {
-                name,
-                created_at: stored(created_at),
-            });
-            Ok(())
-        }
+        Line::Section { name, created_at } => add_section(replica, name, stored(created_at), false),
+        Line::SectionDeleted { name, at } => add_section(replica, name, stored(at), true),
+        Line::SectionAdded { name, at } => add_section(replica, name, stored(at), false),
         Line::Deleted { id, at } => {
             task::check_id("id", &id).map_err(|error| error.to_string())?;
             replica.delete(id, stored(at));
@@ -220,6 +238,20 @@ fn take(replica: &mut Replica, line: &str) -> Result<(), String> {
             Ok(())
         }
     }
+}
+
+fn add_section(
+    replica: &mut Replica,
+    name: String,
+    at: Timestamp,
+    deleted: bool,
+) -> Result<(), String> {
+    task::check_title(&name).map_err(|_| format!("{name:?} can't be a section's name"))?;
+    replica.add_section(SectionCopy {
+        deleted: Stamped::new(deleted, at),
+        ..SectionCopy::added(name, at)
+    });
+    Ok(())
 }
 
 impl TaskLine {
@@ -328,6 +360,10 @@ mod tests {
 {"kind":"task","id":"a","title":"Fix bug","status":"pending","priority":5,"section":"Backend","createdAt":"2026-11-16T10:00:01Z"}
 {"kind":"task","id":"b","title":"Ship it","status":"completed","priority":9,"attempts":1,"lastError":"oops","createdAt":"2026-11-16T10:00:02Z","changed":{"status":"2026-11-16T11:00:00.123Z"},"dependsOn":{"a":"2026-11-16T10:00:02Z"},"dropped":{"c":"2026-11-16T10:00:03Z"}}
 {"kind":"deleted","id":"d","at":"2026-11-16T10:00:00Z"}
+{"kind":"section_deleted","name":"Docs","at":"2026-11-16T11:00:00Z"}
+{"kind":"section","name":"Docs","createdAt":"2026-11-16T10:00:00Z"}
+{"kind":"section_added","name":"Server","at":"2026-11-16T11:00:00Z"}
+{"kind":"section","name":"Server","createdAt":"2026-11-16T10:00:00Z"}
 "#;
 
     fn parse(text: &str) -> Result<Replica, BadLine> {
@@ -341,7 +377,11 @@ mod tests {
     fn what_is_written_to_files_is_read_from_them() {
         let replica = parse(LINES).unwrap();
         let files = files(&replica).unwrap();
-        assert_eq!(files.len(), 4);
+        assert_eq!(files.len(), 5);
+        assert!(replica.sections["docs"].deleted.value);
+        assert!(!replica.sections["server"].deleted.value);
+        assert_eq!(files[SECTIONS].lines().count(), 3);
+        assert_eq!(files[SECTION_CHANGES].lines().count(), 2);
         assert!(files[&path_of("a")].contains("\n  \"title\": \"Fix bug\",\n"));
         let mut read = Replica::default();
         for text in files.values() {

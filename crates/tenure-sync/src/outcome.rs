@@ -43,6 +43,7 @@ impl fmt::Display for SyncEvent {
                     (changes.changed, "task", "changed"),
                     (changes.deleted, "task", "deleted"),
                     (changes.sections, "section", "added"),
+                    (changes.deleted_sections, "section", "deleted"),
                     (changes.circles, "dependency", "dropped that closed a cycle"),
                 ];
                 let parts: Vec<String> = parts

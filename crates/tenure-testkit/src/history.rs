@@ -96,6 +96,9 @@ fn grant<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(St
 
 fn renew_or_end(state: &mut KeyState<'_>, event: &Event, say: &mut impl FnMut(String)) {
     let kind = event.kind;
+    if kind == EventKind::Deleted && state.lease.is_none() {
+        return;
+    }
     match state.lease {
         Some((token, holder)) if token == event.token && *holder == event.holder => {}
         Some((token, holder)) => say(format!(

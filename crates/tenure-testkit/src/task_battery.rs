@@ -300,10 +300,12 @@ macro_rules! task_battery {
             flow::a_task_that_failed_is_tried_again_later,
             flow::a_task_is_found_by_id_title_and_prefix_and_listed_in_order,
             flow::a_task_that_a_runner_works_on_is_neither_moved_nor_deleted,
+            flow::a_section_is_deleted_unless_a_task_or_a_runner_needs_it,
             flow::every_earlier_value_of_a_field_is_in_the_history,
             exchange::what_is_exported_can_be_imported,
             exchange::a_bad_line_imports_nothing,
             exchange::two_clones_that_merge_have_the_same_tasks,
+            exchange::a_deleted_section_goes_in_every_clone_once_no_task_is_in_it,
             exchange::a_merge_leaves_a_task_alone_while_a_runner_works_on_it,
             crash::a_crash_at_a_random_moment_leaves_a_usable_store,
         }

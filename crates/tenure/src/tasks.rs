@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::task::TaskStore;
 pub use tenure_core::task::{
-    BadLine, BadStatus, Cause, Change, Changed, DeletedTask, Edit, ImportSummary, NewTask, Past,
-    Proof, Runner, SectionSummary, Shortage, Started, TaskQuery, Withdrawal,
+    BadLine, BadStatus, Cause, Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary,
+    NewTask, Past, Proof, Runner, SectionSummary, Shortage, Started, TaskQuery, Withdrawal,
 };
 use tenure_core::{Acquired, Binding, Busy, Clock, Granted, Lease, Reason, Status, Task, Token};
 

@@ -56,9 +56,9 @@ pub use self::sync::{
     SyncStatusJson,
 };
 pub use self::task::{
-    ChangedTaskJson, DeletedTasksJson, ListedSectionJson, PastJson, SectionJson, SectionsJson,
-    ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson, TaskInputJson, TaskJson,
-    TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
+    ChangedTaskJson, DeletedSectionJson, DeletedTasksJson, ListedSectionJson, PastJson,
+    SectionJson, SectionsJson, ShownTaskJson, StartedTaskJson, TaskBlockedJson, TaskEndedJson,
+    TaskInputJson, TaskJson, TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
 };
 pub use self::time::TimeJson;
 

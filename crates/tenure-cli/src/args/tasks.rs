@@ -21,6 +21,25 @@ pub(crate) enum Sections {
     /// List sections: open tasks, runner, time left
     #[command(after_help = "Example: tenure sections list")]
     List,
+    /// Delete a section, here and in every clone that syncs
+    #[command(
+        alias = "delete",
+        after_help = "Examples:
+  tenure sections rm Backend
+  tenure sections rm Backend --move-to Server
+
+A section that has tasks is deleted only with --move-to (otherwise exit 5), and
+not while another runner holds it (exit 6). In another clone it stays as long as
+a task is in it."
+    )]
+    Rm {
+        /// Its name, its id, or a unique prefix of its id
+        #[arg(value_name = "NAME")]
+        section: String,
+        /// Move its tasks to this section, by name or id; '' leaves them without one
+        #[arg(long, value_name = "S")]
+        move_to: Option<String>,
+    },
 }
 
 impl Sections {
@@ -28,6 +47,7 @@ impl Sections {
         match self {
             Self::Add { .. } => "add",
             Self::List => "list",
+            Self::Rm { .. } => "rm",
         }
     }
 }
@@ -116,11 +136,14 @@ The same as tenure tasks update ... --status completed.")]
         ttl: Option<Duration>,
     },
     /// Delete tasks for good, here and in every clone that syncs
-    #[command(after_help = "Example: tenure tasks delete 'Fix bug'
+    #[command(
+        alias = "rm",
+        after_help = "Example: tenure tasks delete 'Fix bug'
 
 A task that a runner works on is not deleted (exit 6). Tasks that depend on it
 no longer wait for it. To keep a task without doing it, set its status instead:
-tenure tasks update 'Fix bug' --status skipped")]
+tenure tasks update 'Fix bug' --status skipped"
+    )]
     Delete {
         /// Its id, its title, or a unique prefix of its id
         #[arg(value_name = "ID_OR_TITLE", required = true)]

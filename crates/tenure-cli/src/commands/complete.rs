@@ -156,7 +156,7 @@ fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
                 return Vec::new();
             };
             let found = match (id, name) {
-                ("section", _) => sections(&tenure),
+                ("section" | "move_to", _) => sections(&tenure),
                 ("depends_on" | "no_depends_on", _) | (_, "ID_OR_TITLE") => tasks(&tenure, current),
                 ("holder", _) => holders(&tenure),
                 ("key" | "id", _) => keys(&tenure),

@@ -1,6 +1,6 @@
 //! `tenure sections`: groups of tasks that one runner works on at a time.
 
-use tenure::wire::{ListedSectionJson, SectionJson, SectionsJson};
+use tenure::wire::{DeletedSectionJson, ListedSectionJson, SectionJson, SectionsJson};
 use tenure::{Tenure, call_deadline};
 use tenure_core::{Snapshot, Verdict};
 
@@ -24,7 +24,30 @@ pub(crate) fn sections(global: &Global, sections: &Sections) -> Result<Answer, F
             Ok(Answer::new(SectionJson::from(&section), text))
         }
         Sections::List => list(&context::open_existing(global)?),
+        Sections::Rm { section, move_to } => rm(global, section, move_to.as_deref()),
     }
+}
+
+fn rm(global: &Global, given: &str, move_to: Option<&str>) -> Result<Answer, Failure> {
+    let tenure = context::open_to_change(global)?;
+    let tasks = tenure.tasks()?;
+    let id_of = |given: &str| match given {
+        "" => Ok(String::new()),
+        given => tasks
+            .find_section(given, call_deadline())
+            .map(|found| found.id),
+    };
+    let section = tasks.find_section(given, call_deadline())?;
+    let move_to = move_to.map(id_of).transpose()?;
+    let caller = context::caller(global)?;
+    let deleted =
+        tasks.delete_section(&section.id, move_to.as_deref(), &caller, call_deadline())?;
+    let text = if global.quiet {
+        String::new()
+    } else {
+        format!("Deleted {deleted}.")
+    };
+    Ok(Answer::new(DeletedSectionJson::from(&deleted), text))
 }
 
 fn list(tenure: &Tenure) -> Result<Answer, Failure> {

@@ -47,6 +47,24 @@ pub enum TaskError {
     /// A section with that name exists.
     #[error("there is a section {:?} already, with the id {}", .0.name, .0.id)]
     SectionExists(Section),
+    /// The section to delete has tasks.
+    #[error("section {:?} has {}", section.name, tasks_of(*tasks, *open))]
+    SectionInUse {
+        /// Which.
+        section: Section,
+        /// How many tasks it has.
+        tasks: u64,
+        /// How many of them are open.
+        open: u64,
+    },
+    /// Another runner holds the section to delete.
+    #[error("section {:?} is locked by {}", section.name, lease.holder)]
+    SectionLocked {
+        /// Which.
+        section: Section,
+        /// The holder.
+        lease: Box<Lease>,
+    },
     /// An invalid text.
     #[error("the {what} {problem}")]
     BadText {
@@ -106,6 +124,15 @@ pub enum TaskError {
     /// Lines of an import that can't be read.
     #[error("{}", .0.iter().map(|line| format!("line {}: {}", line.number, line.what)).collect::<Vec<_>>().join("\n"))]
     BadLines(Vec<BadLine>),
+}
+
+fn tasks_of(tasks: u64, open: u64) -> String {
+    let noun = if tasks == 1 { "task" } else { "tasks" };
+    match open {
+        0 => format!("{tasks} {noun}, none of them open"),
+        open if open == tasks => format!("{tasks} open {noun}"),
+        open => format!("{tasks} {noun}, {open} of them open"),
+    }
 }
 
 fn names(sections: &[Section]) -> String {

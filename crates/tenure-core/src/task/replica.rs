@@ -7,7 +7,8 @@
 //!
 //! 1. [`Replica::merge`] is commutative, associative and idempotent: clones that
 //!    have seen the same changes have the same replica, in whichever order the changes arrived.
-//! 2. A deletion is final: no later change of a deleted task restores it.
+//! 2. A deletion of a task is final: no later change restores it. A section is deleted or added again by whichever was
+//!    later, and stays as long as a task is in it.
 //! 3. No task depends on itself through others, or on a missing task. After a merge,
 //!    [`Replica::untangle`] drops the dependency that was added last; every clone drops the same one.
 //!
@@ -141,12 +142,38 @@ fn merge_edge(edges: &mut BTreeMap<String, Stamped<bool>>, on: String, edge: Sta
 }
 
 /// A section, identified by its name. Of two that differ only in case, the older spelling wins.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionCopy {
-    /// When it was added.
+    /// When it was first added.
     pub created_at: Timestamp,
     /// Its name.
     pub name: String,
+    /// Whether it was deleted, and when it was last deleted or added.
+    pub deleted: Stamped<bool>,
+}
+
+impl SectionCopy {
+    /// A section that was added at this time.
+    pub fn added(name: String, at: Timestamp) -> Self {
+        Self {
+            created_at: at,
+            name,
+            deleted: Stamped::new(false, at),
+        }
+    }
+
+    /// Whether it was neither deleted nor added again since it was first added.
+    pub fn is_unchanged(&self) -> bool {
+        self.deleted == Stamped::new(false, self.created_at)
+    }
+
+    fn merge(&mut self, other: Self) {
+        if (other.created_at, &other.name) < (self.created_at, &self.name) {
+            self.created_at = other.created_at;
+            self.name = other.name;
+        }
+        self.deleted.merge(other.deleted);
+    }
 }
 
 /// The shared state of a project's tasks.
@@ -175,7 +202,7 @@ pub struct SectionCopy {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replica {
-    /// Sections, by name in lower case.
+    /// Sections, by name in lower case, also those that were deleted.
     pub sections: BTreeMap<String, SectionCopy>,
     /// Tasks, by id.
     pub tasks: BTreeMap<String, TaskCopy>,
@@ -188,8 +215,7 @@ impl Replica {
     pub fn add_section(&mut self, section: SectionCopy) {
         let known = section.name.to_ascii_lowercase();
         match self.sections.get_mut(&known) {
-            Some(other) if *other <= section => {}
-            Some(other) => *other = section,
+            Some(other) => other.merge(section),
             None => {
                 self.sections.insert(known, section);
             }
@@ -241,10 +267,7 @@ impl Replica {
             };
             let section = sections
                 .entry(name.to_ascii_lowercase())
-                .or_insert_with(|| SectionCopy {
-                    created_at: task.created_at,
-                    name: name.clone(),
-                });
+                .or_insert_with(|| SectionCopy::added(name.clone(), task.created_at));
             if *name != section.name {
                 name.clone_from(&section.name);
             }

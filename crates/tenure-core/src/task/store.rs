@@ -1,5 +1,6 @@
 //! Where tasks live: [`TaskStore`], and the types of its answers.
 
+use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::{
     Change, Changed, Edit, NewTask, Past, Proof, Replica, Runner, Section, Started, Task,
     TaskError, TaskQuery,
 };
-use crate::holder::Holder;
+use crate::holder::{Holder, HolderId};
 use crate::lease::{Lease, Token};
 use crate::store::{Acquired, Store};
 
@@ -35,6 +36,17 @@ pub trait TaskStore: Store {
 
     /// Finds a section by its id, its name, or a unique prefix of its id.
     fn find_section(&self, given: &str, by: Instant) -> Result<Section, TaskError>;
+
+    /// Deletes a section, in every clone: there it stays as long as a task is in it. Its tasks move to the section with
+    /// the id `move_to`, or to none if that is empty. Without it, a section that has tasks is refused. So is one that
+    /// a runner other than `caller` holds.
+    fn delete_section(
+        &self,
+        id: &str,
+        move_to: Option<&str>,
+        caller: &HolderId,
+        by: Instant,
+    ) -> Result<DeletedSection, TaskError>;
 
     /// Adds a task.
     fn add_task(&self, task: &NewTask, by: Instant) -> Result<Task, TaskError>;
@@ -137,6 +149,32 @@ pub struct SectionSummary {
     pub open: u64,
 }
 
+/// A section that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedSection {
+    /// The section as it was.
+    pub section: Section,
+    /// How many tasks were in it.
+    pub moved: u64,
+    /// Where they are now; `None` if they have no section.
+    pub moved_to: Option<Section>,
+}
+
+impl fmt::Display for DeletedSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "section \"{}\"", self.section.name)?;
+        let tasks = match self.moved {
+            0 => return Ok(()),
+            1 => "1 task".to_owned(),
+            many => format!("{many} tasks"),
+        };
+        match &self.moved_to {
+            Some(section) => write!(f, "; {tasks} moved to \"{}\"", section.name),
+            None => write!(f, "; {tasks} left without a section"),
+        }
+    }
+}
+
 /// A task that was deleted.
 #[derive(Debug, Clone)]
 pub struct DeletedTask {
@@ -173,6 +211,8 @@ pub struct ImportSummary {
 pub struct MergeSummary {
     /// Sections that are new.
     pub sections: u64,
+    /// Sections that were deleted.
+    pub deleted_sections: u64,
     /// Tasks that are new.
     pub added: u64,
     /// Tasks that changed.
@@ -188,7 +228,8 @@ pub struct MergeSummary {
 impl MergeSummary {
     /// Whether nothing changed here.
     pub fn is_nothing(&self) -> bool {
-        self.sections + self.added + self.changed + self.deleted + self.circles == 0
+        let sections = self.sections + self.deleted_sections;
+        sections + self.added + self.changed + self.deleted + self.circles == 0
     }
 }
 

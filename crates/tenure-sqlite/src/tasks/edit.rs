@@ -2,14 +2,15 @@
 
 use rusqlite::{OptionalExtension, params};
 use tenure_core::engine::{Look as _, Step as _};
-use tenure_core::task::{self, Edit, NewTask};
-use tenure_core::{Section, Task, TaskError};
+use tenure_core::task::{self, DeletedSection, Edit, NewTask};
+use tenure_core::{Event, EventKind, HolderId, Key, Section, Task, TaskError, Token};
 use uuid::Uuid;
 
-use super::flow::keys_of;
+use super::flow::{keys_of, section_key, task_key};
 use super::rows::by_id;
 use super::{bad_id, find};
-use crate::rows::time;
+use crate::history;
+use crate::rows::{time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
 
 impl WriteTransaction<'_> {
@@ -186,8 +187,23 @@ impl WriteTransaction<'_> {
 
     /// Removes a task, its lease, and the tickets of its waiters.
     pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), TransactionError> {
-        let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
-        let view = self.view(&key)?;
+        self.vacate(&task_key(task)?)?;
+        let sql = "DELETE FROM tasks WHERE id = ?1";
+        self.reader.db.prepare_cached(sql)?.execute([&task.id])?;
+        Ok(())
+    }
+
+    /// Removes a section that has no tasks, its lease, and the tickets of its waiters.
+    pub(super) fn remove_section(&mut self, section: &Section) -> Result<(), TransactionError> {
+        self.vacate(&section_key(section)?)?;
+        let sql = "DELETE FROM sections WHERE id = ?1";
+        self.reader.db.prepare_cached(sql)?.execute([&section.id])?;
+        Ok(())
+    }
+
+    /// Ends the lease of a key that will not exist any more, and sends its waiters away.
+    fn vacate(&mut self, key: &Key) -> Result<(), TransactionError> {
+        let view = self.view(key)?;
         if let Some(lease) = view.leases.into_iter().next() {
             let (lease, verdict) = self.reader.verdict(lease);
             match verdict.ended() {
@@ -195,14 +211,133 @@ impl WriteTransaction<'_> {
                 None => self.set_free(&lease)?,
             }
         }
-        for waiter in self.reader.queue(&key)? {
+        for waiter in self.reader.queue(key)? {
             self.wake(&waiter.holder);
         }
-        let db = self.reader.db;
-        db.prepare_cached("DELETE FROM tickets WHERE key = ?1")?
+        self.reader
+            .db
+            .prepare_cached("DELETE FROM tickets WHERE key = ?1")?
             .execute([key.as_str()])?;
-        db.prepare_cached("DELETE FROM tasks WHERE id = ?1")?
-            .execute([&task.id])?;
+        Ok(())
+    }
+
+    /// Deletes a section that no other runner holds. Its tasks move to another section first, or (if `move_to` is
+    /// empty) to none.
+    pub(super) fn delete_section(
+        &mut self,
+        id: &str,
+        move_to: Option<&str>,
+        caller: &HolderId,
+    ) -> Result<DeletedSection, TransactionError> {
+        let db = self.reader.db;
+        let section = find::section_by_id(db, id)?;
+        self.may_delete(&section, caller)?;
+        let count = "SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'in_progress')) FROM tasks
+                     WHERE section_id = ?1";
+        let (tasks, open) = db
+            .prepare_cached(count)?
+            .query_row([id], |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?)))?;
+        let moved_to = match move_to {
+            None if tasks > 0 => {
+                return Err(TaskError::SectionInUse {
+                    section,
+                    tasks,
+                    open,
+                }
+                .into());
+            }
+            None | Some("") => None,
+            Some(other) if other == id => {
+                return Err(TaskError::BadText {
+                    what: "section to move the tasks to",
+                    problem: "is the one to delete: name another one".into(),
+                }
+                .into());
+            }
+            Some(other) => Some(find::section_by_id(db, other)?),
+        };
+        self.move_all(&section, moved_to.as_ref())?;
+        self.remove_section(&section)?;
+        self.ring_all_seekers()?;
+        let deleted = DeletedSection {
+            section,
+            moved: tasks,
+            moved_to,
+        };
+        self.record_deletion(&deleted, caller)?;
+        Ok(deleted)
+    }
+
+    fn record_deletion(
+        &self,
+        deleted: &DeletedSection,
+        caller: &HolderId,
+    ) -> Result<(), TransactionError> {
+        let event = Event {
+            id: 0,
+            at: self.now().wall,
+            key: section_key(&deleted.section)?,
+            kind: EventKind::Deleted,
+            token: Token::NONE,
+            holder: caller.clone(),
+            times: 1,
+            reason: Some(deleted.to_string()),
+            evidence: None,
+        };
+        Ok(history::append(
+            self.reader.db,
+            &event,
+            self.history_limits,
+        )?)
+    }
+
+    /// Fails while a runner holds the section, unless it is the caller's own lease that is tied to no process.
+    fn may_delete(&mut self, section: &Section, caller: &HolderId) -> Result<(), TransactionError> {
+        let view = self.view(&section_key(section)?)?;
+        if self.ended_with_its_task(&section.id, &view)?.is_some() {
+            return Ok(());
+        }
+        match view
+            .leases
+            .into_iter()
+            .next()
+            .map(|lease| self.reader.verdict(lease))
+        {
+            Some((lease, verdict))
+                if verdict.ended().is_none()
+                    && (lease.holder.id != *caller || lease.holder.liveness_lock().is_some()) =>
+            {
+                let (section, lease) = (section.clone(), Box::new(lease));
+                Err(TaskError::SectionLocked { section, lease }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves all tasks of a section, none of which a runner works on.
+    fn move_all(&mut self, from: &Section, to: Option<&Section>) -> Result<(), TransactionError> {
+        let db = self.reader.db;
+        let locked = "SELECT id FROM tasks WHERE section_id = ?1 AND (
+                          EXISTS (SELECT 1 FROM leases WHERE key = 'task:' || tasks.id)
+                          OR EXISTS (SELECT 1 FROM tickets WHERE key = 'task:' || tasks.id)
+                          OR EXISTS (SELECT 1 FROM task_locks WHERE task_id = tasks.id))";
+        let ids = db
+            .prepare_cached(locked)?
+            .query_map([&from.id], |row| row.get(0))?
+            .collect::<Result<Vec<String>, _>>()?;
+        for id in ids {
+            let task = self.task(&id)?;
+            self.may_move(&task)?;
+            self.ring_waiters(&task)?;
+        }
+        db.prepare_cached(
+            "UPDATE tasks SET section_id = ?2, updated_at = ?3 WHERE section_id = ?1",
+        )?
+        .execute(params![
+            from.id,
+            to.map(|section| &section.id),
+            time(self.now().wall)
+        ])?;
         Ok(())
     }
 

@@ -129,7 +129,15 @@ pub(super) fn section_named(db: &Connection, name: &str) -> rusqlite::Result<Opt
     .optional()
 }
 
-fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
+/// The section with this id, which has to exist.
+pub(super) fn section_by_id(db: &Connection, id: &str) -> Result<Section, NotFound> {
+    db.prepare_cached("SELECT id, name FROM sections WHERE id = ?1")?
+        .query_row([id], to_section)
+        .optional()?
+        .ok_or_else(|| TaskError::NoSection(id.to_owned()).into())
+}
+
+pub(super) fn to_section(row: &Row<'_>) -> rusqlite::Result<Section> {
     Ok(Section {
         id: row.get(0)?,
         name: row.get(1)?,

@@ -5,7 +5,7 @@
 //! 1. A merge is one transaction. It writes the times of the original changes; `exchange.merging`
 //!    turns off the triggers that stamp changes of this clone.
 //! 2. A task that a runner works on here keeps its status and its section, and is not deleted, until
-//!    the runner is done. The merged replica that a merge returns holds the other clones' change all
+//!    the runner is done. The same holds for a section that a runner holds here. The merged replica that a merge returns holds the other clones' change all
 //!    the same, so it is not lost, and the next merge tries again.
 //! 3. Every value that a merge replaces or refuses is in the task's history.
 //! 4. A merge of few tasks reads only these, the tasks that they depend on, and the sections.
@@ -13,13 +13,14 @@
 use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tenure_core::task::{self, MergeSummary, Replica, SectionCopy, TaskCopy};
-use tenure_core::{Section, Status};
+use tenure_core::{Key, Section, Status};
 use uuid::Uuid;
 
 use super::bad_id;
 use super::find;
+use super::flow::section_key;
 use super::rows::{by_id, superseded};
 use super::share::{add_to, replica, sections, unshared};
 use crate::rows::{number, time};
@@ -52,7 +53,7 @@ impl WriteTransaction<'_> {
         }
         self.keep_overruled(other, &both)?;
         let added_again = deleted_but_present(db, &concerned)?;
-        if both != here || !added_again.is_empty() {
+        if both != here || !added_again.is_empty() || !self.deleted_sections()?.is_empty() {
             self.put_all(&here, &both, &added_again, &mut merged)?;
         }
         both.tasks.retain(|id, _| concerned.contains(id));
@@ -93,6 +94,14 @@ impl WriteTransaction<'_> {
             let before = here.tasks.get(id).map(|task| &task.depends_on);
             if before.is_none_or(|before| *before != copy.depends_on) {
                 self.merge_dependencies(id, copy)?;
+            }
+        }
+        for section in self.deleted_sections()? {
+            if self.is_held(&section_key(&section)?)? {
+                self.not_shared_yet("")?;
+            } else {
+                self.remove_section(&section)?;
+                merged.deleted_sections += 1;
             }
         }
         let wrote = db.total_changes() > before;
@@ -141,25 +150,66 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
+    /// The sections that were deleted and have no tasks any more.
+    fn deleted_sections(&self) -> rusqlite::Result<Vec<Section>> {
+        self.reader
+            .db
+            .prepare_cached(
+                "SELECT s.id, s.name FROM section_times t JOIN sections s ON t.name = s.name
+                 WHERE t.deleted AND NOT EXISTS (SELECT 1 FROM tasks WHERE section_id = s.id)",
+            )?
+            .query_map([], find::to_section)?
+            .collect()
+    }
+
     /// Merges a section; `true` if it is new.
     fn merge_section(&mut self, section: &SectionCopy) -> Result<bool, TransactionError> {
         let db = self.reader.db;
+        if !section.is_unchanged() {
+            db.prepare_cached("INSERT OR REPLACE INTO section_times VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![
+                    section.name,
+                    time(section.created_at),
+                    time(section.deleted.at),
+                    section.deleted.value
+                ])?;
+        }
         let known = db
             // Another program may have added two that differ in capitals: rename one of them.
             .prepare_cached(
                 "UPDATE OR IGNORE sections SET name = ?1, created_at = ?2 WHERE name = ?1 COLLATE NOCASE",
             )?
             .execute(params![section.name, time(section.created_at)])?;
-        if known > 0 {
+        if known > 0 || section.deleted.value {
             return Ok(false);
         }
-        db.prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?
-            .execute(params![
-                Uuid::new_v4().to_string(),
-                section.name,
-                time(section.created_at)
-            ])?;
+        self.insert_merged(&section.name, &time(section.created_at))?;
         Ok(true)
+    }
+
+    fn insert_merged(&self, name: &str, created_at: &str) -> rusqlite::Result<Section> {
+        let id = Uuid::new_v4().to_string();
+        self.reader
+            .db
+            .prepare_cached("INSERT INTO sections (id, name, created_at) VALUES (?1, ?2, ?3)")?
+            .execute([&id, name, created_at])?;
+        let name = name.to_owned();
+        Ok(Section { id, name })
+    }
+
+    /// The section of a task, which stays or is there again if it was deleted.
+    fn section_of_copy(&self, name: &str) -> rusqlite::Result<Option<Section>> {
+        let db = self.reader.db;
+        if let Some(section) = find::section_named(db, name)? {
+            return Ok(Some(section));
+        }
+        let created_at: Option<String> = db
+            .prepare_cached("SELECT created_at FROM section_times WHERE name = ?1")?
+            .query_row([name], |row| row.get(0))
+            .optional()?;
+        created_at
+            .map(|created_at| self.insert_merged(name, &created_at))
+            .transpose()
     }
 
     fn merge_deletion(
@@ -240,7 +290,7 @@ impl WriteTransaction<'_> {
     ) -> Result<(), TransactionError> {
         let db = self.reader.db;
         let section: Option<Section> = match &copy.section.value {
-            Some(name) => find::section_named(db, name)?,
+            Some(name) => self.section_of_copy(name)?,
             None => None,
         };
         let stamp = |at: Timestamp| {
@@ -311,7 +361,11 @@ impl WriteTransaction<'_> {
     /// Whether a runner holds a task here.
     fn is_worked_on(&mut self, id: &str) -> Result<bool, TransactionError> {
         let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
-        let view = self.view(&key)?;
+        self.is_held(&key)
+    }
+
+    fn is_held(&mut self, key: &Key) -> Result<bool, TransactionError> {
+        let view = self.view(key)?;
         let lease = view
             .leases
             .into_iter()

@@ -70,9 +70,15 @@ pub(super) fn sections(db: &Connection) -> rusqlite::Result<Replica> {
         if task::check_title(&name).is_err() {
             return Err(unshared_value(0, &name, "it can't be a section's name"));
         }
+        replica.add_section(SectionCopy::added(name, moment(row, 1, None)?));
+    }
+    let mut times = db.prepare_cached("SELECT name, created_at, at, deleted FROM section_times")?;
+    let mut rows = times.query([])?;
+    while let Some(row) = rows.next()? {
         replica.add_section(SectionCopy {
-            name,
+            name: row.get(0)?,
             created_at: moment(row, 1, None)?,
+            deleted: Stamped::new(row.get(3)?, moment(row, 2, None)?),
         });
     }
     Ok(replica)

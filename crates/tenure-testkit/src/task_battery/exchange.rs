@@ -1,7 +1,9 @@
 //! Export, import and merge.
 
-use tenure_core::task::{Change, Edit, ImportSummary, Replica, TaskQuery, TaskStore};
-use tenure_core::{Status, TaskError};
+use tenure_core::task::{
+    Change, Edit, ImportSummary, NewTask, Replica, SectionSummary, TaskQuery, TaskStore,
+};
+use tenure_core::{HolderId, Status, TaskError};
 
 use super::{TaskRun, TaskSubject, add, by_name, new_task, runner, started};
 use crate::limit::soon;
@@ -165,6 +167,82 @@ pub fn two_clones_that_merge_have_the_same_tasks(subject: &TaskSubject) {
     // Two tasks, a deleted one, and the sections.
     assert_eq!((all.note.as_str(), all.unshared.len()), ("", 4));
     run.check_soundness(&*here);
+}
+
+/// A deletion of a section reaches the other clones, but never takes a section from a task or a runner. Of a
+/// deletion and an addition, the later one wins.
+pub fn a_deleted_section_goes_in_every_clone_once_no_task_is_in_it(subject: &TaskSubject) {
+    let run = TaskRun::begin(
+        subject,
+        "a_deleted_section_goes_in_every_clone_once_no_task_is_in_it",
+    );
+    let (here, there) = (run.open(), run.open_another("there"));
+    let exchange = || {
+        for _ in 0..2 {
+            here.merge(&there.replica(soon()).unwrap(), soon()).unwrap();
+            there.merge(&here.replica(soon()).unwrap(), soon()).unwrap();
+        }
+        let both = [&here, &there].map(|store| {
+            let sections = store.sections(soon()).unwrap().into_iter();
+            sections
+                .map(|summary| (summary.section.name, summary.tasks))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(both[0], both[1]);
+        let both = [&here, &there].map(|store| store.replica(soon()).unwrap());
+        assert_eq!(both[0], both[1]);
+        here.sections(soon()).unwrap()
+    };
+    let names = |sections: Vec<SectionSummary>| -> Vec<String> {
+        let names = sections.into_iter().map(|summary| summary.section.name);
+        names.collect()
+    };
+    let me = HolderId::parse("me").unwrap();
+    let delete = |store: &dyn TaskStore, name: &str| {
+        let section = store.find_section(name, soon()).unwrap();
+        store
+            .delete_section(&section.id, None, &me, soon())
+            .unwrap();
+    };
+    for name in ["Backend", "Docs"] {
+        here.add_section(name, soon()).unwrap();
+    }
+    assert_eq!(names(exchange()), ["Backend", "Docs"]);
+    delete(&*here, "Docs");
+    assert_eq!(names(exchange()), ["Backend"]);
+    // Deleted here, and a task added to it there.
+    delete(&*here, "Backend");
+    let section = there.find_section("Backend", soon()).unwrap().id;
+    let new = NewTask {
+        section: Some(section),
+        ..new_task("In it")
+    };
+    let task = there.add_task(&new, soon()).unwrap();
+    let kept = exchange();
+    assert_eq!((kept.len(), kept[0].tasks), (1, 1));
+    // A runner holds it there: it stays until the runner is gone, and then it goes everywhere.
+    let begun = started(
+        there
+            .start(&task.id, &runner(&*there, "me"), soon())
+            .unwrap(),
+    );
+    let out = Edit {
+        section: Some(String::new()),
+        ..Edit::default()
+    };
+    here.edit_task(&task.id, &out, soon()).unwrap();
+    there.merge(&here.replica(soon()).unwrap(), soon()).unwrap();
+    assert_eq!(there.sections(soon()).unwrap().len(), 1);
+    there.abandon(&begun.lease, soon()).unwrap();
+    assert_eq!(names(exchange()), Vec::<String>::new());
+    // Added again here, and deleted there before that.
+    here.add_section("Docs", soon()).unwrap();
+    assert_eq!(names(exchange()), ["Docs"]);
+    delete(&*there, "Docs");
+    delete(&*here, "Docs");
+    here.add_section("docs", soon()).unwrap();
+    assert_eq!(names(exchange()), ["Docs"], "with the older spelling");
+    run.check_soundness(&*there);
 }
 
 /// Another clone's end of a task waits until the runner that works on it here is done.

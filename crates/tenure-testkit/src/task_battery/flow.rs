@@ -1,7 +1,7 @@
 //! Status, dependencies, retries, fields and deletion: what one process sees.
 
 use tenure_core::task::{Change, Edit, NewTask, Proof, Shortage, TaskQuery, TaskStore};
-use tenure_core::{Priority, Status, Task, TaskError, Token};
+use tenure_core::{EventKind, HistoryQuery, HolderId, Priority, Status, Task, TaskError, Token};
 
 use super::{TaskRun, TaskSubject, add, busy, by_name, new_task, runner, started};
 use crate::limit::soon;
@@ -264,6 +264,77 @@ pub fn a_task_is_found_by_id_title_and_prefix_and_listed_in_order(subject: &Task
     let sections = store.sections(soon()).unwrap();
     assert_eq!(sections.len(), 1);
     assert_eq!((sections[0].tasks, sections[0].open), (1, 1));
+    run.check_soundness(&*store);
+}
+
+/// A section with tasks is deleted only if the caller says where they go, and not while a runner holds it.
+pub fn a_section_is_deleted_unless_a_task_or_a_runner_needs_it(subject: &TaskSubject) {
+    let run = TaskRun::begin(
+        subject,
+        "a_section_is_deleted_unless_a_task_or_a_runner_needs_it",
+    );
+    let store = run.open();
+    let me = HolderId::parse("me").unwrap();
+    let backend = store.add_section("Backend", soon()).unwrap();
+    let server = store.add_section("Server", soon()).unwrap();
+    let task = add(&*store, "One", Some(&backend.id), &[]);
+    let done = add(&*store, "Two", Some(&backend.id), &[]);
+    let delete = |move_to: Option<&str>| store.delete_section(&backend.id, move_to, &me, soon());
+    set(&*store, &done.id, Status::Completed);
+    let answer = delete(None);
+    assert!(
+        matches!(
+            answer,
+            Err(TaskError::SectionInUse {
+                tasks: 2,
+                open: 1,
+                ..
+            })
+        ),
+        "{answer:?}"
+    );
+    for nowhere in [&backend.id, "nowhere"] {
+        assert!(delete(Some(nowhere)).is_err(), "{nowhere}");
+    }
+    let begun = started(
+        store
+            .start(&task.id, &runner(&*store, "other"), soon())
+            .unwrap(),
+    );
+    let answer = delete(Some(&server.id));
+    assert!(
+        matches!(&answer, Err(TaskError::SectionLocked { lease, .. }) if lease.holder.id.as_str() == "other"),
+        "{answer:?}"
+    );
+    store.abandon(&begun.lease, soon()).unwrap();
+    let moved = delete(Some(&server.id)).unwrap();
+    assert_eq!(
+        moved.to_string(),
+        "section \"Backend\"; 2 tasks moved to \"Server\""
+    );
+    for id in [&task.id, &done.id] {
+        let section = store.find_task(id, soon()).unwrap().section;
+        assert_eq!(section, Some(server.clone()));
+    }
+    let gone = delete(None);
+    assert!(matches!(gone, Err(TaskError::NoSection(_))), "{gone:?}");
+    let query = HistoryQuery {
+        key: Some(backend.key().unwrap()),
+        ..HistoryQuery::default()
+    };
+    let events = store.history(&query, soon()).unwrap();
+    let last = events.iter().max_by_key(|event| event.id).unwrap();
+    assert_eq!(
+        (last.kind, last.holder.as_str()),
+        (EventKind::Deleted, "me")
+    );
+    let left = store
+        .delete_section(&server.id, Some(""), &me, soon())
+        .unwrap();
+    assert_eq!((left.moved, left.moved_to), (2, None));
+    assert_eq!(store.find_task(&task.id, soon()).unwrap().section, None);
+    // Its name is free.
+    store.add_section("Server", soon()).unwrap();
     run.check_soundness(&*store);
 }
 

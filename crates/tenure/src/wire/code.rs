@@ -97,10 +97,12 @@ pub enum ErrorCode {
     OutcomeUnknown,
     /// Only the holder may do this, or force is needed.
     PermissionDenied,
-    /// Another runner holds the task's section.
+    /// Another runner holds the section.
     SectionLocked,
     /// A section with this name exists already.
     SectionExists,
+    /// The section has tasks.
+    SectionNotEmpty,
     /// No such section.
     SectionNotFound,
     /// The ledger's newest event is not the expected one.

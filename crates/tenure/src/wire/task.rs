@@ -1,7 +1,7 @@
 //! Tasks and sections.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::task::{Cause, Changed, Past, Section, SectionSummary};
+use tenure_core::task::{Cause, Changed, DeletedSection, Past, Section, SectionSummary};
 use tenure_core::{HolderId, Key, Lease, Moment, Priority, Reason, Status, Task, Token};
 
 use super::{LockJson, TimeJson};
@@ -226,6 +226,29 @@ pub struct SectionsJson {
     pub sections: Vec<ListedSectionJson>,
 }
 
+/// A section that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletedSectionJson {
+    /// The section.
+    #[serde(flatten)]
+    pub section: SectionJson,
+    /// How many tasks were in it.
+    pub moved: u64,
+    /// The section that they moved to; `null` if they have none.
+    pub moved_to: Option<SectionJson>,
+}
+
+impl From<&DeletedSection> for DeletedSectionJson {
+    fn from(deleted: &DeletedSection) -> Self {
+        Self {
+            section: (&deleted.section).into(),
+            moved: deleted.moved,
+            moved_to: deleted.moved_to.as_ref().map(Into::into),
+        }
+    }
+}
+
 /// A section in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -263,8 +286,9 @@ impl ListedSectionJson {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskLockedJson {
-    /// The task.
-    pub task_id: String,
+    /// The task. Left out if the section itself was to be deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
     /// Its section, if that is what is locked. Left out otherwise, as the protocol has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section_id: Option<String>,

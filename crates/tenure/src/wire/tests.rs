@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenure_core::task::{Cause, Changed, Past, Section};
+use tenure_core::task::{Cause, Changed, DeletedSection, Past, Section};
 use tenure_core::{
     Binding, Busy, Cycle, Epoch, Event, EventKind, Evidence, Grant, Holder, HolderId, Key, Lease,
     Moment, Presence, Priority, Process, QueuePosition, Reaped, Reason, Revision, SessionId,
@@ -582,13 +582,29 @@ fn sections() {
             "expiresAt": null,
         }] }),
     );
+    let section = |id: &str, name: &str| Section {
+        id: id.into(),
+        name: name.into(),
+    };
+    let deleted = DeletedSection {
+        section: section("s1", "Backend"),
+        moved: 3,
+        moved_to: Some(section("s2", "Server")),
+    };
+    check(
+        &DeletedSectionJson::from(&deleted),
+        json!({
+            "id": "s1", "name": "Backend", "moved": 3,
+            "movedTo": { "id": "s2", "name": "Server" },
+        }),
+    );
 }
 
 #[test]
 fn errors_about_tasks() {
     // The fields that the protocol prescribes, and no others.
     let locked = TaskLockedJson {
-        task_id: "t1".into(),
+        task_id: Some("t1".into()),
         section_id: None,
         locked_by: id("agent-2"),
         expires_at: Some(now().wall.into()),

@@ -43,11 +43,13 @@ prop_compose! {
     fn some_replica()(
         tasks in proptest::collection::btree_map(0u8..5, some_task(), 0..5),
         deleted in proptest::collection::btree_map(0u8..5, 0i64..4, 0..2),
-        sections in proptest::collection::vec((0usize..3, 0i64..4), 0..3),
+        sections in proptest::collection::vec((0usize..3, 0i64..4, any::<bool>(), 0i64..4), 0..3),
     ) -> Replica {
         let mut replica = Replica::default();
-        for (name, when) in sections {
-            replica.add_section(SectionCopy { created_at: at(when), name: ["Docs", "docs", "Backend"][name].to_owned() });
+        for (name, when, deleted, changed) in sections {
+            let mut section = SectionCopy::added(["Docs", "docs", "Backend"][name].to_owned(), at(when));
+            section.deleted.merge(Stamped::new(deleted, at(changed)));
+            replica.add_section(section);
         }
         for (id, copy) in tasks {
             replica.add_task(id.to_string(), copy);
