@@ -34,7 +34,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// What people type who know other tools, and the command of tenure that does it.
-const HABITS: [(&str, &str); 14] = [
+const HABITS: [(&str, &str); 20] = [
     ("status", "tenure locks list"),
     ("ls", "tenure locks list"),
     ("list", "tenure locks list"),
@@ -52,6 +52,18 @@ const HABITS: [(&str, &str); 14] = [
     ("work", "tenure tasks work -- CMD"),
     ("start", "tenure daemon start"),
     ("stop", "tenure daemon stop"),
+    (
+        "tasks start",
+        "tenure tasks next, or tenure tasks update ID --status in_progress",
+    ),
+    (
+        "tasks claim",
+        "tenure tasks next, or tenure tasks update ID --status in_progress",
+    ),
+    ("tasks complete", "tenure tasks done ID"),
+    ("tasks finish", "tenure tasks done ID"),
+    ("tasks remove", "tenure tasks delete ID"),
+    ("sections remove", "tenure sections rm NAME"),
 ];
 
 /// The columns of a help page.
@@ -87,7 +99,7 @@ pub(crate) fn asked(words: &[OsString]) -> Option<Result<StyledStr, String>> {
     let tree = tree(Globals::Explained);
     let (command, unknown) = named(&tree, &path);
     Some(match unknown {
-        Some(unknown) => Err(no_command(command, unknown)),
+        Some(unknown) => Err(no_command(command, unknown, None)),
         None => Ok(page(command, Globals::Explained)),
     })
 }
@@ -109,12 +121,13 @@ pub(crate) fn complaint(mut error: clap::Error, words: &[OsString]) -> StyledStr
     if error.kind() == ErrorKind::InvalidSubcommand {
         let tree = tree(Globals::Named);
         let (command, unknown) = named(&tree, words.get(1..).unwrap_or_default());
-        let name = unknown.and_then(OsStr::to_str).unwrap_or_default();
         // The parser's own advice is a command that is spelled like this one.
-        if command.get_name() != "tenure" || habit(name).is_some() {
-            let text = no_command(command, OsStr::new(name));
-            return format!("error: {text}\n").into();
-        }
+        let alike = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(alike)) => alike.first().map(String::as_str),
+            _ => None,
+        };
+        let text = no_command(command, unknown.unwrap_or_default(), alike);
+        return format!("error: {text}\n").into();
     }
     if let Some(text) = bad_value(&error) {
         return format!("error: {text}\n\nFor more information, try '--help'.\n").into();
@@ -191,25 +204,22 @@ fn bad_value(error: &clap::Error) -> Option<String> {
 }
 
 /// There is no such command: what was meant, or which commands there are.
-fn no_command(within: &Command, name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    let advice = if within.get_name() == "tenure" {
-        habit(&name).map_or_else(String::new, |command| format!("  tip: {command}\n"))
-    } else {
-        format!("  the commands are {}\n", names(within).join(", "))
+fn no_command(within: &Command, name: &OsStr, alike: Option<&str>) -> String {
+    let path = within.get_bin_name().unwrap_or("tenure");
+    let given = format!("{path} {}", name.to_string_lossy());
+    let given = given.strip_prefix("tenure ").unwrap_or(&given);
+    let habit = HABITS.iter().find(|(habit, _)| *habit == given);
+    let advice = match (habit, alike) {
+        (Some((_, command)), _) => format!("  tip: {command}\n\n"),
+        (None, Some(alike)) => format!("  tip: {path} {alike}\n\n"),
+        (None, None) if path == "tenure" => String::new(),
+        (None, None) => {
+            let all = format!("the commands are {}", names(within).join(", "));
+            let lines = fit::wrapped(&all, WIDTH - 2, usize::MAX);
+            format!("  {}\n\n", lines.join("\n  "))
+        }
     };
-    let of = within.get_bin_name().unwrap_or("tenure");
-    let of = of
-        .strip_prefix("tenure ")
-        .map_or_else(String::new, |of| format!("{of} "));
-    format!("there is no command '{of}{name}'\n\n{advice}\nFor all commands, try 'tenure help'.")
-        .replace("\n\n\n", "\n\n")
-}
-
-/// The command of tenure that does what another tool calls by this name.
-fn habit(name: &str) -> Option<&'static str> {
-    let found = HABITS.iter().find(|(habit, _)| *habit == name);
-    found.map(|(_, command)| *command)
+    format!("there is no command '{given}'\n\n{advice}For all commands, try 'tenure help'.")
 }
 
 /// All commands.

@@ -96,7 +96,7 @@ fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
         return Ok(found.clone());
     }
     Err(match candidates.iter().find(|path| path.exists()) {
-        Some(path) => not_executable(program, &format!("{} may not be executed", path.display())),
+        Some(path) => not_executable(program, &format!("{} has no x permission", path.display())),
         None => no_program(program),
     })
 }

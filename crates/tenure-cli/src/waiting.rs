@@ -124,7 +124,9 @@ pub(crate) fn acquire_or(
         })
     })?;
     if let (Acquired::Cancelled, Some(lease)) = (&outcome, &own) {
-        return Err(own_lease(global, tenure, lease));
+        let details = json!({ "key": lease.key, "token": lease.token });
+        let message = own_lease(global, tenure, lease);
+        return Err(Failure::new(ErrorCode::Deadlock, message).details(details));
     }
     display.finish(matches!(outcome, Acquired::Granted(_)));
     match outcome {
@@ -188,9 +190,9 @@ pub(crate) fn deadlock(what: &str, cycle: &Cycle) -> Failure {
 }
 
 /// A wait for a lease of the calling shell itself.
-fn own_lease(global: &Global, tenure: &Tenure, lease: &Lease) -> Failure {
+fn own_lease(global: &Global, tenure: &Tenure, lease: &Lease) -> String {
     let now = tenure.clock().now();
-    let message = format!(
+    format!(
         "you hold {} yourself, as {}, with token {}: waiting for it would never end\n  release it first: tenure \
          release {} --token {}{}",
         lease.key,
@@ -199,9 +201,7 @@ fn own_lease(global: &Global, tenure: &Tenure, lease: &Lease) -> Failure {
         words::quoted(lease.key.as_str()),
         lease.token,
         words::in_store(global.store.as_deref())
-    );
-    Failure::new(ErrorCode::Deadlock, message)
-        .details(json!({ "key": lease.key, "token": lease.token }))
+    )
 }
 
 /// What happens to the queue position of a waiter that this signal ended.
@@ -271,6 +271,11 @@ pub(crate) fn busy_report(
         None => {
             message = format!("{message}\n  to wait for it: --wait 10m; to look: {look}");
         }
+    }
+    if let Some((lease, _)) = busy.lease()
+        && context::is_held_by_caller(global, lease)
+    {
+        message = own_lease(global, tenure, lease);
     }
     (message, BusyJson::new(&now, busy))
 }

@@ -108,6 +108,10 @@ fn a_shell_does_not_wait_for_its_own_lease() {
             &["you hold schema yourself", "tenure release schema --token"],
         );
         project.tenure("locks release schema --force").exits(0);
+        let at_once = script.replace("run schema", "run schema --no-wait");
+        let said = project.shell(&at_once).end();
+        said.fails(6, &["you hold schema yourself"]);
+        project.tenure("locks release schema --force").exits(0);
         let json = script.replace("run schema", "run schema --json");
         let json = project.shell(&json).end().exits(6);
         assert!(json.out.contains("DEADLOCK"), "{json:?}");

@@ -89,11 +89,20 @@ fn what_other_tools_call_it_leads_to_the_right_command() {
         ("ps --json", "tenure locks list"),
         ("lock build", "tenure run KEY"),
         ("unlock build", "tenure release KEY"),
+        ("taks list", "tenure tasks"),
+        ("tasks start One", "tenure tasks next"),
+        ("tasks complete One", "tenure tasks done ID"),
+        ("tasks lst", "tenure tasks list"),
     ] {
         let said = project.tenure(typed).exits(2);
         let tip = format!("tip: {meant}");
         assert!(
             said.err.contains(&tip) || said.out.contains(&tip),
+            "{said:?}"
+        );
+        let what = "there is no command '";
+        assert!(
+            said.err.contains(what) || said.out.contains(what),
             "{said:?}"
         );
         let one = said.err.matches("error").count() + said.out.matches("\"error\"").count();

@@ -20,8 +20,8 @@ fn a_list_shows_holder_token_state_time_left_and_waiters() {
     let expected = format!(
         "\
 KEY     HOLDER[..]TOKEN  STATE  SINCE[..]REMAINING  WAITING
-build   agent-1 (pid {} on [..])  1      held   [..] ago[..]59m[..]2
-schema  agent-7 (on [..])[..]2      held   [..] ago[..]9m 5[..]0
+build   agent-1 (pid {})  1      held   [..] ago[..]59m[..]2
+schema  agent-7  [..]2      held   [..] ago[..]9m 5[..]0
 ",
         held.pid()
     );

@@ -5,9 +5,10 @@ use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline};
 use tenure_core::{
-    Event, EventKind, Forced, HistoryQuery, HolderId, Key, KeyKind, Moment, Presence, Reap,
+    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Moment, Presence, Reap,
     Snapshot, Verdict,
 };
+use tenure_host::identity;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
@@ -85,7 +86,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         for (lease, verdict) in &snapshot.leases {
             let row = [
                 lease.key.to_string(),
-                lease.holder.to_string(),
+                in_row(&lease.holder),
                 lease.token.to_string(),
                 state_word(verdict).to_owned(),
                 words::ago_if_known(&now, lease.since()),
@@ -105,6 +106,15 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
         lines.extend(problems.iter().map(|problem| format!("{key}: {problem}")));
     }
     Ok(Answer::new(data, lines.join("\n")))
+}
+
+/// A holder, without the name of this machine: there is no room for what most rows have in common.
+fn in_row(holder: &Holder) -> String {
+    match holder.process() {
+        _ if holder.host != identity::host() => holder.to_string(),
+        Some(process) => format!("{} (pid {})", holder.id, process.pid),
+        None => holder.id.to_string(),
+    }
 }
 
 /// The title of the task, or the name of the section, that a key belongs to.

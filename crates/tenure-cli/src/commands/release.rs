@@ -53,7 +53,7 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
         .map(|released| format!("{} is free", released.key));
     let text = match released.len() {
         _ if global.quiet => String::new(),
-        0 => format!("{caller} holds no key that no command runs under."),
+        0 => format!("{caller} holds no key without a running command."),
         _ => lines.collect::<Vec<_>>().join("\n"),
     };
     Ok(Answer::new(
