@@ -293,6 +293,7 @@ fn tenure_and_each_command_have_a_manual_page() {
     }
     let page = project.tenure("man locks list").exits(0).out;
     assert!(page.contains(".TH tenure-locks-list 1"), "{page}");
+    assert!(page.contains("\"tenure 0.1.0\""), "{page}");
     project
         .tenure("man locks nothing")
         .fails(4, &["'nothing'", "list, show"]);

@@ -69,6 +69,8 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 
 fn page(command: &Command) -> std::io::Result<String> {
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
+    clap_mangen::Man::new(command.clone())
+        .source(concat!("tenure ", env!("CARGO_PKG_VERSION")))
+        .render(&mut text)?;
     Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
 }
