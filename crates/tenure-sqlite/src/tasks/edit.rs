@@ -53,6 +53,9 @@ impl WriteTransaction<'_> {
         new.description
             .as_deref()
             .map_or(Ok(()), task::check_description)?;
+        if let Some(section) = &new.section {
+            find::section_by_id(self.reader.db, section)?;
+        }
         let id = Uuid::new_v4().to_string();
         let now = time(self.now().wall);
         self.reader
@@ -111,6 +114,9 @@ impl WriteTransaction<'_> {
         }
         if let Some(section) = &edit.section {
             self.may_move(&before)?;
+            if !section.is_empty() {
+                find::section_by_id(self.reader.db, section)?;
+            }
             let sql = "UPDATE tasks SET section_id = nullif(?2, '') WHERE id = ?1";
             self.set(id, sql, section)?;
             self.ring_waiters(&before)?;

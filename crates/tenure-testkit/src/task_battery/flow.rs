@@ -333,6 +333,21 @@ pub fn a_section_is_deleted_unless_a_task_or_a_runner_needs_it(subject: &TaskSub
         .unwrap();
     assert_eq!((left.moved, left.moved_to), (2, None));
     assert_eq!(store.find_task(&task.id, soon()).unwrap().section, None);
+    // Nothing can be put into it any more.
+    let edit = Edit {
+        section: Some(server.id.clone()),
+        ..Edit::default()
+    };
+    let late = NewTask {
+        section: Some(server.id.clone()),
+        ..new_task("Late")
+    };
+    for answer in [
+        store.edit_task(&task.id, &edit, soon()),
+        store.add_task(&late, soon()),
+    ] {
+        assert!(matches!(answer, Err(TaskError::NoSection(_))), "{answer:?}");
+    }
     // Its name is free.
     store.add_section("Server", soon()).unwrap();
     run.check_soundness(&*store);
