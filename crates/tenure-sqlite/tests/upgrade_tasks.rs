@@ -357,7 +357,7 @@ fn an_upgrade_for_locks_makes_the_tables_of_tasks_only_if_something_is_in_them()
         assert_eq!(tables(&path) == FOR_LOCKS, !kept, "{row}");
         drop(store);
         let store = open(&path);
-        is_as_new(&CloneDb { store, dir });
+        is_as_new(&CloneDb { dir, store });
     }
 }
 
