@@ -14,8 +14,7 @@ use super::{Ended, Put, Step, Then};
 
 /// Claims a key.
 pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Acquired, S::Error> {
-    let mut view = view_of(step, claim)?;
-    view.leases.extend(step.obstacles(claim)?);
+    let view = view_of(step, claim)?;
     let decision = (step.rules().acquire)(step.now(), &view, claim);
     match grant(step, claim, &decision)? {
         Some(granted) => Ok(Acquired::Granted(granted)),

@@ -2,8 +2,9 @@
 //! with a thousand.
 //!
 //! A queue of at most [`Look::window`] tickets is read whole. Of a longer one, a claim needs the front, up to the
-//! first waiter that is present; the tickets of its own name; its neighbours in the order; and the newest
-//! ticket, which has the latest arrival time. The others are only counted.
+//! first waiter that is present; the tickets of its own name; the newest ticket, which has the latest arrival time,
+//! unless the claim has a ticket; and its neighbours in the order. The others are only counted. A claim that nothing
+//! keeps from being granted needs only the first two.
 //!
 //! # Invariants
 //!
@@ -14,7 +15,7 @@
 //! misses its wake-up, and notices at its next poll.
 
 use crate::claim::Claim;
-use crate::decide::{self, LeftOut, View};
+use crate::decide::{self, ClaimTicket, LeftOut, View};
 use crate::key::Key;
 use crate::queue::{Rank, Ticket, Waiter};
 
@@ -26,15 +27,15 @@ fn neighbours<L: Look>(look: &L) -> usize {
     look.window() / 4 + 1
 }
 
-/// The view of a claim: every lease that conflicts with it, and the part of the queue that it depends on.
+/// The view of a claim: every lease that conflicts with it or is in its way, and the part of the queue that it depends on.
 pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
-    let leases = look.leases(&claim.key)?;
+    let mut leases = look.leases(&claim.key)?;
+    leases.extend(look.obstacles(claim)?);
     let key = &claim.key;
     let asker = &claim.holder.id;
     let (mut queue, whole) = front(look, key)?;
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
-        queue.extend(look.some_tickets(key, Part::Newest)?);
     }
     settle(look, &mut queue, Some(asker));
     let mut view = View {
@@ -43,7 +44,14 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         left_out: LeftOut::default(),
     };
     if !whole {
-        let (ticket, _) = decide::position(look.now(), &view, claim);
+        let (ticket, ahead) = decide::position(look.now(), &view, claim);
+        if ahead == 0 && view.leases.is_empty() {
+            // It will be granted, whatever the others are.
+            return Ok(view);
+        }
+        if ticket == ClaimTicket::New {
+            view.queue.extend(look.some_tickets(key, Part::Newest)?);
+        }
         let rank = decide::rank(look.now(), &view, claim, ticket);
         let limit = neighbours(look);
         let before = look.some_tickets(key, Part::Before(rank, limit))?;
