@@ -3,8 +3,8 @@
 //!
 //! A queue of at most [`Look::window`] tickets is read whole. Of a longer one, a claim needs the front, up to the
 //! first waiter that is present; the tickets of its own name; the newest ticket, which has the latest arrival time,
-//! unless the claim has a ticket; and its neighbours in the order. The others are only counted. A claim that nothing
-//! keeps from being granted needs only the first two.
+//! unless the claim has a ticket; and its neighbours in the order. The others are only counted. A claim whose turn it is
+//! needs only the first two.
 //!
 //! # Invariants
 //!
@@ -22,6 +22,9 @@ use crate::queue::{Rank, Ticket, Waiter};
 use super::look::{is_here, settle};
 use super::{Look, Part};
 
+/// How many tickets are read to find the first waiter that is present, who usually is the first one.
+const FIRST: usize = 2;
+
 /// How many neighbours are read on each side, for each four tickets that are read from the front.
 fn neighbours<L: Look>(look: &L) -> usize {
     look.window() / 4 + 1
@@ -31,9 +34,14 @@ fn neighbours<L: Look>(look: &L) -> usize {
 pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     let mut leases = look.leases(&claim.key)?;
     leases.extend(look.obstacles(claim)?);
+    if leases.is_empty()
+        && let Some(view) = view_of_turn(look, claim)?
+    {
+        return Ok(view);
+    }
     let key = &claim.key;
     let asker = &claim.holder.id;
-    let (mut queue, whole) = front(look, key)?;
+    let (mut queue, whole) = front(look, key, look.window() + 1)?;
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
     }
@@ -44,11 +52,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         left_out: LeftOut::default(),
     };
     if !whole {
-        let (ticket, ahead) = decide::position(look.now(), &view, claim);
-        if ahead == 0 && view.leases.is_empty() {
-            // It will be granted, whatever the others are.
-            return Ok(view);
-        }
+        let (ticket, _) = decide::position(look.now(), &view, claim);
         if ticket == ClaimTicket::New {
             view.queue.extend(look.some_tickets(key, Part::Newest)?);
         }
@@ -63,9 +67,26 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     Ok(view)
 }
 
+/// The view of a claim on a key that is free, if no waiter goes first: it will be granted, so nothing depends on the
+/// waiters behind. A hand-over reads no more than this.
+fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L::Error> {
+    let asker = &claim.holder.id;
+    let (mut queue, whole) = front(look, &claim.key, FIRST)?;
+    if !whole {
+        queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
+    }
+    settle(look, &mut queue, Some(asker));
+    let view = View {
+        queue,
+        ..View::default()
+    };
+    let (_, ahead) = decide::position(look.now(), &view, claim);
+    Ok((whole || ahead == 0).then_some(view))
+}
+
 /// The waiters from the front of the queue to the first one that is present, in order.
 pub(super) fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
-    let (mut tickets, _) = front(look, key)?;
+    let (mut tickets, _) = front(look, key, FIRST)?;
     settle(look, &mut tickets, None);
     Ok(tickets)
 }
@@ -93,9 +114,13 @@ pub(super) fn from_ticket<L: Look>(
     }
 }
 
-/// The first tickets of a queue, and whether these are all. At least one of them is present, if any is.
-fn front<L: Look>(look: &mut L, key: &Key) -> Result<(Vec<Waiter>, bool), L::Error> {
-    let mut limit = look.window() + 1;
+/// The first tickets of a queue, and whether these are all. At least one of them is present, if any is: `limit` rises
+/// until then.
+fn front<L: Look>(
+    look: &mut L,
+    key: &Key,
+    mut limit: usize,
+) -> Result<(Vec<Waiter>, bool), L::Error> {
     loop {
         let tickets = look.some_tickets(key, Part::First(limit))?;
         let whole = tickets.len() < limit;
