@@ -80,8 +80,10 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
         queue,
         ..View::default()
     };
-    let (_, ahead) = decide::position(look.now(), &view, claim);
-    Ok((whole || ahead == 0).then_some(view))
+    let (ticket, ahead) = decide::position(look.now(), &view, claim);
+    // Without a ticket, the rank of the claim depends on the newest one.
+    let has_turn = ahead == 0 && ticket != ClaimTicket::New;
+    Ok((whole || has_turn).then_some(view))
 }
 
 /// The waiters from the front of the queue to the first one that is present, in order.
