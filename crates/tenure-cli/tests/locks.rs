@@ -167,6 +167,8 @@ fn a_task_is_found_by_its_id() {
     project
         .tenure(&format!("acquire task:{id} --as me"))
         .fails(4, &["there is no task", id]);
+    // Makes the tables of tasks.
+    project.tenure("tasks list").exits(0);
     let db = rusqlite::Connection::open(project.database()).unwrap();
     db.execute("INSERT INTO tasks (id, title) VALUES (?1, 'Try it')", [id])
         .unwrap();
