@@ -164,8 +164,10 @@ mod tests {
                 send.send(()).unwrap();
             });
             std::thread::sleep(SHORT);
-            std::fs::remove_file(&path).unwrap();
-            let new = StepLock::take(&path, SHORT).unwrap();
+            // In one step: the waiter could lock a missing file first.
+            let other = dir.path().join("other");
+            let new = StepLock::take(&other, SHORT).unwrap();
+            std::fs::rename(&other, &path).unwrap();
             drop(old);
             assert!(locked.recv_timeout(SHORT * 5).is_err(), "two have the lock");
             drop(new);
