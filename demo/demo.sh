@@ -28,11 +28,11 @@ fi
 # A sentence about what comes.
 say() { printf '\n%s# %s%s\n' "$dim" "$*" "$plain"; pause 1.5; }
 
-# Types a command, and runs it.
+# Types a command, and runs it. In a subshell: this shell would print that a job was killed where the command prints.
 types() {
     printf '%s$ %s%s\n' "$bold" "$*" "$plain"
     pause 0.7
-    eval "$*" 2>&1 || printf '%s(exit code %s)%s\n' "$dim" "$?" "$plain"
+    (eval "$*") 2>&1 || printf '%s(exit code %s)%s\n' "$dim" "$?" "$plain"
     pause 1
 }
 
