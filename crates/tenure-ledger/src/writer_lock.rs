@@ -29,9 +29,9 @@
 //!
 //! # Limits
 //!
-//! A waiter gives up at its caller's deadline, when its caller no longer waits, and when the queue has not moved for [`PATIENCE`], so that a writer that was stopped
-//! while it held the lock does not block the others for ever. Every limit is a deadline
-//! by the clock ([`TimeLimit`]): a signal or a slow system call does not extend it.
+//! A waiter gives up at its caller's deadline, when its caller no longer waits, and when the queue has not moved for
+//! [`PATIENCE`], so that a writer that was stopped while it held the lock does not block the others for ever. Every limit
+//! is a deadline by the clock ([`TimeLimit`]): a signal or a slow system call does not extend it.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

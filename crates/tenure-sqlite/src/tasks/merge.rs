@@ -5,8 +5,8 @@
 //! 1. A merge is one transaction. It writes the times of the original changes; `exchange.merging`
 //!    turns off the triggers that stamp changes of this clone.
 //! 2. A task that a runner works on here keeps its status and its section, and is not deleted, until
-//!    the runner is done. The same holds for a section that a runner holds here. The merged replica that a merge returns holds the other clones' change all
-//!    the same, so it is not lost, and the next merge tries again.
+//!    the runner is done. The same holds for a section that a runner holds here. The merged replica that a merge returns
+//!    holds the other clones' change all the same, so it is not lost, and the next merge tries again.
 //! 3. Every value that a merge replaces or refuses is in the task's history.
 //! 4. A merge of few tasks reads only these, the tasks that they depend on, and the sections.
 
