@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # command:package of everything that must be there besides cargo, as Debian names the packages.
-NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname
+NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname etcd:etcd-server etcdctl:etcd-client
 # Shells that the tests use if they can be had.
 SHELLS := busybox zsh mksh fish
 
@@ -44,7 +44,7 @@ soak: tools ## Run all tests with many more rounds of kills and races (SCALE=10)
 check: ## Formatting, lints and documentation, all of them strict
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	for feature in "" config file ledger sqlite; do \
+	for feature in "" config etcd file ledger sqlite; do \
 	  $(CARGO) clippy -p tenure --no-default-features --features "$$feature" --locked -- -D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

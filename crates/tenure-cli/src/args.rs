@@ -56,7 +56,7 @@ pub(crate) struct Global {
     #[arg(short = 'C', value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
     /// Use this store instead of the project's own: sqlite:PATH, steroids:PATH, exclusive:DIR,
-    /// mkdir:DIR or ledger:DIR [env: TENURE_STORE]
+    /// mkdir:DIR, ledger:DIR or etcd://HOST:PORT/PREFIX [env: TENURE_STORE]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<OsString>,
     /// The name of the holder. Commands with the same name act for the same holder [env: TENURE_HOLDER]
@@ -215,6 +215,14 @@ lock.")]
   tenure ledger verify"
     )]
     Ledger(ledger::Ledger),
+    /// Examine the store
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tenure store check
+  tenure store check etcd://10.0.0.1:2379,10.0.0.2:2379/team"
+    )]
+    Store(Store),
     /// Show the settings in effect and where they come from
     #[command(
         subcommand,
@@ -280,6 +288,7 @@ impl Command {
             Self::Board(board) => ("board", Some(board.name())),
             Self::ShellLib => ("shell-lib", None),
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
+            Self::Store(Store::Check { .. }) => ("store", Some("check")),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
@@ -476,6 +485,20 @@ impl Locks {
             Self::History { .. } => "history",
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Store {
+    /// Ask each member of a cluster for its state, and count what is stored
+    #[command(after_help = "Example: tenure store check etcd://10.0.0.1:2379/team
+
+Exit codes: 0 nothing is wrong, 1 a member does not answer, an alarm is raised,
+or the store can't be read.")]
+    Check {
+        /// The store; without it, the one that every command uses
+        #[arg(value_name = "URL")]
+        url: Option<OsString>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -17,5 +17,6 @@ pub(crate) mod renew;
 pub(crate) mod run;
 pub(crate) mod sections;
 pub(crate) mod shell_lib;
+pub(crate) mod store;
 pub(crate) mod sync;
 pub(crate) mod tasks;

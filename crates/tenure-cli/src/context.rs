@@ -163,6 +163,14 @@ fn open_by(
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
         StoreUrl::Mkdir(dir) => StoreUrl::Mkdir(start.join(dir)),
         StoreUrl::Ledger(dir) => StoreUrl::Ledger(start.join(dir)),
+        StoreUrl::Etcd(url) => {
+            if global.store.is_some() && url.has_password() {
+                let message = "a password on the command line can be read by every user of this machine: put the \
+                               address into TENURE_STORE, or the password into TENURE_ETCD_PASSWORD";
+                return Err(Failure::new(ErrorCode::Usage, message));
+            }
+            StoreUrl::Etcd(url)
+        }
         StoreUrl::Memory => {
             let message = "memory: is a store of one process: another command would not see its \
                            locks. Name a store on disk, or use memory: from Rust";

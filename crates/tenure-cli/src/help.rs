@@ -29,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Setting up",
-        &["init", "daemon", "config", "completions", "man"],
+        &["init", "store", "daemon", "config", "completions", "man"],
     ),
 ];
 

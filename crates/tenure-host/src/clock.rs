@@ -47,7 +47,7 @@ impl Clock for HostClock {
 }
 
 /// Time since boot, including the time asleep. The same in every time namespace of this machine.
-pub(crate) fn since_boot() -> Duration {
+pub fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let offset = boot_offset();
     duration(Timespec {

@@ -89,8 +89,13 @@ impl LocalPresence {
 
     /// Whether this process is the holder.
     pub fn is_us(&self, holder: &Holder) -> bool {
+        self.is_ours(&holder.binding)
+    }
+
+    /// Whether this is the binding of this process.
+    pub fn is_ours(&self, binding: &Binding) -> bool {
         let us = self.lock.get().map(LivenessLock::id);
-        us.is_some() && holder.liveness_lock() == us
+        us.is_some() && binding.liveness_lock() == us
     }
 
     /// Leaves the pipe of this process's liveness lock in its folder; see [`LivenessLock::leave_pipe`].

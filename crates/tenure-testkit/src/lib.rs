@@ -21,7 +21,9 @@
 //! | [`run`] | [`Run`]: one check: its seed, its folder, its summary |
 //! | [`process`] | [`Process`]: a real process that a test can kill, stop and continue |
 //! | [`mod@default_signals`] | signal dispositions that do not depend on how the test was started |
+//! | [`etcd`] | [`Etcd`]: a cluster on this machine |
 //! | [`worker`] | the job of such a process: its [`worker::Task`] |
+//! | [`proxy`] | [`Proxy`]: a connection that a test can cut |
 //! | [`puppet`] | [`Puppet`]: a process that runs one verb at a time, on command |
 //! | [`ask`] | [`Ask`]: a short way to write a claim |
 //! | [`waiting`] | the minimal loop of a waiting process |
@@ -58,9 +60,11 @@ pub mod chance;
 pub mod checks;
 pub mod clock;
 pub mod default_signals;
+pub mod etcd;
 pub mod history;
 pub mod limit;
 pub mod process;
+pub mod proxy;
 pub mod puppet;
 pub mod run;
 pub mod scale;
@@ -74,8 +78,10 @@ pub use ask::Ask;
 pub use chance::Chance;
 pub use clock::FakeClock;
 pub use default_signals::default_signals;
+pub use etcd::Etcd;
 pub use limit::soon;
 pub use process::Process;
+pub use proxy::Proxy;
 pub use puppet::{Answer, Puppet};
 pub use run::Run;
 pub use scale::scaled;

@@ -42,6 +42,7 @@ impl<'a> Run<'a> {
             place: tempfile::tempdir().unwrap(),
         };
         std::fs::create_dir(run.store_place()).unwrap();
+        subject.prepare(&run.store_place());
         run
     }
 
@@ -73,9 +74,9 @@ impl<'a> Run<'a> {
         is_there
     }
 
-    /// This many, times the scale.
+    /// This many, times the scale; fewer if the store is slow.
     pub fn times(&self, usual: u64) -> u64 {
-        usual * self.scale
+        self.subject.rounds(usual) * self.scale
     }
 
     /// Starts a process with this job.

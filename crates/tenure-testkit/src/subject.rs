@@ -1,6 +1,7 @@
 //! The store under test: [`Subject`].
 
 use std::path::Path;
+use std::time::Duration;
 
 use tenure_core::{Key, Store};
 
@@ -8,6 +9,9 @@ use tenure_core::{Key, Store};
 #[derive(Debug, Clone)]
 pub struct Subject {
     open: fn(&Path) -> Box<dyn Store>,
+    prepare: fn(&Path),
+    slower: u64,
+    shortest_ttl: Duration,
     sound: fn(&Path) -> Result<(), String>,
     keys: Vec<Key>,
     worker: String,
@@ -19,6 +23,9 @@ impl Subject {
     pub fn opened_by(open: fn(&Path) -> Box<dyn Store>) -> Self {
         Self {
             open,
+            prepare: |_| (),
+            slower: 1,
+            shortest_ttl: Duration::from_millis(10),
             sound: |_| Ok(()),
             keys: vec![],
             worker: "worker".into(),
@@ -33,6 +40,28 @@ impl Subject {
             .iter()
             .map(|name| Key::parse(*name).unwrap())
             .collect();
+        self
+    }
+
+    /// What has to be there before the store is opened in an empty folder: a server. It is called once for each
+    /// folder, in the test's own process.
+    #[must_use]
+    pub fn prepared_by(mut self, prepare: fn(&Path)) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    /// A store whose verbs take so many times longer: repeated checks run so many times fewer rounds.
+    #[must_use]
+    pub fn slower(mut self, slower: u64) -> Self {
+        self.slower = slower;
+        self
+    }
+
+    /// The shortest time to live that the store keeps exactly.
+    #[must_use]
+    pub fn shortest_ttl(mut self, ttl: Duration) -> Self {
+        self.shortest_ttl = ttl;
         self
     }
 
@@ -59,6 +88,21 @@ impl Subject {
     /// Opens the store.
     pub fn open(&self, place: &Path) -> Box<dyn Store> {
         (self.open)(place)
+    }
+
+    /// Prepares a folder for the store.
+    pub fn prepare(&self, place: &Path) {
+        (self.prepare)(place);
+    }
+
+    /// This many rounds, or fewer of a slower store.
+    pub fn rounds(&self, usual: u64) -> u64 {
+        usual.div_ceil(self.slower)
+    }
+
+    /// The time to live of leases that should expire soon.
+    pub fn brief_ttl(&self) -> Duration {
+        self.shortest_ttl
     }
 
     /// Asks the store's own check.

@@ -37,6 +37,10 @@ const STACK: usize = 256 * 1024;
 /// How long the keeper may take to ask the store after its process was stopped, at least.
 const AFTER_A_STOP: Duration = Duration::from_secs(1);
 
+/// How long the release of a lost lease may take: it is no longer needed, and a store that does not answer may be why
+/// it was lost.
+const AFTER_LOSS: Duration = Duration::from_secs(2);
+
 /// How a lease was lost.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -274,7 +278,11 @@ impl Guard {
     fn give_back(&mut self) -> Result<Released, StoreError> {
         self.released = true;
         self.stop();
-        self.store.release(&self.lease.grant(), call_deadline())
+        let limit = match self.loss() {
+            Some(_) => AFTER_LOSS,
+            None => CALL_LIMIT,
+        };
+        self.store.release(&self.lease.grant(), deadline_in(limit))
     }
 
     /// Ends the threads. A keeper that hangs in a call of the store is left to itself.

@@ -65,7 +65,7 @@ pub use config::Config;
 pub use config::ConfigError;
 pub use guard::{Guard, Loss};
 pub use memory::MemoryStore;
-pub use open::{BadUrl, StoreUrl, Tenure};
+pub use open::{BadUrl, EtcdUrl, StoreUrl, Tenure};
 pub use project::{Project, ProjectStore, StoreRole};
 pub use tasks::{AnyTask, TaskGuard};
 pub use tenure_core::{

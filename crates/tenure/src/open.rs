@@ -1,5 +1,8 @@
 //! Opening a store by its address: [`StoreUrl`], [`Tenure`].
 
+#[cfg(feature = "etcd")]
+mod etcd;
+mod etcd_url;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "ledger")]
@@ -23,6 +26,8 @@ use crate::config::Config;
 use crate::memory::MemoryStore;
 use crate::tasks::AnyTask;
 
+pub use etcd_url::EtcdUrl;
+
 /// The address of a store.
 ///
 /// ```
@@ -32,6 +37,7 @@ use crate::tasks::AnyTask;
 /// assert!(StoreUrl::parse("exclusive:.beads").is_ok());
 /// assert!(StoreUrl::parse("mkdir:.bilu/storage/lock").is_ok());
 /// assert!(StoreUrl::parse("ledger:proof").is_ok());
+/// assert!(StoreUrl::parse("etcd://10.0.0.1:2379,10.0.0.2:2379/team").is_ok());
 /// assert!(StoreUrl::parse("redis://localhost").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +52,8 @@ pub enum StoreUrl {
     Mkdir(PathBuf),
     /// Claims on the nodes of an event ledger: the folder that holds `ledger/`.
     Ledger(PathBuf),
+    /// An etcd cluster.
+    Etcd(EtcdUrl),
     /// A store in the memory of this process.
     Memory,
 }
@@ -63,6 +71,9 @@ pub enum BadUrl {
     /// The folder is missing.
     #[error("{0:?} names no folder. Write, for example:{FOLDERS}")]
     NoFolder(String),
+    /// Not the address of an etcd cluster.
+    #[error("{0}")]
+    Etcd(String),
 }
 
 /// Examples of stores that are files.
@@ -74,13 +85,14 @@ const FILES: &str = "Write, for example:
 const FOLDERS: &str = "
   exclusive:.beads                  the exclusive lock of bd
   mkdir:.bilu/storage/lock          the lock folder of bilu or a shell script
-  ledger:proof                      the claims of an af ledger";
+  ledger:proof                      the claims of an af ledger
+  etcd://10.0.0.1:2379/team         an etcd cluster, for many machines";
 
 impl StoreUrl {
     /// Parses the address of a store. Its path need not be UTF-8.
     pub fn parse(text: &(impl AsRef<OsStr> + ?Sized)) -> Result<Self, BadUrl> {
         let text = text.as_ref();
-        let shown = || text.to_string_lossy().into_owned();
+        let shown = || etcd_url::without_login(&text.to_string_lossy());
         let bytes = text.as_bytes();
         let colon = bytes.iter().position(|byte| *byte == b':');
         let Some((scheme, rest)) = colon.map(|at| bytes.split_at(at)) else {
@@ -89,6 +101,7 @@ impl StoreUrl {
         let path = PathBuf::from(OsStr::from_bytes(rest.strip_prefix(b":").unwrap_or(rest)));
         let is_empty = path.as_os_str().is_empty();
         match scheme {
+            b"etcd" => EtcdUrl::parse(text).map(Self::Etcd),
             b"memory" if is_empty => Ok(Self::Memory),
             b"sqlite" | b"steroids" if is_empty => Err(BadUrl::NoPlace(shown())),
             b"sqlite" => Ok(Self::Sqlite(path)),
@@ -101,7 +114,8 @@ impl StoreUrl {
         }
     }
 
-    /// The address, with every byte of its path; [`fmt::Display`] replaces bytes that are not UTF-8.
+    /// The address, with every byte of its path; [`fmt::Display`] replaces bytes that are not UTF-8. An etcd cluster is
+    /// named without user and password.
     pub fn to_os_string(&self) -> OsString {
         let (scheme, path) = match self {
             Self::Sqlite(path) => ("sqlite:", path.as_path()),
@@ -109,6 +123,7 @@ impl StoreUrl {
             Self::Exclusive(dir) => ("exclusive:", dir.as_path()),
             Self::Mkdir(dir) => ("mkdir:", dir.as_path()),
             Self::Ledger(dir) => ("ledger:", dir.as_path()),
+            Self::Etcd(url) => return url.to_string().into(),
             Self::Memory => ("memory:", Path::new("")),
         };
         let mut text = OsString::from(scheme);
@@ -168,6 +183,10 @@ impl Tenure {
             StoreUrl::Ledger(dir) => Self::open_ledger(dir, None, config),
             #[cfg(not(feature = "ledger"))]
             StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(address) => Self::open_etcd(address, etcd::Access::ReadWrite, config),
+            #[cfg(not(feature = "etcd"))]
+            StoreUrl::Etcd(_) => Err(not_built_in(url, "etcd")),
             StoreUrl::Memory => Ok(Self::with_store(Arc::new(MemoryStore::default()), config)),
         }
     }
@@ -192,6 +211,7 @@ impl Tenure {
     /// | `steroids:` | [`ErrorKind::Unsupported`]: the two databases agree only while no process commits, and a reader can't prevent that. |
     /// | `exclusive:`, `mkdir:` | Without a sidecar, what the lock itself says is shown. A step that a killed process left unfinished is shown as it is. |
     /// | `ledger:` | The same; and the ledger lock of a killed process stays. |
+    /// | `etcd:` | Permission to read the prefix is enough. A prefix without keys is an empty store, not a missing one. |
     /// | `memory:` | [`ErrorKind::Unsupported`]: it is always new, and empty. |
     ///
     /// A store that does not exist is [`ErrorKind::NotFound`]. (The lock of `exclusive:` and `mkdir:`
@@ -214,7 +234,12 @@ impl Tenure {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg_attr(
-        not(any(feature = "sqlite", feature = "file", feature = "ledger")),
+        not(any(
+            feature = "etcd",
+            feature = "sqlite",
+            feature = "file",
+            feature = "ledger"
+        )),
         expect(
             unused_variables,
             clippy::needless_pass_by_value,
@@ -244,6 +269,10 @@ impl Tenure {
             StoreUrl::Ledger(dir) => Self::open_ledger_read_only(dir, config),
             #[cfg(not(feature = "ledger"))]
             StoreUrl::Ledger(_) => Err(not_built_in(url, "ledger")),
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(address) => Self::open_etcd(address, etcd::Access::ReadOnly, config),
+            #[cfg(not(feature = "etcd"))]
+            StoreUrl::Etcd(_) => Err(not_built_in(url, "etcd")),
             StoreUrl::Memory => {
                 let what = "memory: can't be opened read-only: it is a new store, and empty";
                 Err(StoreError::new(ErrorKind::Unsupported, what)
@@ -252,7 +281,12 @@ impl Tenure {
         }
     }
 
-    #[cfg(any(feature = "file", feature = "ledger", feature = "sqlite"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "file",
+        feature = "ledger",
+        feature = "sqlite"
+    ))]
     fn local(
         store: Arc<dyn LocalStore>,
         clock: Arc<dyn Clock>,
@@ -290,6 +324,15 @@ impl Tenure {
             config,
             identity: String::new(),
         }
+    }
+
+    /// Asks each member of an etcd cluster for its state.
+    #[cfg(not(feature = "etcd"))]
+    pub fn check_etcd(
+        url: &EtcdUrl,
+        _found: &mut crate::wire::StoreCheckJson,
+    ) -> Result<(), StoreError> {
+        Err(not_built_in(&StoreUrl::Etcd(url.clone()), "etcd"))
     }
 
     /// What a command must inherit so that a lease lasts until the command has exited too.
@@ -366,7 +409,12 @@ fn no_folder(url: &str, dir: &std::path::Path) -> StoreError {
 }
 
 /// The store is known, but this program was built without it.
-#[cfg(not(all(feature = "file", feature = "ledger", feature = "sqlite")))]
+#[cfg(not(all(
+    feature = "etcd",
+    feature = "file",
+    feature = "ledger",
+    feature = "sqlite"
+)))]
 fn not_built_in(url: &StoreUrl, feature: &str) -> StoreError {
     let what = format!("{url} cannot be opened: this program was built without that kind of store");
     let fix = format!("enable the feature `{feature}` of the crate `tenure`");
@@ -375,7 +423,12 @@ fn not_built_in(url: &StoreUrl, feature: &str) -> StoreError {
 
 #[cfg(all(
     test,
-    not(all(feature = "file", feature = "ledger", feature = "sqlite"))
+    not(all(
+        feature = "etcd",
+        feature = "file",
+        feature = "ledger",
+        feature = "sqlite"
+    ))
 ))]
 mod tests {
     use super::*;
@@ -388,6 +441,7 @@ mod tests {
             ("exclusive:a", "file", cfg!(feature = "file")),
             ("mkdir:a", "file", cfg!(feature = "file")),
             ("ledger:a", "ledger", cfg!(feature = "ledger")),
+            ("etcd://a:2379/tenure", "etcd", cfg!(feature = "etcd")),
         ] {
             if built_in {
                 continue;

@@ -21,6 +21,7 @@ mod foreign;
 mod lease;
 mod ledger;
 mod project;
+mod store;
 mod sync;
 mod task;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use self::ledger::{
     SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
+pub use self::store::{StoreCheckJson, StoreMemberJson};
 pub use self::sync::{
     SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,
     SyncStatusJson,

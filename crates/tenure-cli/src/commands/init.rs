@@ -67,7 +67,8 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
         text.push_str("\nAll worktrees of this git repository share it.");
     }
     if let Some(store) = context::chosen_store(global) {
-        let store = store.display();
+        let store = tenure::StoreUrl::parse(&store)
+            .map_or_else(|_| "that store".to_owned(), |store| store.to_string());
         text = format!("{text}\nBut TENURE_STORE is set: commands use {store} instead.");
     }
     for line in &fetched.lines {

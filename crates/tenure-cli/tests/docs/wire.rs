@@ -9,7 +9,8 @@ use std::path::Path;
 pub(super) fn types(crates: &Path) -> String {
     let mut out = String::new();
     for name in [
-        "lease", "task", "sync", "daemon", "foreign", "ledger", "board", "config", "project",
+        "lease", "task", "sync", "daemon", "foreign", "ledger", "board", "store", "config",
+        "project",
     ] {
         let text = source(crates, &format!("tenure/src/wire/{name}.rs"));
         let mut docs: Vec<&str> = Vec::new();

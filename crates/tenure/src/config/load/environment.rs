@@ -12,7 +12,8 @@ use super::{Assignment, of_section, sections};
 
 /// The variables of the command without their prefix: first those that a user sets, then those that it gives
 /// to the commands that it runs.
-const OF_THE_COMMAND: [&str; 11] = [
+const OF_THE_COMMAND: [&str; 12] = [
+    "ETCD_PASSWORD",
     "HOLDER",
     "NO_DAEMON",
     "STORE",
@@ -27,7 +28,7 @@ const OF_THE_COMMAND: [&str; 11] = [
 ];
 
 /// How many of them a user sets.
-const GIVEN: usize = 3;
+const GIVEN: usize = 4;
 
 /// What the variables of the test kit and the measurements begin with.
 const OF_TESTS: [&str; 2] = ["BATTERY_", "BENCH_"];

@@ -335,7 +335,7 @@ fn a_variable_that_begins_like_ours_and_is_not_known_is_an_error() {
         ("TENURE_HOLDR", ": did you mean TENURE_HOLDER?"),
         (
             "TENURE_RUNNER",
-            ". Known here: TENURE_HOLDER, TENURE_NO_DAEMON, TENURE_STORE",
+            ". Known here: TENURE_ETCD_PASSWORD, TENURE_HOLDER, TENURE_NO_DAEMON, TENURE_STORE",
         ),
         ("TENURE_", ". Known here"),
     ] {

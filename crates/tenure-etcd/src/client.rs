@@ -1,0 +1,220 @@
+//! A connection to one member: [`Client`].
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio_stream::StreamExt as _;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::proto::{
+    AuthenticateRequest, AuthenticateResponse, Done, LeaseGrantRequest, LeaseGrantResponse,
+    LeaseKeepAliveResponse, LeaseRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchOp, WatchRequest, WatchResponse,
+};
+
+/// The largest answer that is read. A page of a thousand records is far smaller.
+const LARGEST: usize = 64 * 1024 * 1024;
+
+/// How members are connected to.
+#[derive(Clone, Default)]
+pub(crate) struct Connecting {
+    /// How long a member has for each sign of life.
+    pub(crate) timeout: Duration,
+    pub(crate) login: Option<(String, String)>,
+    pub(crate) tls: Option<TlsFiles>,
+}
+
+/// The contents of the files for an encrypted connection.
+#[derive(Clone, Default)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A connection to one member. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    grpc: Grpc<Channel>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Client {
+    /// Connects to a member and logs in.
+    pub(crate) async fn connect(member: &str, how: &Connecting) -> Result<Self, Status> {
+        let scheme = if how.tls.is_some() { "https" } else { "http" };
+        // A connection that is cut silently is noticed by its keep-alive.
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
+            .map_err(|error| Status::invalid_argument(reasons(&error)))?
+            .connect_timeout(how.timeout)
+            .http2_keep_alive_interval(how.timeout)
+            .keep_alive_timeout(how.timeout)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true);
+        if let Some(files) = &how.tls {
+            endpoint = endpoint
+                .tls_config(tls(files))
+                .map_err(|error| Status::invalid_argument(reasons(&error)))?;
+        }
+        let channel = endpoint.connect().await;
+        let channel = channel.map_err(|error| Status::unavailable(reasons(&error)))?;
+        let mut client = Self {
+            grpc: Grpc::new(channel).max_decoding_message_size(LARGEST),
+            token: None,
+        };
+        if let Some((user, password)) = &how.login {
+            client.log_in(user, password).await?;
+        }
+        Ok(client)
+    }
+
+    async fn log_in(&mut self, user: &str, password: &str) -> Result<(), Status> {
+        let request = AuthenticateRequest {
+            name: user.to_owned(),
+            password: password.to_owned(),
+        };
+        let answer: Result<AuthenticateResponse, Status> =
+            self.call("/etcdserverpb.Auth/Authenticate", request).await;
+        match answer {
+            Ok(answer) => {
+                let token = MetadataValue::try_from(answer.token);
+                let mut token = token.map_err(|_| Status::internal("the login is malformed"))?;
+                token.set_sensitive(true);
+                self.token = Some(token);
+                Ok(())
+            }
+            // The cluster asks nobody for a login.
+            Err(refused)
+                if refused.code() == Code::FailedPrecondition
+                    && refused.message().contains("not enabled") =>
+            {
+                Ok(())
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        // A member that has lost its leader says so, instead of being silent.
+        metadata.insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            metadata.insert("authorization", token.clone());
+        }
+        request
+    }
+
+    /// One call with one answer.
+    pub(crate) async fn call<Q, A>(&self, path: &'static str, message: Q) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = self.grpc.clone();
+        ready(&mut grpc).await?;
+        let codec = ProstCodec::<Q, A>::default();
+        let path = PathAndQuery::from_static(path);
+        let answer = grpc.unary(self.request(message), path, codec).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Makes a transaction.
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+        self.call("/etcdserverpb.KV/Txn", request).await
+    }
+
+    /// Reads a range of keys.
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        self.call("/etcdserverpb.KV/Range", request).await
+    }
+
+    /// A new etcd lease, which lasts so many seconds.
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, Status> {
+        let request = LeaseGrantRequest { ttl: seconds };
+        let answer: LeaseGrantResponse =
+            self.call("/etcdserverpb.Lease/LeaseGrant", request).await?;
+        Ok(answer.id)
+    }
+
+    /// Ends an etcd lease.
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Status> {
+        let _: Done = self
+            .call("/etcdserverpb.Lease/LeaseRevoke", LeaseRequest { id })
+            .await?;
+        Ok(())
+    }
+
+    /// One keep-alive, with its answer: an open stream proves nothing.
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<(), Status> {
+        let request = tokio_stream::once(LeaseRequest { id });
+        let path = "/etcdserverpb.Lease/LeaseKeepAlive";
+        let mut answers: Streaming<LeaseKeepAliveResponse> = self.stream(path, request).await?;
+        match answers.message().await? {
+            Some(answer) if answer.ttl > 0 => Ok(()),
+            Some(_) => Err(Status::not_found("requested lease not found")),
+            None => Err(Status::unavailable("the member closed the stream")),
+        }
+    }
+
+    /// Watches these keys.
+    pub(crate) async fn watch(
+        &self,
+        keys: Vec<WatchCreateRequest>,
+    ) -> Result<Streaming<WatchResponse>, Status> {
+        let requests = keys.into_iter().map(|key| WatchRequest {
+            request: Some(WatchOp::Create(key)),
+        });
+        // The member ends its answers when the requests end.
+        let requests: Vec<_> = requests.collect();
+        let requests = tokio_stream::iter(requests).chain(tokio_stream::pending());
+        self.stream("/etcdserverpb.Watch/Watch", requests).await
+    }
+
+    async fn stream<Q, A>(
+        &self,
+        path: &'static str,
+        requests: impl tokio_stream::Stream<Item = Q> + Send + 'static,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = self.grpc.clone();
+        ready(&mut grpc).await?;
+        let codec = ProstCodec::<Q, A>::default();
+        let path = PathAndQuery::from_static(path);
+        let answers = grpc.streaming(self.request(requests), path, codec).await?;
+        Ok(answers.into_inner())
+    }
+}
+
+async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
+    let ready = grpc.ready().await;
+    ready.map_err(|error| Status::unavailable(reasons(&error)))
+}
+
+fn tls(files: &TlsFiles) -> ClientTlsConfig {
+    let mut config = ClientTlsConfig::new();
+    config = match &files.ca {
+        Some(ca) => config.ca_certificate(Certificate::from_pem(ca)),
+        None => config.with_native_roots(),
+    };
+    if let Some((cert, key)) = &files.client {
+        config = config.identity(Identity::from_pem(cert, key));
+    }
+    config
+}
+
+/// An error with the innermost of its causes: the outer ones say no more than "transport error".
+fn reasons(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    innermost.to_string()
+}

@@ -1,0 +1,373 @@
+//! Talks to the cluster: [`Cluster`].
+//!
+//! The client is asynchronous, the stores of tenure are not. One thread runs everything asynchronous; a call
+//! gives it a job and blocks until the answer or the deadline.
+//!
+//! One member is asked at a time. If it does not answer, the next attempt asks the next one: a member
+//! that is stopped or cut off looks alive to its clients for a long time.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use tenure_core::{ErrorKind, StoreError};
+use tenure_host::interrupt::is_interrupted;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tonic::{Code, Status};
+
+use crate::address::{Address, Tls};
+use crate::client::{Client, Connecting, TlsFiles};
+
+/// How long one member has for its answer, before the next one is asked.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a cluster that has never answered this process is asked. One that has may just elect a leader.
+const NEVER_REACHED: Duration = Duration::from_secs(5);
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No member answered in time, or the answer got lost. A write may have happened.
+    NoAnswer(StoreError),
+    /// The cluster refused. Nothing has happened.
+    Refused(StoreError),
+    /// The etcd lease of a key has ended. Nothing has happened.
+    LeaseEnded,
+    /// The revision that was asked for has been compacted away.
+    Compacted,
+}
+
+impl Failure {
+    /// As the error of a call that changes nothing.
+    pub(crate) fn into_error(self) -> StoreError {
+        match self {
+            Self::NoAnswer(error) | Self::Refused(error) => error,
+            Self::LeaseEnded => StoreError::new(ErrorKind::Io, "an etcd lease ended too early"),
+            Self::Compacted => StoreError::new(
+                ErrorKind::Contended,
+                "the cluster was compacted while it was read",
+            )
+            .fix("try again"),
+        }
+    }
+}
+
+/// A cluster, and the thread that talks to it.
+pub(crate) struct Cluster {
+    address: Address,
+    connecting: Connecting,
+    members: Mutex<Members>,
+    /// Whether a member has answered.
+    reached: AtomicBool,
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Which member is asked, and the connection to it.
+struct Members {
+    current: usize,
+    client: Option<Client>,
+}
+
+impl Cluster {
+    /// Connects to nothing yet.
+    pub(crate) fn new(address: Address) -> Result<Self, StoreError> {
+        let connecting = Connecting {
+            timeout: ATTEMPT,
+            login: address.login.clone(),
+            tls: address.tls.as_ref().map(tls_files).transpose()?,
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(no_thread)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("etcd".into())
+            .spawn(move || {
+                // An error means that the other end was dropped: the same.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })
+            .map_err(no_thread)?;
+        Ok(Self {
+            address,
+            connecting,
+            members: Mutex::new(Members {
+                current: 0,
+                client: None,
+            }),
+            reached: AtomicBool::new(false),
+            handle,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The thread that runs asynchronous work.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection to the current member.
+    pub(crate) async fn client(&self) -> Result<(usize, Client), Status> {
+        let current = {
+            let members = self.members();
+            if let Some(client) = &members.client {
+                return Ok((members.current, client.clone()));
+            }
+            members.current
+        };
+        let count = self.address.endpoints.len().max(1);
+        let member = self.address.endpoints.get(current % count);
+        let member = member.map(String::as_str).unwrap_or_default();
+        let client = Client::connect(member, &self.connecting).await?;
+        let mut members = self.members();
+        if members.current == current {
+            members.client = Some(client.clone());
+        }
+        Ok((current, client))
+    }
+
+    /// Asks another member from here on, unless another call has already changed it.
+    pub(crate) fn give_up_on(&self, member: usize) {
+        let mut members = self.members();
+        if members.current == member {
+            members.current = member.wrapping_add(1);
+            members.client = None;
+        }
+    }
+
+    /// Whether there is time for another attempt.
+    pub(crate) fn may_try_again(&self, by: Instant, began: Instant) -> bool {
+        let by = if self.reached.load(Ordering::Relaxed) {
+            by
+        } else {
+            by.min(began + NEVER_REACHED)
+        };
+        remaining(by) > PAUSE && !is_interrupted()
+    }
+
+    /// Asks until there is an answer, for calls that may be made twice.
+    pub(crate) fn ask<T, F>(
+        self: &Arc<Self>,
+        by: Instant,
+        job: impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let began = now();
+        loop {
+            match self.ask_once(by, &job) {
+                Err(Failure::NoAnswer(error)) => {
+                    if is_interrupted() {
+                        let what = "interrupted while the cluster did not answer";
+                        return Err(Failure::Refused(
+                            StoreError::new(ErrorKind::Contended, what).because(error),
+                        ));
+                    }
+                    if !self.may_try_again(by, began) {
+                        return Err(Failure::NoAnswer(error));
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Asks one member, once.
+    pub(crate) fn ask_once<T, F>(
+        self: &Arc<Self>,
+        by: Instant,
+        job: impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let limit = remaining(by).min(ATTEMPT);
+        let connected = {
+            let cluster = Arc::clone(self);
+            self.run(limit, async move { cluster.client().await })
+        };
+        let (member, client) = match connected {
+            Some(Ok(connected)) => connected,
+            Some(Err(status)) => {
+                let current = self.members().current;
+                self.give_up_on(current);
+                return Err(self.explain(&status));
+            }
+            None => {
+                let current = self.members().current;
+                self.give_up_on(current);
+                return Err(self.silent());
+            }
+        };
+        let limit = remaining(by).min(ATTEMPT);
+        match self.run(limit, job(client)) {
+            Some(Ok(answer)) => {
+                self.reached.store(true, Ordering::Relaxed);
+                Ok(answer)
+            }
+            Some(Err(status)) => {
+                let failure = self.explain(&status);
+                if matches!(failure, Failure::NoAnswer(_)) {
+                    self.give_up_on(member);
+                }
+                Err(failure)
+            }
+            None => {
+                self.give_up_on(member);
+                Err(self.silent())
+            }
+        }
+    }
+
+    /// Runs a job on the thread; `None` if it took longer than `limit`.
+    fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        job: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            let answer = tokio::time::timeout(limit, job).await.ok();
+            let _ = tell.send(answer);
+        });
+        told.recv().ok().flatten()
+    }
+
+    /// No member answered.
+    fn silent(&self) -> Failure {
+        Failure::NoAnswer(
+            StoreError::new(ErrorKind::Io, format!("{} does not answer", self.address))
+                .fix(CHECK_MEMBERS),
+        )
+    }
+
+    /// What an error of the client means.
+    pub(crate) fn explain(&self, status: &Status) -> Failure {
+        let message = status.message();
+        let refused =
+            |kind, what: String, fix: &str| Failure::Refused(StoreError::new(kind, what).fix(fix));
+        let bad_login = || {
+            refused(
+                ErrorKind::ReadOnly,
+                format!("{} does not accept the login: {message}", self.address),
+                "check the user and the password of the address: etcd://USER:PASSWORD@HOST",
+            )
+        };
+        match status.code() {
+            Code::NotFound if message.contains("lease not found") => Failure::LeaseEnded,
+            Code::OutOfRange if message.contains("compacted") => Failure::Compacted,
+            Code::ResourceExhausted if message.contains("space exceeded") => refused(
+                ErrorKind::Full,
+                format!("{} has no space left: {message}", self.address),
+                "compact and defragment the cluster or raise its quota, then disarm the alarm: tenure store check shows it",
+            ),
+            Code::PermissionDenied => refused(
+                ErrorKind::ReadOnly,
+                format!("{} does not allow it: {message}", self.address),
+                "give the user of the address read and write permission for the prefix, or name another prefix",
+            ),
+            Code::InvalidArgument
+                if message.contains("authentication") || message.contains("user name") =>
+            {
+                bad_login()
+            }
+            Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented
+                if !message.contains("auth store is old") =>
+            {
+                let what = format!("{} can't be used: {message}", self.address);
+                Failure::Refused(StoreError::new(ErrorKind::Io, what))
+            }
+            // Also a login that is too old (Unauthenticated): the next connection logs in again.
+            _ => Failure::NoAnswer(self.unreachable(status)),
+        }
+    }
+
+    fn unreachable(&self, status: &Status) -> StoreError {
+        StoreError::new(ErrorKind::Io, format!("{} can't be reached", self.address))
+            .because(status.message().to_owned())
+            .fix(CHECK_MEMBERS)
+    }
+}
+
+const CHECK_MEMBERS: &str =
+    "check that a majority of its members run and can be reached: tenure store check";
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        // The thread itself may drop the last reference.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({})", self.address)
+    }
+}
+
+/// How much time is left.
+pub(crate) fn remaining(by: Instant) -> Duration {
+    by.saturating_duration_since(now())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline of one call, not the end of a lease: sleep need not count"
+)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+fn no_thread(error: std::io::Error) -> StoreError {
+    StoreError::new(
+        ErrorKind::Io,
+        "the thread that talks to etcd can't be started",
+    )
+    .because(error)
+}
+
+fn tls_files(tls: &Tls) -> Result<TlsFiles, StoreError> {
+    let read = |path: &std::path::PathBuf| {
+        std::fs::read(path).map_err(|error| {
+            StoreError::new(ErrorKind::Io, format!("{} can't be read", path.display()))
+                .because(error)
+                .fix("the address of the store names it")
+        })
+    };
+    Ok(TlsFiles {
+        ca: tls.ca.as_ref().map(read).transpose()?,
+        client: match &tls.client {
+            Some((cert, key)) => Some((read(cert)?, read(key)?)),
+            None => None,
+        },
+    })
+}

@@ -1,0 +1,160 @@
+//! Makes the transaction of a step, and finds out what became of it.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use tenure_core::{ErrorKind, Key, StoreError};
+
+use crate::client::Client;
+use crate::cluster::{Failure, now};
+use crate::layout::VERSION;
+use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+use crate::records::KeyRecords;
+use crate::step::{EtcdStep, Seen};
+use crate::store::EtcdStore;
+
+impl EtcdStore {
+    /// Makes the transaction of a step. `Ok(Err(_))`: something had changed; what is there now.
+    pub(crate) fn commit(
+        &self,
+        step: &mut EtcdStep<'_>,
+        key: &Key,
+        transaction: &TxnRequest,
+        by: Instant,
+    ) -> Result<Result<i64, Seen>, StoreError> {
+        let began = now();
+        let mut unanswered = None;
+        loop {
+            let job = |client: Client| {
+                let transaction = transaction.clone();
+                async move { client.txn(transaction).await }
+            };
+            match self.cluster.ask_once(by, job) {
+                Ok(answer) if answer.succeeded => return Ok(Ok(answer.revision())),
+                Ok(answer) => {
+                    let seen = self.after_a_change(key, answer, by)?;
+                    if unanswered.is_some()
+                        && let Some(revision) = self.was_carried_out(step, key, &seen, by)?
+                    {
+                        return Ok(Ok(revision));
+                    }
+                    return Ok(Err(seen));
+                }
+                Err(Failure::NoAnswer(error)) => {
+                    // It may have been carried out. Making it once more is safe: its comparisons hold
+                    // for one of the two only.
+                    if !self.cluster.may_try_again(by, began) {
+                        return Err(self.unknown_outcome(&error));
+                    }
+                    unanswered = Some(error);
+                }
+                // An etcd lease ended before the transaction was made.
+                Err(Failure::LeaseEnded) => {
+                    step.writes.begun = None;
+                    return Ok(Err(Seen::default()));
+                }
+                Err(other) => {
+                    return Err(match unanswered {
+                        Some(error) => self.unknown_outcome(&error),
+                        None => other.into_error(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn unknown_outcome(&self, error: &StoreError) -> StoreError {
+        let what = format!(
+            "{} did not answer in time: the change may or may not have been made",
+            self.address()
+        );
+        StoreError::new(ErrorKind::OutcomeUnknown, what)
+            .because(error.what.clone())
+            .fix("look before you try again: tenure locks show KEY")
+    }
+
+    /// What is there now, from the answer to a transaction that was not made.
+    fn after_a_change(
+        &self,
+        key: &Key,
+        answer: TxnResponse,
+        by: Instant,
+    ) -> Result<Seen, StoreError> {
+        let revision = answer.revision();
+        let mut found = answer.found();
+        let version = found.next().unwrap_or_default();
+        self.check_version(version.first())?;
+        let records = KeyRecords::read(&self.layout, &found.next().unwrap_or_default());
+        if version.is_empty() {
+            self.write_version(by)?;
+        }
+        Ok(Seen {
+            revision,
+            keys: HashMap::from([(key.clone(), records)]),
+            ..Seen::default()
+        })
+    }
+
+    /// Whether an earlier attempt of this very transaction was carried out although no answer arrived: its name is on
+    /// the guard, or its event is on record.
+    fn was_carried_out(
+        &self,
+        step: &EtcdStep<'_>,
+        key: &Key,
+        seen: &Seen,
+        by: Instant,
+    ) -> Result<Option<i64>, StoreError> {
+        let records = seen.keys.get(key);
+        let by_guard = records.filter(|now| now.request.as_ref() == Some(&step.writes.request));
+        if let Some(records) = by_guard {
+            return Ok(Some(records.guard));
+        }
+        let Some(event) = step.proof().map(str::to_owned) else {
+            return Ok(None);
+        };
+        let (found, _) = self.page(RangeRequest::one(event), by)?;
+        Ok(found.first().map(|kv| kv.create_revision))
+    }
+
+    /// Refuses what is not a store of this version. A store that does not exist yet is made by its first write.
+    pub(crate) fn check_version(&self, found: Option<&KeyValue>) -> Result<(), StoreError> {
+        let Some(found) = found else { return Ok(()) };
+        let version = std::str::from_utf8(&found.value).ok();
+        match version.and_then(|version| version.parse::<u32>().ok()) {
+            Some(VERSION) => Ok(()),
+            Some(newer) if newer > VERSION => {
+                let what = format!(
+                    "a newer tenure uses {}: its layout is {newer}, this tenure knows {VERSION}",
+                    self.address()
+                );
+                Err(StoreError::new(ErrorKind::TooNew, what).fix("update tenure"))
+            }
+            _ => {
+                let what = format!(
+                    "{} holds something else: {} is not the version of a store",
+                    self.address(),
+                    found.name()
+                );
+                Err(StoreError::new(ErrorKind::NotAStore, what)
+                    .fix("name another prefix: etcd://HOST/PREFIX"))
+            }
+        }
+    }
+
+    /// Makes the store. Another process may do the same at the same time.
+    fn write_version(&self, by: Instant) -> Result<(), StoreError> {
+        let key = self.layout.version();
+        let put = Op::Put(PutRequest {
+            key: key.clone().into_bytes(),
+            value: VERSION.to_string().into_bytes(),
+            lease: 0,
+        });
+        let request = TxnRequest {
+            compare: vec![Compare::missing(key)],
+            success: vec![put.into()],
+            failure: Vec::new(),
+        };
+        self.txn(request, by)?;
+        Ok(())
+    }
+}

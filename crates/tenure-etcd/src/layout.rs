@@ -1,0 +1,193 @@
+//! The names of the keys in etcd: [`Layout`].
+//!
+//! | name below the prefix | value |
+//! |---|---|
+//! | `v` | the version of this layout |
+//! | `k/KEY/g` | the guard of a key: every step that adds or removes a record of the key writes it, and compares that no other step did |
+//! | `k/KEY/l/NAME` | a lease; its token is the revision at which it was created |
+//! | `k/KEY/a/NAME` | the life of this lease, tied to an etcd lease: it disappears when the lease expires |
+//! | `k/KEY/t/NAME` | a ticket; its number is the revision at which it was created |
+//! | `s/NAME` | the session of a process that waits, tied to an etcd lease |
+//! | `w/h/HOLDER/KEY/NAME` | a ticket of this holder |
+//! | `w/g/TOKEN/KEY/NAME` | a ticket of a command that runs under this grant |
+//! | `e/TIME-REQUEST-N` | an event |
+//!
+//! Names of keys and holders are percent-encoded, so that none contains a `/`.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use tenure_core::{HolderId, Key, Token};
+
+/// The version of the layout.
+pub(crate) const VERSION: u32 = 1;
+
+/// The names of a store's keys in etcd.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    prefix: String,
+}
+
+/// What a name below `k/` stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    Guard,
+    Lease(&'a str),
+    Life(&'a str),
+    Ticket(&'a str),
+}
+
+impl Layout {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    pub(crate) fn version(&self) -> String {
+        format!("{}/v", self.prefix)
+    }
+
+    /// All records of all keys.
+    pub(crate) fn keys(&self) -> String {
+        format!("{}/k/", self.prefix)
+    }
+
+    /// All records of one key.
+    pub(crate) fn key(&self, key: &Key) -> String {
+        format!("{}/k/{}/", self.prefix, encoded(key.as_str()))
+    }
+
+    pub(crate) fn guard(&self, key: &Key) -> String {
+        self.key(key) + "g"
+    }
+
+    pub(crate) fn lease(&self, key: &Key, name: &str) -> String {
+        format!("{}l/{name}", self.key(key))
+    }
+
+    /// The life of a lease.
+    pub(crate) fn life(&self, key: &Key, name: &str) -> String {
+        format!("{}a/{name}", self.key(key))
+    }
+
+    pub(crate) fn ticket(&self, key: &Key, name: &str) -> String {
+        format!("{}t/{name}", self.key(key))
+    }
+
+    /// The key and the record that a name below `k/` stands for.
+    pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<(Key, Record<'a>)> {
+        let (key, record) = name.strip_prefix(&self.keys())?.split_once('/')?;
+        let record = match record.split_once('/') {
+            None if record == "g" => Record::Guard,
+            Some(("l", name)) => Record::Lease(name),
+            Some(("a", name)) => Record::Life(name),
+            Some(("t", name)) => Record::Ticket(name),
+            _ => return None,
+        };
+        Some((Key::parse(decoded(key)?).ok()?, record))
+    }
+
+    pub(crate) fn sessions(&self) -> String {
+        format!("{}/s/", self.prefix)
+    }
+
+    pub(crate) fn session(&self, name: &str) -> String {
+        self.sessions() + name
+    }
+
+    /// Every wait of a holder.
+    pub(crate) fn waits_of_holder(&self, holder: &HolderId) -> String {
+        format!("{}/w/h/{}/", self.prefix, encoded(holder.as_str()))
+    }
+
+    /// Every wait of a command that runs under a grant.
+    pub(crate) fn waits_of_grant(&self, token: Token) -> String {
+        format!("{}/w/g/{token}/", self.prefix)
+    }
+
+    /// One wait, below one of the two prefixes above.
+    pub(crate) fn wait(prefix: &str, key: &Key, name: &str) -> String {
+        format!("{prefix}{}/{name}", encoded(key.as_str()))
+    }
+
+    /// The key of a wait, below one of the two prefixes above.
+    pub(crate) fn waited_key(prefix: &str, name: &str) -> Option<Key> {
+        let (key, _) = name.strip_prefix(prefix)?.split_once('/')?;
+        Key::parse(decoded(key)?).ok()
+    }
+
+    pub(crate) fn events(&self) -> String {
+        format!("{}/e/", self.prefix)
+    }
+
+    /// The names sort by time.
+    pub(crate) fn event(&self, at: Timestamp, request: &str, number: usize) -> String {
+        let nanoseconds = at.as_nanosecond().max(0);
+        format!("{}{nanoseconds:020}-{request}-{number}", self.events())
+    }
+}
+
+/// Percent-encodes everything that is not plainly a part of a name.
+fn encoded(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' | b'@' => {
+                name.push(char::from(byte));
+            }
+            _ => {
+                // Writing to a string can't fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+        }
+    }
+    name
+}
+
+/// Undoes [`encoded`].
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let high = char::from(rest.next()?).to_digit(16)?;
+                let low = char::from(rest.next()?).to_digit(16)?;
+                u8::try_from(high * 16 + low).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_key() {
+        let layout = Layout::new("team/x");
+        for name in ["build", "task:a/b", "ü %", "a/l/b", "100%/"] {
+            let key = Key::parse(name).unwrap();
+            assert_eq!(
+                layout.parse(&layout.lease(&key, "n-1")),
+                Some((key.clone(), Record::Lease("n-1"))),
+            );
+            assert_eq!(
+                layout.parse(&layout.ticket(&key, "n-1")),
+                Some((key.clone(), Record::Ticket("n-1"))),
+            );
+            assert_eq!(
+                layout.parse(&layout.guard(&key)),
+                Some((key.clone(), Record::Guard)),
+            );
+            let prefix = layout.waits_of_grant(Token(7));
+            let wait = Layout::wait(&prefix, &key, "n-1");
+            assert_eq!(Layout::waited_key(&prefix, &wait), Some(key));
+        }
+        assert_eq!(layout.parse("team/x/k/a%G1/g"), None);
+        assert_eq!(layout.parse("other"), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! tenure's store for many machines: leases, queue and history on an etcd cluster.
+//!
+//! # Contents
+//!
+//! | module | contents |
+//! |---|---|
+//! | `address` | [`Address`]: where a cluster is, how to log in |
+//! | `check` | [`check`]: examines a cluster |
+//! | `cluster` | the thread that talks to it, and what its errors mean |
+//! | `client`, `proto` | the connection to one member, and etcd's messages |
+//! | `layout` | the names of the keys in etcd |
+//! | `records` | their values |
+//! | `lives` | the etcd leases that leases live by |
+//! | `session` | the session of a process that waits, kept alive by one task |
+//! | `step` | one step of the engine as one optimistic transaction |
+//! | `commit` | its transaction, and what became of it |
+//! | `wait` | how a waiter sleeps and is woken |
+//! | `history` | the events, and how the history stays short |
+//! | `read` | reads and writes that may be made twice |
+//! | `store` | [`EtcdStore`]: its parts, and how steps are retried |
+
+mod address;
+mod check;
+mod client;
+mod cluster;
+mod commit;
+mod history;
+mod layout;
+mod lives;
+mod proto;
+mod read;
+mod records;
+mod session;
+mod step;
+mod store;
+mod wait;
+
+pub use address::{Address, BadAddress, Tls};
+pub use check::{Check, MemberCheck, MemberStatus, check};
+pub use store::{EtcdOptions, EtcdStore};

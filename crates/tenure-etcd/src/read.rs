@@ -1,0 +1,66 @@
+//! Reads and writes that may be made twice.
+
+use std::time::Instant;
+
+use tenure_core::StoreError;
+
+use crate::client::Client;
+use crate::cluster::Failure;
+use crate::proto::{KeyValue, RangeRequest, TxnRequest, TxnResponse};
+use crate::store::EtcdStore;
+
+impl EtcdStore {
+    /// A transaction that may be made twice.
+    pub(crate) fn txn(&self, request: TxnRequest, by: Instant) -> Result<TxnResponse, StoreError> {
+        let job = move |client: Client| {
+            let request = request.clone();
+            async move { client.txn(request).await }
+        };
+        self.cluster.ask(by, job).map_err(Failure::into_error)
+    }
+
+    /// One read.
+    pub(crate) fn page(
+        &self,
+        range: RangeRequest,
+        by: Instant,
+    ) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        let job = move |client: Client| {
+            let range = range.clone();
+            async move { client.range(range).await }
+        };
+        let found = self.cluster.ask(by, job).map_err(Failure::into_error)?;
+        Ok((found.kvs, found.header.map_or(0, |header| header.revision)))
+    }
+
+    /// Everything below a prefix, at one revision; 0 for the current one.
+    pub(crate) fn range(
+        &self,
+        prefix: &str,
+        mut revision: i64,
+        by: Instant,
+    ) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        const PAGE: i64 = 1000;
+        let mut all: Vec<KeyValue> = Vec::new();
+        let mut range = RangeRequest {
+            limit: PAGE,
+            ..RangeRequest::below(prefix.to_owned())
+        };
+        loop {
+            range.revision = revision;
+            let (found, at) = self.page(range.clone(), by)?;
+            if revision == 0 {
+                revision = at;
+            }
+            let is_last = i64::try_from(found.len()).unwrap_or(PAGE) < PAGE;
+            all.extend(found);
+            match all.last() {
+                Some(last) if !is_last => {
+                    range.key.clone_from(&last.key);
+                    range.key.push(0);
+                }
+                _ => return Ok((all, revision)),
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The values of the keys in etcd, as JSON, and what was read of a key: [`KeyRecords`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tenure_core::{
+    Binding, Deadline, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Moment, Ticket,
+    Token, Waiter,
+};
+
+use crate::layout::{Layout, Record};
+use crate::proto::KeyValue;
+
+/// A lease.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LeaseRecord {
+    pub(crate) holder: Holder,
+    pub(crate) acquired_at: Timestamp,
+    pub(crate) heartbeat_at: Timestamp,
+    /// For people. Whether the lease has expired is decided by its life.
+    pub(crate) expires_at: Timestamp,
+    pub(crate) ttl: Duration,
+}
+
+/// A session: present as long as its etcd lease.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SessionRecord {
+    /// The process, for people.
+    pub(crate) binding: Binding,
+}
+
+/// The guard of a key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Guard {
+    /// The step that wrote it last.
+    pub(crate) request: String,
+}
+
+/// An event.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventRecord {
+    pub(crate) at: Timestamp,
+    pub(crate) key: Key,
+    pub(crate) kind: EventKind,
+    /// `None`: the revision at which the event was written, because the same step granted the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<Token>,
+    pub(crate) holder: HolderId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) evidence: Option<Evidence>,
+}
+
+/// How many of the lowest bits of an event's number count the events of one transaction.
+const EVENT_BITS: u32 = 8;
+
+impl EventRecord {
+    pub(crate) fn read(kv: &KeyValue) -> Option<Event> {
+        let record: Self = serde_json::from_slice(&kv.value).ok()?;
+        let revision = number(kv.create_revision);
+        // One transaction can write several events: the end of one lease, and the grant of the next.
+        let (_, nth) = kv.name().rsplit_once('-')?;
+        Some(Event {
+            id: (revision << EVENT_BITS) + nth.parse::<u64>().ok()?,
+            at: record.at,
+            key: record.key,
+            kind: record.kind,
+            token: record.token.unwrap_or(Token(revision)),
+            holder: record.holder,
+            times: 1,
+            reason: record.reason,
+            evidence: record.evidence,
+        })
+    }
+}
+
+/// A lease on record.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredLease {
+    pub(crate) name: String,
+    pub(crate) token: Token,
+    /// When it was last written.
+    pub(crate) modified: i64,
+    pub(crate) record: LeaseRecord,
+}
+
+impl StoredLease {
+    /// As a lease, which has expired if its life has `ended`.
+    pub(crate) fn lease(&self, key: &Key, now: &Moment, ended: bool) -> Lease {
+        let left = self.record.expires_at.duration_since(now.wall);
+        let left = Duration::try_from(left).unwrap_or_default();
+        let expires = if ended {
+            // By the clock of the cluster it has ended, whatever the clock of this machine says.
+            Deadline {
+                wall: self.record.expires_at.min(now.wall),
+                ..now.deadline(Duration::ZERO)
+            }
+        } else {
+            now.deadline(left.max(NOT_YET))
+        };
+        Lease {
+            key: key.clone(),
+            holder: self.record.holder.clone(),
+            token: self.token,
+            acquired_at: self.record.acquired_at,
+            expires: Some(expires),
+            heartbeat_at: self.record.heartbeat_at,
+            ttl: self.record.ttl,
+        }
+    }
+}
+
+/// When to look again at a lease that should have ended by the clock of this machine, but has not by the cluster's.
+const NOT_YET: Duration = Duration::from_millis(500);
+
+/// A ticket on record.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredTicket {
+    pub(crate) name: String,
+    pub(crate) waiter: Waiter,
+}
+
+/// What was read of one key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyRecords {
+    /// The revision at which the guard was written last; 0 without a guard.
+    pub(crate) guard: i64,
+    /// The step that wrote the guard last.
+    pub(crate) request: Option<String>,
+    pub(crate) leases: Vec<StoredLease>,
+    /// The names of the leases that have not expired.
+    pub(crate) alive: BTreeSet<String>,
+    pub(crate) tickets: Vec<StoredTicket>,
+    /// What can't be understood.
+    pub(crate) problems: Vec<String>,
+}
+
+impl KeyRecords {
+    /// Adds one record.
+    pub(crate) fn add(&mut self, record: &Record<'_>, kv: &KeyValue) {
+        let understood = match record {
+            Record::Guard => {
+                self.guard = kv.mod_revision;
+                let guard = serde_json::from_slice::<Guard>(&kv.value);
+                guard.map(|guard| self.request = Some(guard.request))
+            }
+            Record::Lease(name) => serde_json::from_slice(&kv.value).map(|record| {
+                self.leases.push(StoredLease {
+                    name: (*name).to_owned(),
+                    token: Token(number(kv.create_revision)),
+                    modified: kv.mod_revision,
+                    record,
+                });
+            }),
+            Record::Life(name) => {
+                self.alive.insert((*name).to_owned());
+                Ok(())
+            }
+            Record::Ticket(name) => serde_json::from_slice(&kv.value).map(|waiter: Waiter| {
+                self.tickets.push(StoredTicket {
+                    name: (*name).to_owned(),
+                    waiter: Waiter {
+                        ticket: Ticket(number(kv.create_revision)),
+                        ..waiter
+                    },
+                });
+            }),
+        };
+        if let Err(error) = understood {
+            let name = kv.name();
+            self.problems
+                .push(format!("{name} can't be understood: {error}"));
+        }
+    }
+
+    /// The lease with this token.
+    pub(crate) fn lease(&self, token: Token) -> Option<&StoredLease> {
+        self.leases.iter().find(|one| one.token == token)
+    }
+
+    /// Removes one record.
+    fn remove(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Guard => (self.guard, self.request) = (0, None),
+            Record::Lease(name) => self.leases.retain(|one| one.name != *name),
+            Record::Life(name) => {
+                self.alive.remove(*name);
+            }
+            Record::Ticket(name) => self.tickets.retain(|one| one.name != *name),
+        }
+    }
+
+    /// These records after a transaction that wrote or removed one of them.
+    pub(crate) fn apply(&mut self, layout: &Layout, name: &str, value: Option<&[u8]>, at: i64) {
+        let Some((_, record)) = layout.parse(name) else {
+            return;
+        };
+        let token = match &record {
+            Record::Lease(name) => self.leases.iter().find(|one| one.name == *name),
+            _ => None,
+        };
+        let created = token.map_or(at, |one| i64::try_from(one.token.0).unwrap_or(at));
+        self.remove(&record);
+        if let Some(value) = value {
+            let written = KeyValue {
+                key: name.as_bytes().to_vec(),
+                create_revision: created,
+                mod_revision: at,
+                value: value.to_vec(),
+                lease: 0,
+            };
+            self.add(&record, &written);
+        }
+    }
+
+    /// The records of one key, from the answer to a read of all of them.
+    pub(crate) fn read(layout: &Layout, kvs: &[KeyValue]) -> Self {
+        let mut records = Self::default();
+        for kv in kvs {
+            let name = kv.name();
+            if let Some((_, record)) = layout.parse(name) {
+                records.add(&record, kv);
+            }
+        }
+        records
+    }
+}
+
+/// A revision as the number of a token or a ticket. Revisions are positive.
+pub(crate) fn number(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or_default()
+}
+
+/// The JSON form of a record. These types always have one.
+pub(crate) fn json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_default()
+}

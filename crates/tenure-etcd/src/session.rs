@@ -1,0 +1,192 @@
+//! The session of a process that waits: [`Session`].
+//!
+//! A session is a key that is tied to an etcd lease, and named like the liveness lock of its process. While it
+//! is there, the process counts as present on every machine, and its turn is not passed over. One task
+//! keeps it alive. Leases do not depend on it: each has a life of its own.
+//!
+//! # Invariant
+//!
+//! A session that has ended is begun again under the same name. So a wait that was cut off from the cluster goes on in
+//! its old place, if its ticket is still there.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tenure_core::{Binding, StoreError};
+use tenure_host::clock::since_boot;
+
+use crate::client::Client;
+use crate::cluster::{Cluster, Failure};
+use crate::layout::Layout;
+use crate::proto::{Op, PutRequest, TxnRequest};
+use crate::records::{SessionRecord, json};
+
+/// How long one keep-alive of the task may take.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// The session of this process at one store.
+#[derive(Debug)]
+pub(crate) struct Session {
+    cluster: Arc<Cluster>,
+    key: String,
+    record: Vec<u8>,
+    ttl: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    etcd_lease: i64,
+    /// When the last confirmation was asked for, on the boot clock.
+    confirmed: Duration,
+}
+
+impl Session {
+    /// Begins a session, and a task that keeps it alive until the session is dropped.
+    pub(crate) fn begin(
+        cluster: &Arc<Cluster>,
+        layout: &Layout,
+        binding: &Binding,
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<Arc<Self>, StoreError> {
+        let name = binding.liveness_lock().map_or("", |lock| &lock.0);
+        let session = Arc::new(Self {
+            cluster: Arc::clone(cluster),
+            key: layout.session(name),
+            record: json(&SessionRecord {
+                binding: binding.clone(),
+            }),
+            ttl,
+            state: Mutex::default(),
+        });
+        session.begin_again(by)?;
+        cluster.handle().spawn(keep(Arc::downgrade(&session), ttl));
+        Ok(session)
+    }
+
+    /// Its key in etcd.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the cluster may have ended it: no confirmation came for most of its time.
+    pub(crate) fn may_have_ended(&self) -> bool {
+        since_boot().saturating_sub(self.state().confirmed) > self.ttl / 2
+    }
+
+    /// Shows the cluster that this process is alive; begins the session again if it has ended.
+    pub(crate) fn confirm(&self, by: Instant) -> Result<(), StoreError> {
+        let asked = since_boot();
+        let lease = self.state().etcd_lease;
+        let keep = move |client: Client| async move { client.keep_alive(lease).await };
+        match self.cluster.ask(by, keep) {
+            Ok(()) => {
+                self.state().confirmed = asked;
+                Ok(())
+            }
+            Err(Failure::LeaseEnded) => self.begin_again(by),
+            Err(other) => Err(other.into_error()),
+        }
+    }
+
+    /// Ties the session's key to a new etcd lease.
+    fn begin_again(&self, by: Instant) -> Result<(), StoreError> {
+        let asked = since_boot();
+        let (key, record, ttl) = (self.key.clone(), self.record.clone(), self.ttl);
+        let begun = self.cluster.ask(by, move |client| {
+            begin(client, key.clone(), record.clone(), ttl)
+        });
+        *self.state() = State {
+            etcd_lease: begun.map_err(Failure::into_error)?,
+            confirmed: asked,
+        };
+        Ok(())
+    }
+
+    /// Ends the session. Best effort: otherwise it ends by itself.
+    pub(crate) fn end(&self, by: Instant) {
+        let lease = self.state().etcd_lease;
+        let revoke = move |client: Client| async move { client.revoke(lease).await };
+        let _ = self.cluster.ask_once(by, revoke);
+    }
+}
+
+/// Whole seconds, as etcd counts them, and never less than was asked for.
+pub(crate) fn seconds(ttl: Duration) -> i64 {
+    let up = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    i64::try_from(up.max(1)).unwrap_or(i64::MAX)
+}
+
+async fn begin(
+    client: Client,
+    key: String,
+    record: Vec<u8>,
+    ttl: Duration,
+) -> Result<i64, tonic::Status> {
+    let lease = client.grant(seconds(ttl)).await?;
+    let put = Op::Put(PutRequest {
+        key: key.into_bytes(),
+        value: record,
+        lease,
+    });
+    let request = TxnRequest {
+        success: vec![put.into()],
+        ..TxnRequest::default()
+    };
+    client.txn(request).await?;
+    Ok(lease)
+}
+
+/// Keeps a session alive for as long as it is not dropped.
+async fn keep(session: Weak<Session>, ttl: Duration) {
+    let mut pause = ttl / 3;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(session) = session.upgrade() else {
+            return;
+        };
+        let asked = since_boot();
+        let lease = session.state().etcd_lease;
+        let kept = tokio::time::timeout(ATTEMPT, session.keep_once(lease)).await;
+        pause = match kept {
+            Ok(Ok(())) => {
+                let mut state = session.state();
+                if state.etcd_lease == lease {
+                    state.confirmed = asked;
+                }
+                ttl / 3
+            }
+            // Soon again: the time to live is running.
+            Ok(Err(_)) | Err(_) => (ttl / 10).min(ATTEMPT),
+        };
+    }
+}
+
+impl Session {
+    /// One keep-alive, or a new beginning if the session has ended: a waiter that sleeps must not lose its place.
+    async fn keep_once(&self, lease: i64) -> Result<(), Failure> {
+        let explain = |status| self.cluster.explain(&status);
+        let (member, client) = self.cluster.client().await.map_err(explain)?;
+        match client.keep_alive(lease).await.map_err(explain) {
+            Err(Failure::LeaseEnded) => {
+                let asked = since_boot();
+                let begun = begin(client, self.key.clone(), self.record.clone(), self.ttl);
+                *self.state() = State {
+                    etcd_lease: begun.await.map_err(explain)?,
+                    confirmed: asked,
+                };
+                Ok(())
+            }
+            Err(other) => {
+                self.cluster.give_up_on(member);
+                Err(other)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}

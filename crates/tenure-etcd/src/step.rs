@@ -1,0 +1,665 @@
+//! One step of the engine as one optimistic transaction: [`EtcdStep`].
+//!
+//! A step reads a key's records at one revision, runs the verb, and collects what it writes. The
+//! transaction writes all of it if the key's guard has not changed since; otherwise the step runs again on what is
+//! there now, which the failed transaction has read.
+//!
+//! A step on a key that nobody else is known to use begins with a *guess*: that the key is as this process left it.
+//! If the guess is right, the step costs one round trip.
+//!
+//! # Invariants
+//!
+//! 1. Every step that adds or removes a record of a key writes the key's guard, and compares it. A renewal
+//!    changes one lease in place and compares that lease instead.
+//! 2. A ticket is written only while the session of its process is there.
+//! 3. An expired lease is taken over only while it has not been renewed.
+//! 4. Of two claims that would close a cycle, each compares that the holders which it looked at do not wait for more
+//!    than it saw. So the second one runs again, and sees the first.
+//! 5. A guess is never an answer: a verb that writes nothing runs on what was read.
+//!
+//! The token of a lease and the number of a ticket are the revision of the transaction, which is known only
+//! afterwards. So a verb that needs one runs a second time, on the same records, for its answer.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use tenure_core::engine::{Ended, Look, Put, Step, Then};
+use tenure_core::{
+    Binding, Doubt, ErrorKind, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness,
+    Moment, Presence, SessionId, StoreError, Ticket, Token, Waiter,
+};
+use tenure_host::liveness_lock::LockState;
+use tenure_host::{identity, liveness};
+
+use crate::client::Client;
+use crate::cluster::Failure;
+use crate::layout::{Layout, VERSION};
+use crate::lives::Life;
+use crate::proto::{
+    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use crate::records::{
+    EventRecord, Guard, KeyRecords, LeaseRecord, StoredLease, StoredTicket, json, number,
+};
+use crate::store::EtcdStore;
+
+/// How many sessions are read at once: a transaction has at most 128 operations.
+const AT_ONCE: usize = 100;
+
+/// After so many writes, what can wait for a later step does.
+const ENOUGH: usize = 80;
+
+/// At most so many comparisons.
+const MOST_COMPARES: usize = 120;
+
+/// The sessions of how many waiters are read with the records of a key: those whose turn it may be.
+const FIRST_WAITERS: usize = 8;
+
+/// What a step has read, all of it at one revision.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// 0 before the first read.
+    pub(crate) revision: i64,
+    /// Whether it was not read, but is what this process left.
+    pub(crate) guessed: bool,
+    pub(crate) keys: HashMap<Key, KeyRecords>,
+    /// Whether a session is there.
+    pub(crate) sessions: HashMap<String, bool>,
+    pub(crate) waits: HashMap<(HolderId, Token), Vec<Key>>,
+}
+
+/// What is put under a name, and the etcd lease that it is tied to; `None` deletes it.
+type Write = Option<(Vec<u8>, i64)>;
+
+/// What a step writes.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    pub(crate) request: String,
+    pub(crate) records: BTreeMap<String, Write>,
+    compares: Vec<Compare>,
+    /// The keys whose records are added or removed.
+    guarded: BTreeSet<Key>,
+    events: Vec<String>,
+    /// Whether a token or a ticket number was needed.
+    pub(crate) numbered: bool,
+    pub(crate) woken: Vec<Holder>,
+    /// The lease whose life begins in this step.
+    pub(crate) begun: Option<(String, Life)>,
+    /// The leases whose lives it ends.
+    pub(crate) ended: Vec<String>,
+}
+
+/// Why a verb did not come to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// It needs to know more than was guessed.
+    Guessed,
+    /// The revision that it reads at has been compacted.
+    Compacted,
+}
+
+/// A step under way.
+pub struct EtcdStep<'a> {
+    store: &'a EtcdStore,
+    by: Instant,
+    now: Moment,
+    pub(crate) seen: Seen,
+    pub(crate) writes: Writes,
+    /// Why the verb has to run again, if it failed.
+    pub(crate) again: Option<Again>,
+    /// The revision of the transaction, when the verb runs again for its answer.
+    committed: Option<u64>,
+}
+
+impl std::fmt::Debug for EtcdStep<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdStep").finish_non_exhaustive()
+    }
+}
+
+/// Stands for the revision of a transaction that has not been made.
+const NOT_YET: u64 = u64::MAX >> 1;
+
+impl<'a> EtcdStep<'a> {
+    pub(crate) fn new(store: &'a EtcdStore, by: Instant, seen: Seen, request: String) -> Self {
+        Self {
+            store,
+            by,
+            now: store.now(),
+            seen,
+            writes: Writes {
+                request,
+                ..Writes::default()
+            },
+            again: None,
+            committed: None,
+        }
+    }
+
+    /// The same step once more, for its answer: what was written is known to have this revision.
+    pub(crate) fn answer_at(&mut self, revision: i64) {
+        self.committed = Some(number(revision));
+        self.writes = Writes::default();
+    }
+
+    /// The transaction. If a comparison fails, it reads the version of the layout and all records of the key.
+    pub(crate) fn transaction(&mut self, key: &Key) -> Option<TxnRequest> {
+        if self.writes.records.is_empty() {
+            return None;
+        }
+        let layout = &self.store.layout;
+        let guard = json(&Guard {
+            request: self.writes.request.clone(),
+        });
+        for key in &self.writes.guarded {
+            let name = layout.guard(key);
+            let seen = self.seen.keys.get(key);
+            let before = seen.map_or(0, |records| records.guard);
+            self.writes
+                .compares
+                .push(Compare::unchanged(name.clone(), before));
+            let value = if is_idle(layout, key, seen, &self.writes.records) {
+                None
+            } else {
+                Some((guard.clone(), 0))
+            };
+            self.writes.records.insert(name, value);
+        }
+        let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
+        let operations = self.writes.records.iter().map(operation);
+        Some(TxnRequest {
+            compare: std::iter::once(version)
+                .chain(self.writes.compares.iter().cloned())
+                .collect(),
+            success: operations.collect(),
+            failure: vec![
+                Op::Range(RangeRequest::one(layout.version())).into(),
+                Op::Range(RangeRequest::below(layout.key(key))).into(),
+            ],
+        })
+    }
+
+    /// The first event that this step writes: proof that it was carried out.
+    pub(crate) fn proof(&self) -> Option<&str> {
+        self.writes.events.first().map(String::as_str)
+    }
+
+    /// Reads records, at the revision of the step. The first read checks the version of the layout, too.
+    fn read(&mut self, mut ranges: Vec<RangeRequest>) -> Result<Vec<Vec<KeyValue>>, StoreError> {
+        if self.seen.guessed {
+            self.again = Some(Again::Guessed);
+            return Err(StoreError::new(ErrorKind::Contended, "nothing is known"));
+        }
+        let revision = self.seen.revision;
+        if revision == 0 {
+            ranges.insert(0, RangeRequest::one(self.store.layout.version()));
+        }
+        let request = TxnRequest {
+            success: ranges
+                .into_iter()
+                .map(|range| Op::Range(RangeRequest { revision, ..range }).into())
+                .collect(),
+            ..TxnRequest::default()
+        };
+        let job = move |client: Client| {
+            let request = request.clone();
+            async move { client.txn(request).await }
+        };
+        let answer = match self.store.cluster.ask(self.by, job) {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if matches!(failure, Failure::Compacted) {
+                    self.again = Some(Again::Compacted);
+                }
+                return Err(failure.into_error());
+            }
+        };
+        let at = answer.revision();
+        let mut found = answer.found();
+        if revision == 0 {
+            self.seen.revision = at;
+            let version = found.next().unwrap_or_default();
+            self.store.check_version(version.first())?;
+        }
+        Ok(found.collect())
+    }
+
+    /// The records of a key.
+    fn records(&mut self, key: &Key) -> Result<&KeyRecords, StoreError> {
+        if !self.seen.keys.contains_key(key) {
+            let range = RangeRequest::below(self.store.layout.key(key));
+            let found = self.read(vec![range])?;
+            let found = found.into_iter().next().unwrap_or_default();
+            let records = KeyRecords::read(&self.store.layout, &found);
+            self.seen.keys.insert(key.clone(), records);
+        }
+        self.read_first_sessions(key)?;
+        Ok(self.seen.keys.entry(key.clone()).or_default())
+    }
+
+    /// Reads the sessions of a key's first waiters.
+    fn read_first_sessions(&mut self, key: &Key) -> Result<(), StoreError> {
+        let Some(records) = self.seen.keys.get(key) else {
+            return Ok(());
+        };
+        let mut first: Vec<&Waiter> = records.tickets.iter().map(|one| &one.waiter).collect();
+        first.sort_by_key(|waiter| waiter.rank());
+        let names: Vec<String> = first
+            .iter()
+            .take(FIRST_WAITERS)
+            .filter_map(|waiter| waiter.holder.liveness_lock())
+            .map(|lock| lock.0.clone())
+            .collect();
+        self.read_sessions(names)
+    }
+
+    /// Reads sessions that are not known yet.
+    fn read_sessions(&mut self, names: impl IntoIterator<Item = String>) -> Result<(), StoreError> {
+        let unknown: BTreeSet<String> = names
+            .into_iter()
+            .filter(|name| !self.seen.sessions.contains_key(name))
+            .collect();
+        let unknown: Vec<String> = unknown.into_iter().collect();
+        for some in unknown.chunks(AT_ONCE) {
+            let keys = some.iter().map(|name| self.store.layout.session(name));
+            let found = self.read(keys.map(RangeRequest::one).collect())?;
+            for (name, kvs) in some.iter().zip(found) {
+                self.seen.sessions.insert(name.clone(), !kvs.is_empty());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a session has ended, as far as the cluster knows. One that can't be read has not.
+    fn has_ended(&mut self, name: &str) -> bool {
+        if self.read_sessions([name.to_owned()]).is_err() {
+            return false;
+        }
+        self.seen.sessions.get(name) == Some(&false)
+    }
+
+    fn is_own(&self, binding: &Binding) -> bool {
+        self.store.presence.is_ours(binding)
+    }
+
+    /// What this machine knows of a process. The proofs of one machine hold on that machine only, and hosts may
+    /// share a name: only the boot says that it is the same machine.
+    fn liveness_here(&self, binding: &Binding) -> Liveness {
+        if self.is_own(binding) {
+            return Liveness::Running;
+        }
+        let Some(process) = binding.process() else {
+            return Liveness::Unverifiable(Doubt::Detached);
+        };
+        if !process.boot.same(identity::boot()) {
+            return Liveness::Unverifiable(Doubt::OtherHost);
+        }
+        let folder = self.store.presence.folder();
+        let is_missing = binding.liveness_lock().is_some_and(
+            |lock| !matches!(folder.state_of(lock), Ok(state) if state != LockState::Missing),
+        );
+        if is_missing {
+            // Another user's lock: its process may have left a command behind that still runs.
+            return Liveness::Unverifiable(Doubt::Unreadable);
+        }
+        liveness::probe(folder, binding)
+    }
+
+    fn put(&mut self, name: String, value: Vec<u8>, etcd_lease: i64) {
+        self.writes.records.insert(name, Some((value, etcd_lease)));
+    }
+
+    fn delete(&mut self, name: String) {
+        self.writes.records.insert(name, None);
+    }
+
+    fn record(&mut self, event: Event, own_token: bool) {
+        let record = EventRecord {
+            at: event.at,
+            key: event.key,
+            kind: event.kind,
+            token: (!own_token).then_some(event.token),
+            holder: event.holder,
+            reason: event.reason,
+            evidence: event.evidence,
+        };
+        let number = self.writes.events.len();
+        let layout = &self.store.layout;
+        let name = layout.event(self.now.wall, &self.writes.request, number);
+        self.put(name.clone(), json(&record), 0);
+        self.writes.events.push(name);
+    }
+
+    /// Gives a lease a new life.
+    fn begin_life(&mut self, lease: &Lease, name: &str) -> Result<(), StoreError> {
+        if self.committed.is_some() {
+            return Ok(());
+        }
+        let life = self.store.new_life(lease.ttl, self.by)?;
+        let key = self.store.layout.life(&lease.key, name);
+        self.put(key, Vec::new(), life.etcd_lease);
+        self.writes.begun = Some((name.to_owned(), life));
+        Ok(())
+    }
+
+    fn stored_ticket(&self, key: &Key, ticket: Ticket) -> Option<StoredTicket> {
+        let tickets = &self.seen.keys.get(key)?.tickets;
+        let found = tickets.iter().find(|one| one.waiter.ticket == ticket);
+        found.cloned()
+    }
+
+    /// The two indexes of a ticket.
+    fn index(&self, key: &Key, waiter: &Waiter, name: &str) -> Vec<String> {
+        let layout = &self.store.layout;
+        let by_holder = layout.waits_of_holder(&waiter.holder.id);
+        let by_grant = waiter
+            .within
+            .iter()
+            .map(|token| layout.waits_of_grant(*token));
+        std::iter::once(by_holder)
+            .chain(by_grant)
+            .map(|prefix| Layout::wait(&prefix, key, name))
+            .collect()
+    }
+
+    fn put_ticket(&mut self, key: &Key, waiter: &Waiter, name: &str) -> Result<(), StoreError> {
+        self.writes.guarded.insert(key.clone());
+        let stored = Waiter {
+            ticket: Ticket(0),
+            ..waiter.clone()
+        };
+        self.put(self.store.layout.ticket(key, name), json(&stored), 0);
+        for entry in self.index(key, waiter, name) {
+            self.put(entry, Vec::new(), 0);
+        }
+        if self.is_own(&waiter.holder.binding) && self.committed.is_none() {
+            let session = self.store.session(&waiter.holder.binding, self.by)?;
+            self.writes.compares.push(Compare::present(session));
+        }
+        Ok(())
+    }
+
+    fn stored(&self, lease: &Lease) -> Option<StoredLease> {
+        let records = self.seen.keys.get(&lease.key)?;
+        records.lease(lease.token).cloned()
+    }
+}
+
+/// One write, as an operation of a transaction.
+fn operation((name, value): (&String, &Write)) -> RequestOp {
+    let key = name.clone().into_bytes();
+    match value {
+        Some((value, lease)) => Op::Put(PutRequest {
+            key,
+            value: value.clone(),
+            lease: *lease,
+        }),
+        None => Op::Delete(DeleteRangeRequest {
+            key,
+            range_end: Vec::new(),
+        }),
+    }
+    .into()
+}
+
+/// Whether a key has neither lease nor ticket after these writes: then it needs no guard.
+fn is_idle(
+    layout: &Layout,
+    key: &Key,
+    seen: Option<&KeyRecords>,
+    writes: &BTreeMap<String, Write>,
+) -> bool {
+    let prefix = layout.key(key);
+    let added = writes
+        .iter()
+        .any(|(name, value)| name.starts_with(&prefix) && value.is_some());
+    let left = seen.is_some_and(|records| {
+        let leases = records
+            .leases
+            .iter()
+            .map(|one| layout.lease(key, &one.name));
+        let tickets = records
+            .tickets
+            .iter()
+            .map(|one| layout.ticket(key, &one.name));
+        leases
+            .chain(tickets)
+            .any(|name| writes.get(&name) != Some(&None))
+    });
+    !added && !left
+}
+
+impl Look for EtcdStep<'_> {
+    type Error = StoreError;
+
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
+        let records = self.records(key)?;
+        if let Some(problem) = records.problems.first() {
+            let what = problem.clone();
+            return Err(StoreError::new(ErrorKind::Damaged, what)
+                .fix("remove it with etcdctl del, if no newer tenure wrote it"));
+        }
+        let (stored, alive) = (records.leases.clone(), records.alive.clone());
+        Ok(stored
+            .iter()
+            .map(|one| {
+                let lease = one.lease(key, &self.now, !alive.contains(&one.name));
+                let liveness = self.liveness_here(&lease.holder.binding);
+                (lease, liveness)
+            })
+            .collect())
+    }
+
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, StoreError> {
+        let tickets = &self.records(key)?.tickets;
+        Ok(tickets.iter().map(|one| one.waiter.clone()).collect())
+    }
+
+    fn probe(&mut self, waiter: &Holder) -> Liveness {
+        if let Some(lock) = waiter.liveness_lock()
+            && !self.is_own(&waiter.binding)
+            && self.has_ended(&lock.0)
+        {
+            return Liveness::Gone(Evidence::SessionEnded {
+                session: SessionId(lock.0.clone()),
+            });
+        }
+        match self.liveness_here(&waiter.binding) {
+            // Its session says it.
+            Liveness::Unverifiable(_) if waiter.binding.is_kept() => Liveness::Running,
+            known => known,
+        }
+    }
+
+    fn problems(&mut self, key: &Key) -> Result<Vec<String>, StoreError> {
+        Ok(self.records(key)?.problems.clone())
+    }
+
+    /// A waiter whose session is there is heard: its process keeps the session alive.
+    fn heard(&mut self, waiter: &Waiter) -> Duration {
+        let here = waiter.presence == Presence::Here
+            && waiter.holder.liveness_lock().is_some_and(|lock| {
+                self.is_own(&waiter.holder.binding) || !self.has_ended(&lock.0)
+            });
+        if here { self.now.ticks } else { waiter.seen }
+    }
+}
+
+impl Step for EtcdStep<'_> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, StoreError> {
+        self.writes.numbered = true;
+        Ok(Token(self.committed.unwrap_or(NOT_YET)))
+    }
+
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
+        let key = &lease.key;
+        let stored = self.stored(lease);
+        let name = match &stored {
+            Some(stored) => stored.name.clone(),
+            None => self.writes.request.clone(),
+        };
+        self.begin_life(lease, &name)?;
+        let record = LeaseRecord {
+            holder: lease.holder.clone(),
+            acquired_at: lease.acquired_at,
+            heartbeat_at: lease.heartbeat_at,
+            expires_at: self.now.deadline(lease.ttl).wall,
+            ttl: lease.ttl,
+        };
+        self.put(self.store.layout.lease(key, &name), json(&record), 0);
+        match (put, stored) {
+            (Put::Granted(reason), _) => {
+                self.writes.guarded.insert(key.clone());
+                let event = Event::of(lease, EventKind::Granted, self.now.wall);
+                let reason = Some(reason.word().to_owned());
+                self.record(Event { reason, ..event }, true);
+            }
+            (Put::Renewed, Some(stored)) => {
+                let name = self.store.layout.lease(key, &stored.name);
+                let same = Compare::unchanged(name, stored.modified);
+                self.writes.compares.push(same);
+            }
+            (Put::Extended | Put::Renewed, _) => {
+                self.writes.guarded.insert(key.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+        let key = &lease.key;
+        self.writes.guarded.insert(key.clone());
+        let Some(stored) = self.stored(lease) else {
+            return Ok(());
+        };
+        let life = self.store.layout.life(key, &stored.name);
+        if matches!(how, Ended::Proven(Evidence::TimeRanOut { .. })) {
+            self.writes.compares.push(Compare::missing(life));
+        } else {
+            self.delete(life);
+            self.writes.ended.push(stored.name.clone());
+        }
+        self.delete(self.store.layout.lease(key, &stored.name));
+        let (kind, evidence) = match how {
+            Ended::Released => (EventKind::Released, None),
+            Ended::Proven(evidence) => (EventKind::of(evidence), Some(evidence.clone())),
+        };
+        let event = Event::of(lease, kind, self.now.wall);
+        self.record(Event { evidence, ..event }, false);
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, StoreError> {
+        self.writes.numbered = true;
+        let name = self.writes.request.clone();
+        self.put_ticket(key, waiter, &name)?;
+        Ok(Ticket(self.committed.unwrap_or(NOT_YET)))
+    }
+
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+        let Some(stored) = self.stored_ticket(key, waiter.ticket) else {
+            return Ok(());
+        };
+        // A wait that is resumed may run under other grants.
+        for entry in self.index(key, &stored.waiter, &stored.name) {
+            self.delete(entry);
+        }
+        self.put_ticket(key, waiter, &stored.name)
+    }
+
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+        let Some(stored) = self.stored_ticket(key, ticket) else {
+            return Ok(());
+        };
+        if self.writes.records.len() > ENOUGH {
+            // One of very many forgotten tickets: a later step removes it.
+            return Ok(());
+        }
+        self.writes.guarded.insert(key.clone());
+        self.delete(self.store.layout.ticket(key, &stored.name));
+        for entry in self.index(key, &stored.waiter, &stored.name) {
+            self.delete(entry);
+        }
+        Ok(())
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, StoreError> {
+        let asked = (holder.clone(), token);
+        let layout = &self.store.layout;
+        let mut prefixes = vec![layout.waits_of_holder(holder)];
+        if token != Token::NONE {
+            prefixes.push(layout.waits_of_grant(token));
+        }
+        if self.seen.guessed {
+            let nothing = prefixes.into_iter().map(Compare::none_below);
+            self.writes.compares.extend(nothing);
+            return Ok(Vec::new());
+        }
+        if !self.seen.waits.contains_key(&asked) {
+            let ranges = prefixes.iter().cloned().map(RangeRequest::below);
+            let ranges = ranges.map(|range| RangeRequest {
+                keys_only: true,
+                ..range
+            });
+            let found = self.read(ranges.collect())?;
+            let mut keys = BTreeSet::new();
+            for (prefix, kvs) in prefixes.iter().zip(found) {
+                let waited = |kv: &KeyValue| Layout::waited_key(prefix, kv.name());
+                keys.extend(kvs.iter().filter_map(waited));
+            }
+            self.seen
+                .waits
+                .insert(asked.clone(), keys.into_iter().collect());
+        }
+        let revision = self.seen.revision;
+        for prefix in prefixes {
+            let nothing_new = Compare::nothing_new_below(prefix, revision);
+            let compares = &mut self.writes.compares;
+            // A chain of more than fifty holders is compared in part.
+            if compares.len() < MOST_COMPARES && !compares.contains(&nothing_new) {
+                compares.push(nothing_new);
+            }
+        }
+        Ok(self.seen.waits.get(&asked).cloned().unwrap_or_default())
+    }
+
+    /// Touches the waiter's tickets: it watches them.
+    fn wake(&mut self, holder: &Holder) {
+        let Some(lock) = holder.liveness_lock() else {
+            return;
+        };
+        let mut touched = Vec::new();
+        for (key, records) in &self.seen.keys {
+            for one in &records.tickets {
+                let name = self.store.layout.ticket(key, &one.name);
+                if one.waiter.holder.liveness_lock() == Some(lock)
+                    && !self.writes.records.contains_key(&name)
+                {
+                    let stored = Waiter {
+                        ticket: Ticket(0),
+                        ..one.waiter.clone()
+                    };
+                    touched.push((key.clone(), name, json(&stored)));
+                }
+            }
+        }
+        for (key, name, value) in touched {
+            self.writes.guarded.insert(key);
+            self.put(name, value, 0);
+        }
+        self.writes.woken.push(holder.clone());
+    }
+
+    fn grace(&self) -> Duration {
+        self.store.options.queue_grace
+    }
+
+    /// The session says it.
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

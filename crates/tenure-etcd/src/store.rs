@@ -1,0 +1,406 @@
+//! [`EtcdStore`]: its parts, its steps, its waits.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenure_core::engine::{EngineStore, Sweep, inspect};
+use tenure_core::{
+    Binding, Capabilities, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, LivenessId, Moment,
+    Revision, Snapshot, StoreError, Waited, Watched,
+};
+use tenure_host::clock::since_boot;
+use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
+
+use crate::address::Address;
+use crate::client::Client;
+use crate::cluster::{Cluster, Failure, now, remaining};
+use crate::layout::Layout;
+use crate::lives::{Life, Lives};
+use crate::proto::RangeRequest;
+use crate::records::KeyRecords;
+use crate::session::{Session, seconds};
+use crate::step::{Again, EtcdStep, Seen};
+
+/// How a store is set up.
+#[derive(Clone)]
+pub struct EtcdOptions {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How long the cluster waits for a sign of life of a process that waits.
+    pub session_ttl: Duration,
+    /// How many events are kept.
+    pub history_events: u64,
+    /// How long events are kept.
+    pub history_age: Duration,
+    /// How long the ticket of a waiter that was interrupted is kept.
+    pub queue_grace: Duration,
+    /// Whether every verb that writes is refused.
+    pub read_only: bool,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(HostClock::new()),
+            session_ttl: Duration::from_secs(30),
+            history_events: 10_000,
+            history_age: Duration::from_secs(30 * 24 * 3600),
+            queue_grace: Duration::from_secs(600),
+            read_only: false,
+        }
+    }
+}
+
+/// Leases, queue and history on an etcd cluster.
+pub struct EtcdStore {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) layout: Layout,
+    pub(crate) presence: LocalPresence,
+    pub(crate) options: EtcdOptions,
+    session: Mutex<Option<Arc<Session>>>,
+    lives: Mutex<Lives>,
+    /// The records of the keys that this process used last, as it left or read them.
+    pub(crate) known: Mutex<HashMap<Key, Known>>,
+}
+
+/// The records of a key, as this process left or read them.
+pub(crate) struct Known {
+    pub(crate) records: KeyRecords,
+    /// When, on the boot clock.
+    since: Duration,
+}
+
+/// How many keys are remembered.
+const MOST_KNOWN: usize = 1000;
+
+/// How long the goodbye to the cluster may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The low bits of a revision count the wake-ups of this process.
+pub(crate) const WAKE_UP_BITS: u32 = 16;
+
+impl EtcdStore {
+    /// The store at this address. Nothing is asked yet. The liveness lock of this process is kept in `folder`, which all
+    /// processes of this machine that use the store should share: that is how they prove each other dead.
+    pub fn open(address: Address, folder: &Path, options: EtcdOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            layout: Layout::new(&address.prefix),
+            cluster: Arc::new(Cluster::new(address)?),
+            presence: LocalPresence::new(LivenessFolder::new(folder), Arc::clone(&options.clock)),
+            options,
+            session: Mutex::new(None),
+            lives: Mutex::default(),
+            known: Mutex::default(),
+        })
+    }
+
+    /// The address, without a password.
+    pub fn address(&self) -> &Address {
+        self.cluster.address()
+    }
+
+    /// The machines of a cluster share no clock that never jumps. Nothing depends on this one but the order of
+    /// waiters with different priorities, and what people read.
+    pub(crate) fn now(&self) -> Moment {
+        let wall = self.options.clock.now().wall;
+        let ticks = u64::try_from(wall.as_nanosecond()).unwrap_or_default();
+        Moment {
+            wall,
+            ticks: Duration::from_nanos(ticks),
+            epoch: Epoch("etcd".into()),
+        }
+    }
+
+    /// The key of this process's session. Begins the session if there is none, or if it may have ended.
+    pub(crate) fn session(&self, binding: &Binding, by: Instant) -> Result<String, StoreError> {
+        let mut session = lock(&self.session);
+        if let Some(session) = &*session {
+            if session.may_have_ended() {
+                session.confirm(by)?;
+            }
+            return Ok(session.key().to_owned());
+        }
+        let ttl = self.options.session_ttl;
+        let begun = Session::begin(&self.cluster, &self.layout, binding, ttl, by)?;
+        let key = begun.key().to_owned();
+        *session = Some(begun);
+        Ok(key)
+    }
+
+    /// An etcd lease for a lease with this time to live.
+    pub(crate) fn new_life(&self, ttl: Duration, by: Instant) -> Result<Life, StoreError> {
+        if let Some(spare) = lock(&self.lives).take_spare(ttl) {
+            return Ok(spare);
+        }
+        let (asked, seconds) = (since_boot(), seconds(ttl));
+        let grant = move |client: Client| async move { client.grant(seconds).await };
+        let etcd_lease = self.cluster.ask(by, grant).map_err(Failure::into_error)?;
+        Ok(Life {
+            etcd_lease,
+            seconds,
+            asked,
+        })
+    }
+
+    fn revision(&self, etcd: i64) -> Revision {
+        let etcd = u64::try_from(etcd).unwrap_or_default();
+        let wake_ups = u64::from(self.presence.generation()) & ((1 << WAKE_UP_BITS) - 1);
+        Revision(etcd << WAKE_UP_BITS | wake_ups)
+    }
+
+    /// That a key is as this process left it, if no other process is known to use it.
+    fn guess(&self, key: &Key) -> Seen {
+        let known = lock(&self.known);
+        let records = match known.get(key) {
+            None => KeyRecords::default(),
+            Some(Known { records, since }) => {
+                let age = since_boot().saturating_sub(*since);
+                let ours = records.tickets.is_empty()
+                    && records.leases.iter().all(|one| {
+                        self.presence.is_us(&one.record.holder)
+                            && records.alive.contains(&one.name)
+                            && age < one.record.ttl / 2
+                    });
+                if !ours {
+                    return Seen::default();
+                }
+                records.clone()
+            }
+        };
+        Seen {
+            guessed: true,
+            keys: HashMap::from([(key.clone(), records)]),
+            ..Seen::default()
+        }
+    }
+
+    /// Remembers what a step left of its key.
+    fn remember(&self, key: &Key, step: &EtcdStep<'_>, revision: i64, since: Duration) {
+        let Some(mut records) = step.seen.keys.get(key).cloned() else {
+            return;
+        };
+        let prefix = self.layout.key(key);
+        for (name, value) in &step.writes.records {
+            if name.starts_with(&prefix) {
+                let value = value.as_ref().map(|(value, _)| value.as_slice());
+                records.apply(&self.layout, name, value, revision);
+            }
+        }
+        let mut known = lock(&self.known);
+        if known.len() > MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(key.clone(), Known { records, since });
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn request() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+impl LocalStore for EtcdStore {
+    fn inherited_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.presence.inherited_fd()
+    }
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        let by = now() + GOODBYE;
+        let session = lock(&self.session).take();
+        if let Some(session) = session {
+            session.end(by);
+        }
+        let spare = lock(&self.lives).spare();
+        if let Some(Life { etcd_lease, .. }) = spare {
+            let revoke = move |client: Client| async move { client.revoke(etcd_lease).await };
+            let _ = self.cluster.ask_once(by, revoke);
+        }
+    }
+}
+
+impl std::fmt::Debug for EtcdStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EtcdStore({})", self.address())
+    }
+}
+
+impl EngineStore for EtcdStore {
+    type LookError = StoreError;
+    type StepError = StoreError;
+    type Looking<'a> = EtcdStep<'a>;
+    type Stepping<'a> = EtcdStep<'a>;
+
+    fn features(&self) -> Capabilities {
+        Capabilities::ALL
+    }
+
+    fn admit_change(&self) -> Result<(), StoreError> {
+        if self.options.read_only {
+            return Err(StoreError::opened_read_only(self.address()));
+        }
+        Ok(())
+    }
+
+    fn binding(&self) -> Result<Binding, StoreError> {
+        self.presence.binding().map_err(|error| {
+            let folder = self.presence.folder().path().display();
+            let what = format!("the liveness lock of this process can't be taken in {folder}");
+            StoreError::new(ErrorKind::Io, what).because(error)
+        })
+    }
+
+    fn look<T>(
+        &self,
+        _key: &Key,
+        by: Instant,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        loop {
+            let mut step = EtcdStep::new(self, by, Seen::default(), String::new());
+            match verb(&mut step) {
+                Ok(answer) => return Ok((answer, self.revision(step.seen.revision))),
+                Err(_) if step.again.is_some() && !remaining(by).is_zero() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn step<T>(
+        &self,
+        key: &Key,
+        by: Instant,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Revision), StoreError> {
+        let mut seen = self.guess(key);
+        loop {
+            let since = since_boot();
+            let mut step = EtcdStep::new(self, by, seen, request());
+            let mut answer = match verb(&mut step) {
+                Ok(answer) => answer,
+                Err(_) if step.again == Some(Again::Guessed) => {
+                    seen = Seen::default();
+                    continue;
+                }
+                Err(_) if step.again == Some(Again::Compacted) && !remaining(by).is_zero() => {
+                    seen = Seen::default();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(transaction) = step.transaction(key) else {
+                if step.seen.guessed {
+                    seen = Seen::default();
+                    continue;
+                }
+                self.remember(key, &step, step.seen.revision, since);
+                return Ok((answer, self.revision(step.seen.revision)));
+            };
+            match self.commit(&mut step, key, &transaction, by)? {
+                Ok(revision) => {
+                    self.remember(key, &step, revision, since);
+                    let woken = step.writes.woken.iter();
+                    let locks = woken.filter_map(|holder| holder.liveness_lock());
+                    self.presence.ring(locks.cloned());
+                    let mut lives = lock(&self.lives);
+                    for name in &step.writes.ended {
+                        lives.end(name);
+                    }
+                    if let Some((name, life)) = step.writes.begun.take() {
+                        lives.begin(name, life);
+                    }
+                    drop(lives);
+                    // Now and then, so that it costs nothing.
+                    if step.proof().is_some() && step.writes.request.starts_with("00") {
+                        let _ = self.trim_history(by);
+                    }
+                    if step.writes.numbered {
+                        step.answer_at(revision);
+                        answer = verb(&mut step)?;
+                    }
+                    return Ok((answer, self.revision(revision)));
+                }
+                Err(_) if remaining(by).is_zero() => {
+                    let what = format!("other processes change {key} all the time");
+                    return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
+                }
+                Err(now) => {
+                    if let Some((_, life)) = step.writes.begun.take() {
+                        lock(&self.lives).put_back(life);
+                    }
+                    seen = now;
+                }
+            }
+        }
+    }
+
+    fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
+        self.check_version(version.first())?;
+        let (records, _) = self.range(&self.layout.keys(), revision, by)?;
+        let (sessions, _) = self.range(&self.layout.sessions(), revision, by)?;
+        let mut seen = Seen {
+            revision,
+            ..Seen::default()
+        };
+        for kv in &records {
+            if let Some((key, record)) = self.layout.parse(kv.name()) {
+                seen.keys.entry(key).or_default().add(&record, kv);
+            }
+        }
+        for kv in &sessions {
+            if let Some(name) = kv.name().strip_prefix(&self.layout.sessions()) {
+                seen.sessions.insert(name.to_owned(), true);
+            }
+        }
+        // What was not found has ended.
+        for records in seen.keys.values() {
+            let waiters = records.tickets.iter();
+            let waiters = waiters.filter_map(|one| one.waiter.holder.liveness_lock());
+            for lock in waiters {
+                seen.sessions.entry(lock.0.clone()).or_insert(false);
+            }
+        }
+        let mut keys: Vec<Key> = seen.keys.keys().cloned().collect();
+        keys.sort();
+        let mut step = EtcdStep::new(self, by, seen, String::new());
+        let mut snapshots = Vec::new();
+        for key in keys {
+            let snapshot = inspect(&mut step, &key)?;
+            if !snapshot.is_idle() {
+                snapshots.push(Snapshot {
+                    revision: self.revision(revision),
+                    ..snapshot
+                });
+            }
+        }
+        Ok(snapshots)
+    }
+
+    fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
+        self.recorded(query, by)
+    }
+
+    fn block(&self, watched: &Watched<'_>, timeout: Duration) -> Result<Waited, StoreError> {
+        self.sleep(watched, timeout)
+    }
+
+    fn interrupt(&self) {
+        self.presence.wake();
+    }
+
+    fn dead_locks(&self, sweep: Sweep) -> Vec<LivenessId> {
+        self.presence.dead_locks(sweep)
+    }
+
+    fn remove_locks(&self, dead: &[LivenessId], needed: &HashSet<LivenessId>) {
+        self.presence.remove_locks(dead, needed);
+    }
+}

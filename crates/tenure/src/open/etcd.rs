@@ -1,0 +1,178 @@
+//! Opens a store on an etcd cluster.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{Clock, ErrorKind, StoreError};
+use tenure_etcd::{Address, EtcdOptions, EtcdStore, MemberCheck};
+use tenure_host::HostClock;
+
+use super::{EtcdUrl, Tenure};
+use crate::config::Config;
+use crate::wire::{StoreCheckJson, StoreMemberJson};
+
+/// The environment variable with the password, for an address that names only the user.
+const PASSWORD: &str = "TENURE_ETCD_PASSWORD";
+
+/// How long the lease of `tenure run` lasts, unless the settings say otherwise: if its machine fails, other machines
+/// wait so long.
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
+impl Tenure {
+    /// Opens a store on an etcd cluster. Nothing is asked yet.
+    pub(super) fn open_etcd(
+        url: &EtcdUrl,
+        access: Access,
+        mut config: Config,
+    ) -> Result<Self, StoreError> {
+        let address = address(url)?;
+        let identity = identity(&address);
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let options = EtcdOptions {
+            clock: Arc::clone(&clock),
+            history_age: config.history.max_age,
+            history_events: config.history.max_events,
+            queue_grace: config.locking.queue_grace,
+            read_only: access == Access::ReadOnly,
+            ..EtcdOptions::default()
+        };
+        if config.locking.run_timeout == Config::default().locking.run_timeout {
+            config.locking.run_timeout = RUN_TIMEOUT;
+        }
+        let folder = match access {
+            Access::ReadWrite => private_folder()?,
+            Access::ReadOnly => private_folder_path(),
+        };
+        let store = EtcdStore::open(address, &folder.join(&identity), options)?;
+        Ok(Self::local(Arc::new(store), clock, config, identity))
+    }
+
+    /// Asks each member of an etcd cluster for its state, and adds it to what is known of the store.
+    pub fn check_etcd(url: &EtcdUrl, found: &mut StoreCheckJson) -> Result<(), StoreError> {
+        let check = tenure_etcd::check(&address(url)?)?;
+        found.members = check.members.iter().map(member).collect();
+        let answers = || {
+            check
+                .members
+                .iter()
+                .filter_map(|one| one.status.as_ref().ok())
+        };
+        for one in &check.members {
+            if let Err(error) = &one.status {
+                let problem = format!("{} does not answer: {error}", one.endpoint);
+                found.problems.push(problem);
+            }
+        }
+        if answers().next().is_some() && !answers().any(|status| status.has_leader) {
+            found.problems.push("the cluster has no leader".to_owned());
+        }
+        if let Some(full) =
+            answers().find(|one| one.quota.is_some_and(|quota| one.size > quota / 10 * 9))
+        {
+            let problem = format!(
+                "the database has {} bytes: its quota is almost used up",
+                full.size
+            );
+            found.problems.push(problem);
+        }
+        for alarm in &check.alarms {
+            found.problems.push(match alarm.as_str() {
+                "NOSPACE" => {
+                    "alarm NOSPACE: the quota is used up, and every write is refused. Compact and \
+                              defragment, then etcdctl alarm disarm"
+                        .to_owned()
+                }
+                other => format!("alarm {other}"),
+            });
+        }
+        found.alarms = check.alarms;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
+        (found.p50_micros, found.p99_micros) = match check.latency {
+            Some((p50, p99)) => (micros(p50), micros(p99)),
+            None => (None, None),
+        };
+        Ok(())
+    }
+}
+
+fn member(one: &MemberCheck) -> StoreMemberJson {
+    let endpoint = one.endpoint.clone();
+    match &one.status {
+        Ok(status) => StoreMemberJson {
+            endpoint,
+            error: None,
+            version: Some(status.version.clone()),
+            leader: status.is_leader,
+            size: Some(status.size),
+            size_in_use: Some(status.size_in_use),
+            quota: status.quota,
+        },
+        Err(error) => StoreMemberJson {
+            endpoint,
+            error: Some(error.clone()),
+            ..StoreMemberJson::default()
+        },
+    }
+}
+
+/// The address, with its password.
+fn address(url: &EtcdUrl) -> Result<Address, StoreError> {
+    let mut address = Address::parse(url.secret())
+        .map_err(|error| StoreError::new(ErrorKind::NotAStore, error.to_string()))?;
+    if let Some((_, password)) = &mut address.login
+        && password.is_empty()
+        && let Ok(given) = std::env::var(PASSWORD)
+    {
+        *password = given;
+    }
+    Ok(address)
+}
+
+/// The same for every way to write the address of a store.
+fn identity(address: &Address) -> String {
+    let mut endpoints = address.endpoints.clone();
+    endpoints.sort();
+    let mut hasher = DefaultHasher::new();
+    (endpoints, &address.prefix).hash(&mut hasher);
+    format!("etcd-{:x}", hasher.finish())
+}
+
+/// Where the processes of this user on this machine prove that they run. It is the same however a process was
+/// started, so it depends on no environment variable.
+fn private_folder_path() -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    Path::new("/tmp").join(format!("tenure-{user}"))
+}
+
+/// The same folder, made if it is not there. Another user could make it first: then it is refused.
+fn private_folder() -> Result<PathBuf, StoreError> {
+    let path = private_folder_path();
+    let failed = |what: &str| StoreError::new(ErrorKind::Io, format!("{} {what}", path.display()));
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed("can't be made").because(error));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&path);
+    let found = found.map_err(|error| failed("can't be examined").because(error))?;
+    let is_private = found.is_dir()
+        && found.uid() == rustix::process::getuid().as_raw()
+        && found.mode() & 0o022 == 0;
+    if !is_private {
+        return Err(failed("is not a private folder of this user").fix("remove it"));
+    }
+    Ok(path)
+}

@@ -1,0 +1,91 @@
+//! The address of an etcd cluster, which may contain a password: [`EtcdUrl`].
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use super::BadUrl;
+
+/// The address of an etcd cluster: `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=&cert=&key=]`.
+///
+/// It is shown without user, password and parameters.
+///
+/// ```
+/// use tenure::StoreUrl;
+/// let url = StoreUrl::parse("etcd://ci:secret@10.0.0.1:2379/team?ca=/etc/ca.pem").unwrap();
+/// assert_eq!(url.to_string(), "etcd://10.0.0.1:2379/team");
+/// assert!(!format!("{url:?}").contains("secret"));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdUrl(String);
+
+impl EtcdUrl {
+    pub(super) fn parse(text: &OsStr) -> Result<Self, BadUrl> {
+        let text = text.to_str().ok_or_else(|| {
+            let message = "the address of an etcd cluster must be UTF-8: write its bytes as %XX";
+            BadUrl::Etcd(message.to_owned())
+        })?;
+        #[cfg(feature = "etcd")]
+        tenure_etcd::Address::parse(text).map_err(|error| BadUrl::Etcd(error.to_string()))?;
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The address as it was given, with its password.
+    #[cfg(feature = "etcd")]
+    pub(super) fn secret(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it contains a password.
+    pub fn has_password(&self) -> bool {
+        login(&self.0).is_some_and(|login| login.contains(':'))
+    }
+}
+
+/// What is between `//` and the last `@` before the path.
+fn login(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("//")?;
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    authority.rsplit_once('@').map(|(login, _)| login)
+}
+
+/// An address without user and password.
+pub(super) fn without_login(text: &str) -> String {
+    match login(text) {
+        Some(login) => text.replacen(&format!("{login}@"), "", 1),
+        None => text.to_owned(),
+    }
+}
+
+impl fmt::Display for EtcdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = without_login(&self.0);
+        f.write_str(shown.split('?').next().unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for EtcdUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EtcdUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for text in [
+            "etcd://u:se@cret@h/p",
+            "etcd://u:secret@h,g:1/p/q?key=/secret",
+            "etc://u:secret@h",
+        ] {
+            let shown = without_login(text);
+            assert!(
+                !shown.split('?').next().unwrap().contains("cret"),
+                "{shown}"
+            );
+        }
+        assert_eq!(without_login("sqlite:a@b"), "sqlite:a@b");
+    }
+}

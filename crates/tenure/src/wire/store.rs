@@ -1,0 +1,47 @@
+//! What `store check` prints.
+
+use serde::{Deserialize, Serialize};
+
+/// The state of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreCheckJson {
+    /// The store, without user and password.
+    pub store: String,
+    /// The members of its cluster; none for a store of this machine.
+    pub members: Vec<StoreMemberJson>,
+    /// The alarms that the cluster has raised.
+    pub alarms: Vec<String>,
+    /// How many microseconds half of all reads take at most.
+    pub p50_micros: Option<u64>,
+    /// How many microseconds 99 of 100 reads take at most.
+    pub p99_micros: Option<u64>,
+    /// How many keys are held; `null` if the store can't be read.
+    pub held: Option<u64>,
+    /// How many processes wait.
+    pub waiting: Option<u64>,
+    /// How many events the history has.
+    pub events: Option<u64>,
+    /// What is wrong, as sentences.
+    pub problems: Vec<String>,
+}
+
+/// A member of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreMemberJson {
+    /// `HOST:PORT`.
+    pub endpoint: String,
+    /// Why it does not answer, if it does not.
+    pub error: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Whether it is the leader.
+    pub leader: bool,
+    /// The size of its database, in bytes.
+    pub size: Option<u64>,
+    /// How much of that is in use.
+    pub size_in_use: Option<u64>,
+    /// The limit, if it says so.
+    pub quota: Option<u64>,
+}
