@@ -22,10 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{Acquired, ErrorKind, EventKind, HistoryQuery, Key, Lease, Released, Store};
+use tenure_core::{
+    Acquired, ErrorKind, EventKind, HistoryQuery, Key, Lease, Reason, Released, Store,
+};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
 use tenure_host::clock::since_boot;
-use tenure_testkit::limit::{Stopwatch, within_limit};
+use tenure_testkit::limit::within_limit;
 use tenure_testkit::{Ask, Chance, Etcd, Process, Proxy, history, process, scaled, soon};
 
 /// The time to live of the clients' leases.
@@ -114,22 +116,21 @@ impl Client {
             return;
         };
         let token = lease.token.0;
-        // Mostly short; sometimes until it can't be trusted any more.
-        let long = if self.chance.one_in(60) {
-            TRUST
+        // Mostly a few; sometimes until it can't be trusted any more.
+        let uses = if self.chance.one_in(60) {
+            u64::MAX
         } else {
-            self.chance.mostly_short(Duration::from_millis(30))
+            1 + self.chance.below(30)
         };
-        let began = Stopwatch::start();
-        while began.elapsed() < long {
+        for _ in 0..uses {
             let at = since_boot();
             if at.saturating_sub(asked) >= TRUST {
                 break;
             }
-            if self.write_fenced(token) {
-                let at = micros(at);
-                self.write(&Line::Used { at, token });
-            } else {
+            // Before the write, which may be refused: a client that trusts its lease must be the only one.
+            let at = micros(at);
+            self.write(&Line::Used { at, token });
+            if !self.write_fenced(token) {
                 self.write(&Line::Refused { token });
                 break;
             }
@@ -209,6 +210,40 @@ struct Faults {
 }
 
 #[test]
+fn a_change_whose_answer_was_lost_is_found_out_and_not_made_again() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::shared();
+    let member = cluster.endpoints().next().unwrap();
+    let (first, second) = (Proxy::to(member), Proxy::to(member));
+    let address = format!("etcd://{},{}/lost", first.address(), second.address());
+    let store = open(&address, &place.path().join("here"));
+    let ask = Ask::new(&key(), "client").ttl(Duration::from_secs(600));
+    // Connected by the first way, and with an etcd lease to spare.
+    let warm_up = ask.granted(&store);
+    assert!(matches!(
+        store.release(&warm_up.grant(), soon()),
+        Ok(Released::Freed(_))
+    ));
+    first.cut_answers();
+    let (lease, reason) = ask.granted_for(&store);
+    assert_eq!(reason, Reason::AcquiredNew);
+    first.mend();
+    second.cut_answers();
+    let released = store.release(&lease.grant(), soon()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+    let events = store.history(&HistoryQuery::default(), soon()).unwrap();
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+    let pair = [EventKind::Granted, EventKind::Released];
+    assert_eq!(kinds, [pair, pair].concat());
+    assert!(
+        events
+            .iter()
+            .skip(2)
+            .all(|event| event.token == lease.token)
+    );
+}
+
+#[test]
 fn no_fault_of_members_or_clients_gives_the_key_to_two() {
     let place = tempfile::tempdir().unwrap();
     let seed = Chance::seed();
@@ -236,6 +271,7 @@ fn no_fault_of_members_or_clients_gives_the_key_to_two() {
     let mut clients: Vec<Process> = (0..CLIENTS)
         .map(|number| start(number, &mut chance))
         .collect();
+    let log = |number: usize| place.path().join(format!("log-client-{number}"));
     let mut faults = Faults::default();
     for round in 0..scaled(12) {
         std::thread::sleep(chance.time(Duration::from_millis(300)));
@@ -266,8 +302,12 @@ fn no_fault_of_members_or_clients_gives_the_key_to_two() {
                 faults.clients_killed += 1;
             }
             _ => {
+                // One that holds the key, if there is one.
+                let last = |number: usize| read(&log(number)).pop();
+                let holds = |number: &usize| matches!(last(*number), Some(Line::Used { .. }));
+                let client = (0..CLIENTS).find(holds).unwrap_or(client);
                 clients[client].stop();
-                // Beyond the end of its lease, if it has one.
+                // Beyond the end of its lease.
                 std::thread::sleep(TTL + long);
                 clients[client].go_on();
                 faults.clients_stopped += 1;
@@ -275,7 +315,7 @@ fn no_fault_of_members_or_clients_gives_the_key_to_two() {
         }
     }
     cluster.until_it_answers();
-    let lines = |number: usize| read(&place.path().join(format!("log-client-{number}")));
+    let lines = |number: usize| read(&log(number));
     let granted = |lines: &[Line]| {
         let grants = lines
             .iter()

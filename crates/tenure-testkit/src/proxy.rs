@@ -10,7 +10,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
-    cut: Arc<AtomicBool>,
+    requests_cut: Arc<AtomicBool>,
+    answers_cut: Arc<AtomicBool>,
 }
 
 /// How often a cut connection looks whether it is whole again.
@@ -21,20 +22,26 @@ impl Proxy {
     pub fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let cut = Arc::new(AtomicBool::new(false));
-        let (server, is_cut) = (server.to_owned(), Arc::clone(&cut));
+        let cut = || Arc::new(AtomicBool::new(false));
+        let (requests_cut, answers_cut) = (cut(), cut());
+        let (requests, answers) = (Arc::clone(&requests_cut), Arc::clone(&answers_cut));
+        let server = server.to_owned();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if let Ok(server) = TcpStream::connect(&server) {
                     client.set_nodelay(true).unwrap();
                     server.set_nodelay(true).unwrap();
                     let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                    pass(client, server, Arc::clone(&is_cut));
-                    pass(back.0, back.1, Arc::clone(&is_cut));
+                    pass(client, server, Arc::clone(&requests));
+                    pass(back.0, back.1, Arc::clone(&answers));
                 }
             }
         });
-        Self { address, cut }
+        Self {
+            address,
+            requests_cut,
+            answers_cut,
+        }
     }
 
     /// Where it listens, as `HOST:PORT`.
@@ -44,12 +51,19 @@ impl Proxy {
 
     /// Passes nothing on from here, in silence: both ends believe that the connection is there.
     pub fn cut(&self) {
-        self.cut.store(true, Ordering::SeqCst);
+        self.requests_cut.store(true, Ordering::SeqCst);
+        self.cut_answers();
+    }
+
+    /// Passes requests on from here, but no answers.
+    pub fn cut_answers(&self) {
+        self.answers_cut.store(true, Ordering::SeqCst);
     }
 
     /// Passes on what is there, and what comes.
     pub fn mend(&self) {
-        self.cut.store(false, Ordering::SeqCst);
+        self.requests_cut.store(false, Ordering::SeqCst);
+        self.answers_cut.store(false, Ordering::SeqCst);
     }
 }
 
