@@ -288,6 +288,53 @@ fn one_of_three_members_may_fail_and_without_a_majority_a_call_ends() {
     held.killed();
 }
 
+/// Makes an authority, and certificates that it signed: of a server that has expired, of a good one, of a client.
+const CERTIFICATES: &str = r"set -e
+openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
+printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > extensions
+openssl req -newkey rsa:2048 -nodes -keyout key -out request -subj /CN=tenure
+for name in good:2 expired:-1; do
+  openssl x509 -req -in request -CA ca.pem -CAkey ca.key -CAcreateserial -out ${name%:*}.pem \
+    -days ${name#*:} -extfile extensions
+done";
+
+#[test]
+fn an_encrypted_connection_needs_certificates_that_are_valid() {
+    let project = Project::uninitialised();
+    project.shell(CERTIFICATES).end().exits(0);
+    let file = |name: &str| project.path(name).display().to_string();
+    let (ca, key) = (file("ca.pem"), file("key"));
+    for server in ["good", "expired"] {
+        let cert = file(&format!("{server}.pem"));
+        let cluster = Etcd::start_unasked(
+            1,
+            &[
+                ["--cert-file", &cert],
+                ["--key-file", &key],
+                ["--trusted-ca-file", &ca],
+            ]
+            .concat(),
+        );
+        let endpoint = cluster.endpoints().next().unwrap();
+        let run = |parameters: &str| {
+            let url = format!("etcd://{endpoint}/tls?{parameters}");
+            let call = project.call("run build").env("TENURE_STORE", url);
+            call.sh("echo got").end()
+        };
+        let ours = format!("ca={ca}&cert={}&key={key}", file("good.pem"));
+        if server == "expired" {
+            until("it is refused", || {
+                let said = run(&ours).exits(1);
+                said.err.contains("Expired") && said.err.contains("when the certificates expire")
+            });
+            continue;
+        }
+        until("it answers", || run(&ours).code == 0);
+        run(&format!("ca={ca}")).fails(1, &["can't be reached"]);
+        run("tls").fails(1, &["certificate", "?ca="]);
+    }
+}
+
 #[test]
 fn an_address_that_makes_no_sense_is_refused_at_once() {
     let project = Project::uninitialised();

@@ -211,7 +211,7 @@ fn tls(files: &TlsFiles) -> ClientTlsConfig {
 }
 
 /// An error with the innermost of its causes: the outer ones say no more than "transport error".
-fn reasons(error: &dyn std::error::Error) -> String {
+pub(crate) fn reasons(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;

@@ -6,6 +6,7 @@
 //! One member is asked at a time. If it does not answer, the next attempt asks the next one: a member
 //! that is stopped or cut off looks alive to its clients for a long time.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
 use crate::address::{Address, Tls};
-use crate::client::{Client, Connecting, TlsFiles};
+use crate::client::{Client, Connecting, TlsFiles, reasons};
 
 /// How long one member has for its answer, before the next one is asked.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -305,9 +306,19 @@ impl Cluster {
     }
 
     fn unreachable(&self, status: &Status) -> StoreError {
+        // The message of an error of the connection says no more than "transport error".
+        let why = match status.source() {
+            Some(cause) => reasons(cause),
+            None => status.message().to_owned(),
+        };
+        let fix = if why.to_lowercase().contains("certificate") {
+            "check ?ca=, ?cert= and ?key= of the address, and when the certificates expire"
+        } else {
+            CHECK_MEMBERS
+        };
         StoreError::new(ErrorKind::Io, format!("{} can't be reached", self.address))
-            .because(status.message().to_owned())
-            .fix(CHECK_MEMBERS)
+            .because(why)
+            .fix(fix)
     }
 }
 

@@ -56,6 +56,13 @@ impl Etcd {
 
     /// The same, with more options of etcd.
     pub fn start_with(members: usize, options: &[&str]) -> Self {
+        let cluster = Self::start_unasked(members, options);
+        cluster.until_it_answers();
+        cluster
+    }
+
+    /// The same, without waiting until it answers.
+    pub fn start_unasked(members: usize, options: &[&str]) -> Self {
         let folder = Folder::new();
         let ports: Vec<(u16, u16)> = (0..members).map(|_| (free_port(), free_port())).collect();
         let peers: Vec<String> = ports
@@ -74,12 +81,16 @@ impl Etcd {
             _folder: folder,
         };
         for member in &mut cluster.members {
-            member
-                .arguments
-                .extend(options.iter().map(ToString::to_string));
+            if options.contains(&"--cert-file") {
+                let plain = format!("http://{}", member.endpoint);
+                for argument in member.arguments.iter_mut().filter(|one| **one == plain) {
+                    *argument = format!("https://{}", member.endpoint);
+                }
+            }
+            let options = options.iter().map(ToString::to_string);
+            member.arguments.extend(options);
             member.start();
         }
-        cluster.until_it_answers();
         cluster
     }
 
