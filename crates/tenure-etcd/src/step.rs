@@ -16,9 +16,9 @@
 //! 4. Of two claims that would close a cycle, each compares that the holders which it looked at do not wait for more
 //!    than it saw. So the second one runs again, and sees the first.
 //! 5. A guess is never an answer: a verb that writes nothing runs on what was read.
-//!
-//! The token of a lease and the number of a ticket are the revision of the transaction, which is known only
-//! afterwards. So a verb that needs one runs a second time, on the same records, for its answer.
+//! 6. A step probes each process once. The token of a lease and the number of a ticket are the revision of the
+//!    transaction, which is known only afterwards, so a verb that needs one runs a second time for its answer, on the
+//!    same records. If a holder died in between, the answer would be a grant, although a ticket was written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -109,6 +109,8 @@ pub struct EtcdStep<'a> {
     pub(crate) again: Option<Again>,
     /// The revision of the transaction, when the verb runs again for its answer.
     committed: Option<u64>,
+    /// What was found out about processes of this machine.
+    probed: Vec<(Binding, Liveness)>,
 }
 
 impl std::fmt::Debug for EtcdStep<'_> {
@@ -133,6 +135,7 @@ impl<'a> EtcdStep<'a> {
             },
             again: None,
             committed: None,
+            probed: Vec::new(),
         }
     }
 
@@ -282,9 +285,19 @@ impl<'a> EtcdStep<'a> {
         self.store.presence.is_ours(binding)
     }
 
-    /// What this machine knows of a process. The proofs of one machine hold on that machine only, and hosts may
-    /// share a name: only the boot says that it is the same machine.
-    fn liveness_here(&self, binding: &Binding) -> Liveness {
+    /// What this machine knows of a process, the same for the whole step.
+    fn liveness_here(&mut self, binding: &Binding) -> Liveness {
+        if let Some((_, known)) = self.probed.iter().find(|(other, _)| other == binding) {
+            return known.clone();
+        }
+        let found = self.probe_here(binding);
+        self.probed.push((binding.clone(), found.clone()));
+        found
+    }
+
+    /// The proofs of one machine hold on that machine only, and hosts may share a name: only the boot says that it is the
+    /// same machine.
+    fn probe_here(&self, binding: &Binding) -> Liveness {
         if self.is_own(binding) {
             return Liveness::Running;
         }

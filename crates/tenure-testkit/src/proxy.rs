@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Passes connections on to a server, until they are cut. It ends with this process.
@@ -12,6 +12,8 @@ pub struct Proxy {
     address: String,
     requests_cut: Arc<AtomicBool>,
     answers_cut: Arc<AtomicBool>,
+    /// How long each answer is held back, in milliseconds.
+    delay: Arc<AtomicU64>,
 }
 
 /// How often a cut connection looks whether it is whole again.
@@ -25,6 +27,8 @@ impl Proxy {
         let cut = || Arc::new(AtomicBool::new(false));
         let (requests_cut, answers_cut) = (cut(), cut());
         let (requests, answers) = (Arc::clone(&requests_cut), Arc::clone(&answers_cut));
+        let delay = Arc::new(AtomicU64::new(0));
+        let (at_once, later) = (Arc::new(AtomicU64::new(0)), Arc::clone(&delay));
         let server = server.to_owned();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -32,8 +36,8 @@ impl Proxy {
                     client.set_nodelay(true).unwrap();
                     server.set_nodelay(true).unwrap();
                     let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                    pass(client, server, Arc::clone(&requests));
-                    pass(back.0, back.1, Arc::clone(&answers));
+                    pass(client, server, Arc::clone(&requests), Arc::clone(&at_once));
+                    pass(back.0, back.1, Arc::clone(&answers), Arc::clone(&later));
                 }
             }
         });
@@ -41,6 +45,7 @@ impl Proxy {
             address,
             requests_cut,
             answers_cut,
+            delay,
         }
     }
 
@@ -60,6 +65,12 @@ impl Proxy {
         self.answers_cut.store(true, Ordering::SeqCst);
     }
 
+    /// Holds every answer back for a while from here.
+    pub fn delay_answers(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap();
+        self.delay.store(by, Ordering::SeqCst);
+    }
+
     /// Passes on what is there, and what comes.
     pub fn mend(&self) {
         self.requests_cut.store(false, Ordering::SeqCst);
@@ -67,10 +78,11 @@ impl Proxy {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, cut: Arc<AtomicBool>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, cut: Arc<AtomicBool>, delay: Arc<AtomicU64>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 16 * 1024];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
+            std::thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));
             while cut.load(Ordering::SeqCst) {
                 std::thread::sleep(PAUSE);
             }
