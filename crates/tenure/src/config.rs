@@ -165,6 +165,13 @@ impl Config {
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
+
+    /// Whether a file or the environment sets it.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn is_set(&self, key: &str) -> bool {
+        let setting = self.settings.iter().find(|setting| setting.key == key);
+        setting.is_some_and(|setting| setting.source != Source::Default)
+    }
 }
 
 impl Default for Config {

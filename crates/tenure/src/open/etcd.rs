@@ -48,7 +48,8 @@ impl Tenure {
             read_only: access == Access::ReadOnly,
             ..EtcdOptions::default()
         };
-        if config.locking.run_timeout == Config::default().locking.run_timeout {
+        let is_default = config.locking.run_timeout == Config::default().locking.run_timeout;
+        if is_default && !config.is_set("locking.runTimeout") {
             config.locking.run_timeout = RUN_TIMEOUT;
         }
         let folder = match access {
