@@ -15,6 +15,7 @@
 //! | `step` | one step of the engine as one optimistic transaction |
 //! | `commit` | its transaction, and what became of it |
 //! | `wait` | how a waiter sleeps and is woken |
+//! | `comparison` | [`Comparison`]: how a user's own transaction depends on a lease |
 //! | `history` | the events, and how the history stays short |
 //! | `read` | reads and writes that may be made twice |
 //! | `store` | [`EtcdStore`]: its parts, and how steps are retried |
@@ -24,6 +25,7 @@ mod check;
 mod client;
 mod cluster;
 mod commit;
+mod comparison;
 mod history;
 mod layout;
 mod lives;
@@ -37,4 +39,5 @@ mod wait;
 
 pub use address::{Address, BadAddress, Tls};
 pub use check::{Check, MemberCheck, MemberStatus, check};
+pub use comparison::{Comparison, Relation};
 pub use store::{EtcdOptions, EtcdStore};

@@ -75,6 +75,8 @@ pub use tenure_core::{
     Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task, TaskError,
     TaskStore, Ticket, Token, Verdict, Waiter,
 };
+#[cfg(feature = "etcd")]
+pub use tenure_etcd::{Comparison, EtcdStore, Relation};
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -148,6 +148,9 @@ pub struct Tenure {
     pub(crate) tasks: Option<Arc<dyn TaskStore>>,
     /// Whether the tasks in the store are another program's, which shares only its locks.
     foreign_tasks: bool,
+    /// The same, if it is an etcd cluster.
+    #[cfg(feature = "etcd")]
+    etcd: Option<Arc<tenure_etcd::EtcdStore>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     identity: String,
@@ -298,6 +301,8 @@ impl Tenure {
             local: Some(store),
             tasks: None,
             foreign_tasks: false,
+            #[cfg(feature = "etcd")]
+            etcd: None,
             clock,
             config,
             identity,
@@ -320,6 +325,8 @@ impl Tenure {
             local: None,
             tasks: None,
             foreign_tasks: false,
+            #[cfg(feature = "etcd")]
+            etcd: None,
             clock: Arc::new(HostClock::new()),
             config,
             identity: String::new(),

@@ -1,8 +1,8 @@
 //! `tenure fence`: check that a token is still valid.
 
-use tenure::call_deadline;
 use tenure::wire::{ErrorCode, FencedJson, LostJson};
-use tenure_core::{Fenced, Key, Token};
+use tenure::{Tenure, call_deadline};
+use tenure_core::{Fenced, Key, StoreError, Token};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Fence, Global};
@@ -22,7 +22,11 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
                 let lasts = words::lasts(&now, &lease);
                 format!("token {token} of {key} is valid {lasts}")
             };
-            Ok(Answer::new(FencedJson::new(&now, &lease), text))
+            let mut fenced = FencedJson::new(&now, &lease);
+            if global.json {
+                fenced.comparisons = comparisons(&tenure, &key, token)?;
+            }
+            Ok(Answer::new(fenced, text))
         }
         Fenced::Stale(found) => {
             let why = match found.iter().find(|(lease, _)| lease.token == token) {
@@ -37,4 +41,19 @@ pub(crate) fn fence(global: &Global, fence: &Fence) -> Result<Answer, Failure> {
             .details(LostJson::new(&now, &key, token, leases)))
         }
     }
+}
+
+/// What an etcd transaction must compare.
+#[cfg(feature = "etcd")]
+fn comparisons(tenure: &Tenure, key: &Key, token: Token) -> Result<Vec<String>, StoreError> {
+    let Some(etcd) = tenure.etcd() else {
+        return Ok(Vec::new());
+    };
+    let found = etcd.comparisons(key, token, call_deadline())?;
+    Ok(found.iter().flatten().map(ToString::to_string).collect())
+}
+
+#[cfg(not(feature = "etcd"))]
+fn comparisons(_: &Tenure, _: &Key, _: Token) -> Result<Vec<String>, StoreError> {
+    Ok(Vec::new())
 }

@@ -57,7 +57,30 @@ impl Tenure {
             Access::ReadOnly => private_folder_path(),
         };
         let store = EtcdStore::open(address, &folder.join(&identity), options)?;
-        Ok(Self::local(Arc::new(store), clock, config, identity))
+        let store = Arc::new(store);
+        Ok(Self {
+            etcd: Some(Arc::clone(&store)),
+            ..Self::local(store, clock, config, identity)
+        })
+    }
+
+    /// The store, if it is an etcd cluster: its [`EtcdStore::comparisons`] let the caller's own transaction depend on a
+    /// lease.
+    ///
+    /// ```no_run
+    /// use tenure::{Acquired, Config, StoreUrl, Tenure, call_deadline};
+    ///
+    /// let tenure = Tenure::open(&StoreUrl::parse("etcd://10.0.0.1:2379/team")?, Config::default())?;
+    /// if let (Acquired::Granted(guard), Some(etcd)) = (tenure.ask("build")?.acquire()?, tenure.etcd()) {
+    ///     let held = etcd.comparisons(guard.key(), guard.token(), call_deadline())?;
+    ///     for comparison in held.iter().flatten() {
+    ///         println!("{comparison}"); // a line for etcdctl txn
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn etcd(&self) -> Option<&EtcdStore> {
+        self.etcd.as_deref()
     }
 
     /// Asks each member of an etcd cluster for its state, and adds it to what is known of the store.

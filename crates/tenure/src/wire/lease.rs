@@ -408,6 +408,10 @@ pub struct FencedJson {
     pub holder: HolderId,
     /// When the lease ends; `null` if it has no end.
     pub expires_at: Option<TimeJson>,
+    /// On etcd: what a transaction must compare to be carried out only while the token is valid, as `etcdctl txn`
+    /// reads it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<String>,
 }
 
 impl FencedJson {
@@ -418,6 +422,7 @@ impl FencedJson {
             token: lease.token,
             holder: lease.holder.id.clone(),
             expires_at: lease.expires.as_ref().map(|end| end.shown(now).into()),
+            comparisons: Vec::new(),
         }
     }
 }
