@@ -125,6 +125,11 @@ impl Cluster {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The member that is asked next.
+    pub(crate) fn current(&self) -> usize {
+        self.members().current
+    }
+
     /// The connection to the current member.
     pub(crate) async fn client(&self) -> Result<(usize, Client), Status> {
         let current = {
@@ -205,6 +210,7 @@ impl Cluster {
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
         let limit = remaining(by).min(ATTEMPT);
+        let current = self.current();
         let connected = {
             let cluster = Arc::clone(self);
             self.run(limit, async move { cluster.client().await })
@@ -212,12 +218,10 @@ impl Cluster {
         let (member, client) = match connected {
             Some(Ok(connected)) => connected,
             Some(Err(status)) => {
-                let current = self.members().current;
                 self.give_up_on(current);
                 return Err(self.explain(&status));
             }
             None => {
-                let current = self.members().current;
                 self.give_up_on(current);
                 return Err(self.silent());
             }

@@ -17,7 +17,7 @@ impl EtcdStore {
         query: &HistoryQuery,
         by: Instant,
     ) -> Result<Vec<Event>, StoreError> {
-        let (found, _) = self.range(&self.layout.events(), 0, by)?;
+        let (found, _) = self.whole(by, || self.range(&self.layout.events(), 0, by))?;
         let mut events: Vec<Event> = found.iter().filter_map(EventRecord::read).collect();
         events.sort_by_key(|event| event.id);
         Ok(query.select(events))

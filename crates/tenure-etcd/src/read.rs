@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use tenure_core::StoreError;
+use tenure_core::{ErrorKind, StoreError};
+use tenure_host::interrupt::is_interrupted;
 
 use crate::client::Client;
-use crate::cluster::Failure;
+use crate::cluster::{Failure, remaining};
 use crate::proto::{KeyValue, RangeRequest, TxnRequest, TxnResponse};
 use crate::store::EtcdStore;
 
@@ -31,6 +32,23 @@ impl EtcdStore {
         };
         let found = self.cluster.ask(by, job).map_err(Failure::into_error)?;
         Ok((found.kvs, found.header.map_or(0, |header| header.revision)))
+    }
+
+    /// Reads in several parts, and again if the revision was compacted away meanwhile.
+    pub(crate) fn whole<T>(
+        &self,
+        by: Instant,
+        read: impl Fn() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            match read() {
+                Err(error)
+                    if error.kind == ErrorKind::Contended
+                        && !remaining(by).is_zero()
+                        && !is_interrupted() => {}
+                other => return other,
+            }
+        }
     }
 
     /// Everything below a prefix, at one revision; 0 for the current one.

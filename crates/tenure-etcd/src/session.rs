@@ -152,7 +152,12 @@ async fn keep(session: Weak<Session>, ttl: Duration) {
         };
         let asked = since_boot();
         let lease = session.state().etcd_lease;
+        let member = session.cluster.current();
         let kept = tokio::time::timeout(ATTEMPT, session.keep_once(lease)).await;
+        if kept.is_err() {
+            // Its connection looks open, but it does not answer.
+            session.cluster.give_up_on(member);
+        }
         pause = match kept {
             Ok(Ok(())) => {
                 let mut state = session.state();

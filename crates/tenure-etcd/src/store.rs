@@ -195,6 +195,50 @@ impl EtcdStore {
         }
         known.insert(key.clone(), Known { records, since });
     }
+
+    /// Every key that is held or waited for.
+    fn read_snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
+        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
+        self.check_version(version.first())?;
+        let (records, _) = self.range(&self.layout.keys(), revision, by)?;
+        let (sessions, _) = self.range(&self.layout.sessions(), revision, by)?;
+        let mut seen = Seen {
+            revision,
+            ..Seen::default()
+        };
+        for kv in &records {
+            if let Some((key, record)) = self.layout.parse(kv.name()) {
+                seen.keys.entry(key).or_default().add(&record, kv);
+            }
+        }
+        for kv in &sessions {
+            if let Some(name) = kv.name().strip_prefix(&self.layout.sessions()) {
+                seen.sessions.insert(name.to_owned(), true);
+            }
+        }
+        // What was not found has ended.
+        for records in seen.keys.values() {
+            let waiters = records.tickets.iter();
+            let waiters = waiters.filter_map(|one| one.waiter.holder.liveness_lock());
+            for lock in waiters {
+                seen.sessions.entry(lock.0.clone()).or_insert(false);
+            }
+        }
+        let mut keys: Vec<Key> = seen.keys.keys().cloned().collect();
+        keys.sort();
+        let mut step = EtcdStep::new(self, by, seen, String::new());
+        let mut snapshots = Vec::new();
+        for key in keys {
+            let snapshot = inspect(&mut step, &key)?;
+            if !snapshot.is_idle() {
+                snapshots.push(Snapshot {
+                    revision: self.revision(revision),
+                    ..snapshot
+                });
+            }
+        }
+        Ok(snapshots)
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -342,46 +386,7 @@ impl EngineStore for EtcdStore {
     }
 
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
-        self.check_version(version.first())?;
-        let (records, _) = self.range(&self.layout.keys(), revision, by)?;
-        let (sessions, _) = self.range(&self.layout.sessions(), revision, by)?;
-        let mut seen = Seen {
-            revision,
-            ..Seen::default()
-        };
-        for kv in &records {
-            if let Some((key, record)) = self.layout.parse(kv.name()) {
-                seen.keys.entry(key).or_default().add(&record, kv);
-            }
-        }
-        for kv in &sessions {
-            if let Some(name) = kv.name().strip_prefix(&self.layout.sessions()) {
-                seen.sessions.insert(name.to_owned(), true);
-            }
-        }
-        // What was not found has ended.
-        for records in seen.keys.values() {
-            let waiters = records.tickets.iter();
-            let waiters = waiters.filter_map(|one| one.waiter.holder.liveness_lock());
-            for lock in waiters {
-                seen.sessions.entry(lock.0.clone()).or_insert(false);
-            }
-        }
-        let mut keys: Vec<Key> = seen.keys.keys().cloned().collect();
-        keys.sort();
-        let mut step = EtcdStep::new(self, by, seen, String::new());
-        let mut snapshots = Vec::new();
-        for key in keys {
-            let snapshot = inspect(&mut step, &key)?;
-            if !snapshot.is_idle() {
-                snapshots.push(Snapshot {
-                    revision: self.revision(revision),
-                    ..snapshot
-                });
-            }
-        }
-        Ok(snapshots)
+        self.whole(by, || self.read_snapshots(by))
     }
 
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {

@@ -7,14 +7,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::limit::within_limit;
+use crate::peers::Peers;
 
 /// The members of a cluster. They end with the process that started them, even if it is killed.
 #[derive(Debug)]
 pub struct Etcd {
     members: Vec<Member>,
+    peers: Option<Peers>,
     _folder: Folder,
 }
 
@@ -63,21 +66,45 @@ impl Etcd {
 
     /// The same, without waiting until it answers.
     pub fn start_unasked(members: usize, options: &[&str]) -> Self {
+        Self::launch(members, options, |_| None)
+    }
+
+    /// A cluster whose members can be cut off from one another.
+    pub fn start_divisible(members: usize) -> Self {
+        let cluster = Self::launch(members, &[], |listening| Some(Peers::of(listening)));
+        cluster.until_it_answers();
+        let names = (0..members).map(|member| format!("{:x}", cluster.status(member).unwrap().id));
+        cluster.peers.as_ref().unwrap().name(names.collect());
+        cluster
+    }
+
+    fn launch(
+        members: usize,
+        options: &[&str],
+        between: impl FnOnce(&[String]) -> Option<Peers>,
+    ) -> Self {
         let folder = Folder::new();
-        let ports: Vec<(u16, u16)> = (0..members).map(|_| (free_port(), free_port())).collect();
-        let peers: Vec<String> = ports
-            .iter()
-            .enumerate()
-            .map(|(number, (_, peer))| format!("m{number}=http://127.0.0.1:{peer}"))
+        let address = || format!("127.0.0.1:{}", free_port());
+        let clients: Vec<String> = (0..members).map(|_| address()).collect();
+        let listening: Vec<String> = (0..members).map(|_| address()).collect();
+        let peers = between(&listening);
+        let known_as = |number: usize| match &peers {
+            Some(peers) => peers.address(number).to_owned(),
+            None => listening[number].clone(),
+        };
+        let all: Vec<String> = (0..members)
+            .map(|number| format!("m{number}=http://{}", known_as(number)))
             .collect();
-        let peers = peers.join(",");
-        let members = ports
-            .iter()
-            .enumerate()
-            .map(|(number, ports)| Member::new(folder.path(), number, *ports, &peers))
+        let all = all.join(",");
+        let members = (0..members)
+            .map(|number| {
+                let peer = (listening[number].as_str(), known_as(number));
+                Member::new(folder.path(), number, &clients[number], peer, &all)
+            })
             .collect();
         let mut cluster = Self {
             members,
+            peers,
             _folder: folder,
         };
         for member in &mut cluster.members {
@@ -147,15 +174,62 @@ impl Etcd {
         kill_process(running.pid, signal).unwrap();
     }
 
+    /// Cuts a member of a divisible cluster off from the others; its clients still reach it.
+    pub fn cut_off(&self, member: usize) {
+        self.peers.as_ref().unwrap().cut(member, true);
+    }
+
+    /// Connects a member with the others again.
+    pub fn connect(&self, member: usize) {
+        self.peers.as_ref().unwrap().cut(member, false);
+    }
+
     /// Runs `etcdctl` on the cluster.
     pub fn etcdctl(&self, arguments: &[&str]) -> std::process::Output {
         let endpoints: Vec<&str> = self.endpoints().collect();
-        Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &endpoints.join(","), "--dial-timeout", "2s"])
-            .args(arguments)
-            .output()
-            .unwrap()
+        etcdctl(&endpoints.join(","), arguments)
+    }
+
+    /// The leader, as it sees itself; `None` while there is none.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |member: &usize| {
+            let status = self.status(*member);
+            status.is_some_and(|status| status.id == status.leader)
+        };
+        (0..self.members.len()).find(leads)
+    }
+
+    /// Makes another member the leader. Returns whether that was possible.
+    pub fn move_leader(&self) -> bool {
+        let Some(leader) = self.leader() else {
+            return false;
+        };
+        let Some(next) = self.status((leader + 1) % self.members.len()) else {
+            return false;
+        };
+        let endpoint = &self.members[leader].endpoint;
+        let moved = etcdctl(endpoint, &["move-leader", &format!("{:x}", next.id)]);
+        moved.status.success()
+    }
+
+    /// What a member says of itself, if it answers.
+    fn status(&self, member: usize) -> Option<Status> {
+        let endpoint = &self.members[member].endpoint;
+        let arguments = [
+            "endpoint",
+            "status",
+            "-w",
+            "json",
+            "--command-timeout",
+            "2s",
+        ];
+        let said = etcdctl(endpoint, &arguments);
+        let said: Value = serde_json::from_slice(&said.stdout).ok()?;
+        let status = &said[0]["Status"];
+        Some(Status {
+            id: status["header"]["member_id"].as_u64()?,
+            leader: status["leader"].as_u64()?,
+        })
     }
 
     fn answers(&self) -> bool {
@@ -164,13 +238,32 @@ impl Etcd {
     }
 }
 
+/// What a member says of itself.
+struct Status {
+    id: u64,
+    /// The leader that it follows.
+    leader: u64,
+}
+
+fn etcdctl(endpoints: &str, arguments: &[&str]) -> std::process::Output {
+    Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", endpoints, "--dial-timeout", "2s"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
 impl Member {
-    fn new(folder: &Path, number: usize, (client, peer): (u16, u16), peers: &str) -> Self {
-        let endpoint = format!("127.0.0.1:{client}");
-        let (client, peer) = (
-            format!("http://{endpoint}"),
-            format!("http://127.0.0.1:{peer}"),
-        );
+    fn new(
+        folder: &Path,
+        number: usize,
+        endpoint: &str,
+        (listening, known_as): (&str, String),
+        all: &str,
+    ) -> Self {
+        let client = format!("http://{endpoint}");
+        let (peer, known_as) = (format!("http://{listening}"), format!("http://{known_as}"));
         let data = folder.join(format!("m{number}")).display().to_string();
         let name = format!("m{number}");
         let arguments = [
@@ -179,14 +272,14 @@ impl Member {
             ["--listen-client-urls", &client],
             ["--advertise-client-urls", &client],
             ["--listen-peer-urls", &peer],
-            ["--initial-advertise-peer-urls", &peer],
-            ["--initial-cluster", peers],
+            ["--initial-advertise-peer-urls", &known_as],
+            ["--initial-cluster", all],
             ["--initial-cluster-state", "new"],
             ["--logger", "zap"],
             ["--log-level", "warn"],
         ];
         Self {
-            endpoint,
+            endpoint: endpoint.to_owned(),
             arguments: arguments.concat().iter().map(ToString::to_string).collect(),
             log: folder.join(format!("{name}.log")),
             running: None,

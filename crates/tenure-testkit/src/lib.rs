@@ -23,6 +23,7 @@
 //! | [`mod@default_signals`] | signal dispositions that do not depend on how the test was started |
 //! | [`etcd`] | [`Etcd`]: a cluster on this machine |
 //! | [`worker`] | the job of such a process: its [`worker::Task`] |
+//! | `peers` | the connections between the members of a cluster |
 //! | [`proxy`] | [`Proxy`]: a connection that a test can cut |
 //! | [`puppet`] | [`Puppet`]: a process that runs one verb at a time, on command |
 //! | [`ask`] | [`Ask`]: a short way to write a claim |
@@ -63,6 +64,7 @@ pub mod default_signals;
 pub mod etcd;
 pub mod history;
 pub mod limit;
+mod peers;
 pub mod process;
 pub mod proxy;
 pub mod puppet;

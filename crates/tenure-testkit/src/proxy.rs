@@ -14,6 +14,8 @@ pub struct Proxy {
     answers_cut: Arc<AtomicBool>,
     /// How long each answer is held back, in milliseconds.
     delay: Arc<AtomicU64>,
+    /// Whether there was a connection.
+    used: Arc<AtomicBool>,
 }
 
 /// How often a cut connection looks whether it is whole again.
@@ -28,16 +30,21 @@ impl Proxy {
         let (requests_cut, answers_cut) = (cut(), cut());
         let (requests, answers) = (Arc::clone(&requests_cut), Arc::clone(&answers_cut));
         let delay = Arc::new(AtomicU64::new(0));
-        let (at_once, later) = (Arc::new(AtomicU64::new(0)), Arc::clone(&delay));
+        let later = Arc::clone(&delay);
+        let held = |cut: Arc<AtomicBool>| Arc::new(move || cut.load(Ordering::SeqCst));
+        let (requests, answers) = (held(requests), held(answers));
+        let at_once = Arc::new(|| Duration::ZERO);
+        let later = Arc::new(move || Duration::from_millis(later.load(Ordering::SeqCst)));
+        let used = cut();
+        let is_used = Arc::clone(&used);
         let server = server.to_owned();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                is_used.store(true, Ordering::SeqCst);
                 if let Ok(server) = TcpStream::connect(&server) {
-                    client.set_nodelay(true).unwrap();
-                    server.set_nodelay(true).unwrap();
-                    let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                    pass(client, server, Arc::clone(&requests), Arc::clone(&at_once));
-                    pass(back.0, back.1, Arc::clone(&answers), Arc::clone(&later));
+                    let (there, back) = join(client, server);
+                    pass(Vec::new(), there, requests.clone(), at_once.clone());
+                    pass(Vec::new(), back, answers.clone(), later.clone());
                 }
             }
         });
@@ -46,7 +53,13 @@ impl Proxy {
             requests_cut,
             answers_cut,
             delay,
+            used,
         }
+    }
+
+    /// Whether a client has connected.
+    pub fn was_used(&self) -> bool {
+        self.used.load(Ordering::SeqCst)
     }
 
     /// Where it listens, as `HOST:PORT`.
@@ -78,17 +91,38 @@ impl Proxy {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, cut: Arc<AtomicBool>, delay: Arc<AtomicU64>) {
+/// One direction of a connection: from here to there.
+type Direction = (TcpStream, TcpStream);
+
+/// Both directions of a connection through a proxy.
+pub(crate) fn join(client: TcpStream, server: TcpStream) -> (Direction, Direction) {
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    ((client, server), back)
+}
+
+/// Passes on what was read already and what comes, late, and not while it is held back.
+pub(crate) fn pass(
+    mut read: Vec<u8>,
+    (mut from, mut to): Direction,
+    held: Arc<impl Fn() -> bool + Send + Sync + 'static>,
+    delay: Arc<impl Fn() -> Duration + Send + Sync + 'static>,
+) {
     std::thread::spawn(move || {
         let mut buffer = [0; 16 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut buffer) {
-            std::thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));
-            while cut.load(Ordering::SeqCst) {
+        loop {
+            while held() {
                 std::thread::sleep(PAUSE);
             }
-            if to.write_all(&buffer[..length]).is_err() {
+            if to.write_all(&read).is_err() {
                 break;
             }
+            let Ok(length @ 1..) = from.read(&mut buffer) else {
+                break;
+            };
+            std::thread::sleep(delay());
+            read = buffer[..length].to_vec();
         }
         let _ = to.shutdown(Shutdown::Write);
     });

@@ -1,0 +1,49 @@
+//! What goes wrong with a cluster, its members and its clients.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `chaos` | three members and five clients that contend for one key, while all kinds of faults happen to them |
+//! | `client` | such a client, and the log that it writes |
+//! | `checker` | reads the logs, and shares no code with the store |
+//! | `answers` | answers that are lost or late |
+//! | `members` | a leader that is deposed, no cluster at all |
+//! | `waiters` | sessions that end, and what is compacted or trimmed under a waiter |
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "test code fails by panicking"
+)]
+
+mod answers;
+mod chaos;
+mod checker;
+mod client;
+mod members;
+mod waiters;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tenure_core::Key;
+use tenure_etcd::{Address, EtcdOptions, EtcdStore};
+
+/// The time to live of sessions, and of leases that should expire.
+const TTL: Duration = Duration::from_secs(2);
+
+fn key() -> Key {
+    Key::parse("build").unwrap()
+}
+
+/// Opens a store. Clients with different folders are as on different machines.
+fn open(address: &str, folder: &Path) -> EtcdStore {
+    open_with(address, folder, EtcdOptions::default())
+}
+
+fn open_with(address: &str, folder: &Path, options: EtcdOptions) -> EtcdStore {
+    let options = EtcdOptions {
+        session_ttl: TTL,
+        ..options
+    };
+    EtcdStore::open(Address::parse(address).unwrap(), folder, options).unwrap()
+}

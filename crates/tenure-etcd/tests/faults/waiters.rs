@@ -1,0 +1,256 @@
+//! Sessions that end, and what is compacted or trimmed under a waiter.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_core::{Acquired, Busy, HistoryQuery, Released, Store, Waited};
+use tenure_etcd::{EtcdOptions, EtcdStore};
+use tenure_testkit::limit::{spawn_until_asleep, within_limit};
+use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon, waiting};
+
+use super::client::Job;
+use super::{TTL, key, open, open_with};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// In the job of a waiter: the caller chose its name, or did not. Then its place is not kept for it.
+const NAMED: u64 = 1;
+const UNNAMED: u64 = 0;
+
+/// Not a test: a process that waits for the key, and never polls.
+#[test]
+fn waiter() {
+    let Some(job) = process::job() else { return };
+    let job: Job = serde_json::from_str(&job).unwrap();
+    let store = open(&format!("etcd://{}", job.endpoints), &job.folder);
+    let mut ask = Ask::new(&key(), &job.name).ttl(LONG).waiting();
+    ask.named = job.seed == NAMED;
+    let lease = waiting::acquire(&store, &ask, |position| {
+        process::report(&format!("{:?}", position.ticket));
+    });
+    process::report("granted");
+    let released = store.release(&lease.lease().grant(), soon()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+}
+
+/// Starts a waiter on another machine, and returns when it has a ticket.
+fn start_waiter(name: &str, endpoints: &str, place: &Path, named: u64) -> (Process, String) {
+    let job = Job {
+        place: place.to_owned(),
+        endpoints: endpoints.to_owned(),
+        name: name.to_owned(),
+        folder: place.join(name),
+        seed: named,
+    };
+    let process = Process::start("waiters::waiter", &serde_json::to_string(&job).unwrap());
+    let ticket = process.report();
+    (process, ticket)
+}
+
+fn queue(store: &EtcdStore) -> Vec<String> {
+    let snapshot = store.inspect(&key(), soon()).unwrap();
+    let names = snapshot.queue.iter().map(|one| one.holder.id.to_string());
+    names.collect()
+}
+
+fn release(store: &EtcdStore, lease: &tenure_core::Lease) {
+    let released = store.release(&lease.grant(), soon()).unwrap();
+    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+}
+
+/// How many sessions there are.
+fn sessions(prefix: &str) -> usize {
+    let sessions = format!("{prefix}/s/");
+    let found = Etcd::shared().etcdctl(&["get", &sessions, "--prefix", "--keys-only"]);
+    let found = String::from_utf8(found.stdout).unwrap();
+    found.lines().filter(|line| !line.is_empty()).count()
+}
+
+#[test]
+fn a_waiter_whose_session_expired_goes_on_in_its_old_place() {
+    let place = tempfile::tempdir().unwrap();
+    let endpoints = format!("{}/session", Etcd::shared().endpoints().next().unwrap());
+    let store = open(&format!("etcd://{endpoints}"), &place.path().join("here"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    let (mut first, _) = start_waiter("first", &endpoints, place.path(), NAMED);
+    let (mut second, _) = start_waiter("second", &endpoints, place.path(), NAMED);
+    first.stop();
+    within_limit("the session to expire", || sessions("session") == 1);
+    first.go_on();
+    within_limit("the session to begin again", || sessions("session") == 2);
+    assert_eq!(queue(&store), ["first", "second"]);
+    release(&store, &held);
+    assert_eq!(first.report(), "granted");
+    first.wait_for_end();
+    assert_eq!(second.report(), "granted");
+    second.wait_for_end();
+}
+
+#[test]
+fn a_waiter_whose_place_was_given_up_queues_again() {
+    let place = tempfile::tempdir().unwrap();
+    let endpoints = format!("{}/grace", Etcd::shared().endpoints().next().unwrap());
+    let store = open(&format!("etcd://{endpoints}"), &place.path().join("here"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    let (mut first, _) = start_waiter("first", &endpoints, place.path(), UNNAMED);
+    first.stop();
+    within_limit("the session to expire", || sessions("grace") == 0);
+    // The next one that asks removes the ticket of a waiter that is gone.
+    let (mut second, _) = start_waiter("second", &endpoints, place.path(), UNNAMED);
+    assert_eq!(queue(&store), ["second"]);
+    first.go_on();
+    within_limit("the waiter to queue again", || {
+        queue(&store) == ["second", "first"]
+    });
+    release(&store, &held);
+    for waiter in [&mut second, &mut first] {
+        assert_eq!(waiter.report(), "granted");
+        waiter.wait_for_end();
+    }
+}
+
+/// The connection stays open, and the member even gets the keep-alives; but no answer says so.
+#[test]
+fn a_waiter_whose_keep_alives_get_no_answer_keeps_its_place() {
+    let place = tempfile::tempdir().unwrap();
+    let member = Etcd::shared().endpoints().next().unwrap();
+    let (first_way, second_way) = (Proxy::to(member), Proxy::to(member));
+    let store = open(&format!("etcd://{member}/open"), &place.path().join("here"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    let ways = format!("{},{}/open", first_way.address(), second_way.address());
+    let (mut first, _) = start_waiter("first", &ways, place.path(), NAMED);
+    let (mut second, _) = start_waiter("second", &format!("{member}/open"), place.path(), NAMED);
+    first_way.cut();
+    // By the other way: the session is tied to its etcd lease at a member that answers.
+    within_limit("the waiter to ask by the other way", || {
+        second_way.was_used()
+    });
+    within_limit("both sessions", || sessions("open") == 2);
+    assert_eq!(queue(&store), ["first", "second"]);
+    release(&store, &held);
+    assert_eq!(first.report(), "granted");
+    first.wait_for_end();
+    assert_eq!(second.report(), "granted");
+    second.wait_for_end();
+}
+
+/// Removes all revisions but the current one from the cluster's own history.
+fn compact(cluster: &Etcd) {
+    let found = cluster.etcdctl(&["get", "nothing", "-w", "json"]);
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    let revision = found["header"]["revision"].to_string();
+    // Another compaction may have been faster.
+    cluster.etcdctl(&["compact", &revision]);
+}
+
+fn busy(answer: Acquired) -> Box<Busy> {
+    match answer {
+        Acquired::Busy(busy) => busy,
+        other => panic!("it is held: {other:?}"),
+    }
+}
+
+#[test]
+fn a_wait_that_begins_before_a_compaction_is_not_lost() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::shared();
+    let address = cluster.address("compacted");
+    let (here, there) = (
+        open(&address, &place.path().join("here")),
+        open(&address, &place.path().join("there")),
+    );
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&here);
+    let waiting = Ask::new(&key(), "waiter").ttl(LONG).waiting();
+    let seen = busy(waiting.once(&there));
+    release(&here, &held);
+    compact(cluster);
+    // What woke it is no longer in the history of the cluster.
+    let waited = there.wait(&seen.watched(), Duration::from_secs(3600));
+    assert_eq!(waited.unwrap(), Waited::Changed);
+    let lease = waiting.granted(&there);
+    // And one that sleeps when it is compacted is woken by what comes later.
+    let seen = busy(Ask::new(&key(), "holder").waiting().once(&here));
+    std::thread::scope(|scope| {
+        let sleeper = spawn_until_asleep(scope, || {
+            here.wait(&seen.watched(), Duration::from_secs(3600))
+        });
+        compact(cluster);
+        release(&there, &lease);
+        assert_eq!(sleeper.join().unwrap().unwrap(), Waited::Changed);
+    });
+}
+
+#[test]
+fn keys_are_listed_while_the_cluster_is_compacted_all_the_time() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::shared();
+    let member = cluster.endpoints().next().unwrap();
+    let slow = Proxy::to(member);
+    let store = open(
+        &format!("etcd://{member}/listed"),
+        &place.path().join("here"),
+    );
+    let slow_store = format!("etcd://{}/listed", slow.address());
+    let slow_store = open(&slow_store, &place.path().join("here"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    slow_store.list(soon()).unwrap();
+    slow.delay_answers(Duration::from_millis(30));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                cluster.etcdctl(&["put", "something", "else"]);
+                compact(cluster);
+            }
+        });
+        for _ in 0..10 {
+            let listed = slow_store.list(soon());
+            let listed = listed.map(|all| all.iter().map(|one| one.leases.len()).sum::<usize>());
+            done.store(listed.is_err(), Ordering::SeqCst);
+            assert_eq!(listed.unwrap(), 1);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    release(&store, &held);
+}
+
+#[test]
+fn a_history_that_is_trimmed_keeps_the_newest_events_and_no_waiter_notices() {
+    const MOST: u64 = 100;
+    let place = tempfile::tempdir().unwrap();
+    let options = EtcdOptions {
+        history_events: MOST,
+        ..EtcdOptions::default()
+    };
+    let endpoints = format!("{}/trimmed", Etcd::shared().endpoints().next().unwrap());
+    let address = format!("etcd://{endpoints}");
+    let store = open_with(&address, &place.path().join("here"), options);
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
+    let (mut waiter, _) = start_waiter("waiter", &endpoints, place.path(), NAMED);
+    let other = Ask::new(&tenure_core::Key::parse("other").unwrap(), "other").ttl(TTL);
+    let recorded = || store.history(&HistoryQuery::default(), soon()).unwrap();
+    let mut last = 0;
+    let mut steps = 0;
+    within_limit("the history to be trimmed", || {
+        for _ in 0..50 {
+            let lease = other.granted(&store);
+            release(&store, &lease);
+            last = lease.token.0;
+            steps += 2;
+        }
+        recorded().len() < steps
+    });
+    let events = recorded();
+    assert!(
+        events.len() >= usize::try_from(MOST).unwrap(),
+        "{}",
+        events.len()
+    );
+    let tokens: Vec<u64> = events.iter().map(|event| event.token.0).collect();
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    assert_eq!(tokens.last(), Some(&last));
+    release(&store, &held);
+    assert_eq!(waiter.report(), "granted");
+    waiter.wait_for_end();
+}
