@@ -37,8 +37,8 @@ pub(crate) struct Session {
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     etcd_lease: i64,
-    /// When the last confirmation was asked for, on the boot clock.
-    confirmed: Duration,
+    /// When the last confirmation was asked for, on the boot clock; `None` if something says that it has ended.
+    confirmed: Option<Duration>,
 }
 
 impl Session {
@@ -76,7 +76,13 @@ impl Session {
 
     /// Whether the cluster may have ended it: no confirmation came for most of its time.
     pub(crate) fn may_have_ended(&self) -> bool {
-        since_boot().saturating_sub(self.state().confirmed) > self.ttl / 2
+        let confirmed = self.state().confirmed;
+        confirmed.is_none_or(|at| since_boot().saturating_sub(at) > self.ttl / 2)
+    }
+
+    /// It may be gone although it was confirmed: a leader that is about to be deposed confirms what it can't keep.
+    pub(crate) fn doubt(&self) {
+        self.state().confirmed = None;
     }
 
     /// Shows the cluster that this process is alive; begins the session again if it has ended.
@@ -86,7 +92,7 @@ impl Session {
         let keep = move |client: Client| async move { client.keep_alive(lease).await };
         match self.cluster.ask(by, keep) {
             Ok(()) => {
-                self.state().confirmed = asked;
+                self.state().confirmed = Some(asked);
                 Ok(())
             }
             Err(Failure::LeaseEnded) => self.begin_again(by),
@@ -103,7 +109,7 @@ impl Session {
         });
         *self.state() = State {
             etcd_lease: begun.map_err(Failure::into_error)?,
-            confirmed: asked,
+            confirmed: Some(asked),
         };
         Ok(())
     }
@@ -162,7 +168,7 @@ async fn keep(session: Weak<Session>, ttl: Duration) {
             Ok(Ok(())) => {
                 let mut state = session.state();
                 if state.etcd_lease == lease {
-                    state.confirmed = asked;
+                    state.confirmed = Some(asked);
                 }
                 ttl / 3
             }
@@ -183,7 +189,7 @@ impl Session {
                 let begun = begin(client, self.key.clone(), self.record.clone(), self.ttl);
                 *self.state() = State {
                     etcd_lease: begun.await.map_err(explain)?,
-                    confirmed: asked,
+                    confirmed: Some(asked),
                 };
                 Ok(())
             }

@@ -379,6 +379,13 @@ impl EngineStore for EtcdStore {
                     if let Some((_, life)) = step.writes.begun.take() {
                         lock(&self.lives).put_back(life);
                     }
+                    let guard = |seen: &Seen| seen.keys.get(key).map(|records| records.guard);
+                    if guard(&step.seen) == guard(&now)
+                        && let Some(session) = &*lock(&self.session)
+                    {
+                        // No other step was faster: so the session may be gone.
+                        session.doubt();
+                    }
                     seen = now;
                 }
             }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tenure_core::{Acquired, Busy, HistoryQuery, Released, Store, Waited};
-use tenure_etcd::{EtcdOptions, EtcdStore};
+use tenure_core::{Acquired, Busy, HistoryQuery, Key, Released, Store, Waited, Watched};
+use tenure_etcd::{Address, EtcdOptions, EtcdStore};
 use tenure_testkit::limit::{spawn_until_asleep, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon, waiting};
 
@@ -135,8 +135,37 @@ fn a_waiter_whose_keep_alives_get_no_answer_keeps_its_place() {
     second.wait_for_end();
 }
 
-/// Removes all revisions but the current one from the cluster's own history.
+#[test]
+fn a_session_that_is_gone_although_it_was_confirmed_begins_again() {
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Etcd::shared();
+    let address = Address::parse(&cluster.address("confirmed")).unwrap();
+    let options = EtcdOptions {
+        // Nothing is confirmed again while this test runs.
+        session_ttl: LONG,
+        ..EtcdOptions::default()
+    };
+    let store = EtcdStore::open(address, &place.path().join("here"), options).unwrap();
+    let keys = ["first", "second"].map(|name| Key::parse(name).unwrap());
+    let _held = keys.each_ref().map(|key| {
+        let other = open(&cluster.address("confirmed"), &place.path().join("there"));
+        Ask::new(key, "holder").ttl(LONG).granted(&other)
+    });
+    let wait = |key: &Key| busy(Ask::new(key, "waiter").waiting().once(&store));
+    let _ticket = wait(&keys[0]);
+    let found = cluster.etcdctl(&["get", "confirmed/s/", "--prefix", "-w", "json"]);
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    let lease = found["kvs"][0]["lease"].as_i64().unwrap();
+    let revoked = cluster.etcdctl(&["lease", "revoke", &format!("{lease:x}")]);
+    assert!(revoked.status.success(), "{revoked:?}");
+    assert_eq!(sessions("confirmed"), 0);
+    let _ticket = wait(&keys[1]);
+    assert_eq!(sessions("confirmed"), 1);
+}
+
+/// Removes all revisions so far from the cluster's own history.
 fn compact(cluster: &Etcd) {
+    cluster.etcdctl(&["put", "something", "else"]);
     let found = cluster.etcdctl(&["get", "nothing", "-w", "json"]);
     let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
     let revision = found["header"]["revision"].to_string();
@@ -165,8 +194,12 @@ fn a_wait_that_begins_before_a_compaction_is_not_lost() {
     let seen = busy(waiting.once(&there));
     release(&here, &held);
     compact(cluster);
-    // What woke it is no longer in the history of the cluster.
-    let waited = there.wait(&seen.watched(), Duration::from_secs(3600));
+    // What would wake it is no longer in the history of the cluster, and no process of this machine helps.
+    let watched = Watched {
+        ahead: Vec::new(),
+        ..seen.watched()
+    };
+    let waited = there.wait(&watched, Duration::from_secs(3600));
     assert_eq!(waited.unwrap(), Waited::Changed);
     let lease = waiting.granted(&there);
     // And one that sleeps when it is compacted is woken by what comes later.
@@ -200,7 +233,6 @@ fn keys_are_listed_while_the_cluster_is_compacted_all_the_time() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                cluster.etcdctl(&["put", "something", "else"]);
                 compact(cluster);
             }
         });
@@ -228,7 +260,7 @@ fn a_history_that_is_trimmed_keeps_the_newest_events_and_no_waiter_notices() {
     let store = open_with(&address, &place.path().join("here"), options);
     let held = Ask::new(&key(), "holder").ttl(LONG).granted(&store);
     let (mut waiter, _) = start_waiter("waiter", &endpoints, place.path(), NAMED);
-    let other = Ask::new(&tenure_core::Key::parse("other").unwrap(), "other").ttl(TTL);
+    let other = Ask::new(&Key::parse("other").unwrap(), "other").ttl(TTL);
     let recorded = || store.history(&HistoryQuery::default(), soon()).unwrap();
     let mut last = 0;
     let mut steps = 0;
