@@ -20,6 +20,9 @@ use crate::proto::{
 /// The largest answer that is read. A page of a thousand records is far smaller.
 const LARGEST: usize = 64 * 1024 * 1024;
 
+/// What etcd says of a lease that has ended.
+pub(crate) const LEASE_NOT_FOUND: &str = "requested lease not found";
+
 /// How members are connected to.
 #[derive(Clone, Default)]
 pub(crate) struct Connecting {
@@ -156,7 +159,7 @@ impl Client {
         let mut answers: Streaming<LeaseKeepAliveResponse> = self.stream(path, request).await?;
         match answers.message().await? {
             Some(answer) if answer.ttl > 0 => Ok(()),
-            Some(_) => Err(Status::not_found("requested lease not found")),
+            Some(_) => Err(Status::not_found(LEASE_NOT_FOUND)),
             None => Err(Status::unavailable("the member closed the stream")),
         }
     }

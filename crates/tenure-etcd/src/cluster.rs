@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
 use crate::address::{Address, Tls};
-use crate::client::{Client, Connecting, TlsFiles, reasons};
+use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles, reasons};
 
 /// How long one member has for its answer, before the next one is asked.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -281,7 +281,7 @@ impl Cluster {
             )
         };
         match status.code() {
-            Code::NotFound if message.contains("lease not found") => Failure::LeaseEnded,
+            Code::NotFound if message.contains(LEASE_NOT_FOUND) => Failure::LeaseEnded,
             Code::OutOfRange if message.contains("compacted") => Failure::Compacted,
             Code::ResourceExhausted if message.contains("space exceeded") => refused(
                 ErrorKind::Full,

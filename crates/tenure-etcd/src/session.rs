@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use tenure_core::{Binding, StoreError};
 use tenure_host::clock::since_boot;
 
-use crate::client::Client;
+use crate::client::{Client, LEASE_NOT_FOUND};
 use crate::cluster::{Cluster, Failure};
 use crate::layout::Layout;
-use crate::proto::{Op, PutRequest, TxnRequest};
+use crate::proto::{Op, PutRequest, RangeRequest, TxnRequest};
 use crate::records::{SessionRecord, json};
 
 /// How long one keep-alive of the task may take.
@@ -88,9 +88,11 @@ impl Session {
     /// Shows the cluster that this process is alive; begins the session again if it has ended.
     pub(crate) fn confirm(&self, by: Instant) -> Result<(), StoreError> {
         let asked = since_boot();
-        let lease = self.state().etcd_lease;
-        let keep = move |client: Client| async move { client.keep_alive(lease).await };
-        match self.cluster.ask(by, keep) {
+        let (lease, key) = (self.state().etcd_lease, self.key.clone());
+        match self
+            .cluster
+            .ask(by, move |client| keep_alive(client, key.clone(), lease))
+        {
             Ok(()) => {
                 self.state().confirmed = Some(asked);
                 Ok(())
@@ -148,6 +150,18 @@ async fn begin(
     Ok(lease)
 }
 
+/// Keeps an etcd lease alive, and makes sure that it is the session's: an attempt to begin the session that got no
+/// answer can be carried out late, and tie the session to its own etcd lease.
+async fn keep_alive(client: Client, key: String, lease: i64) -> Result<(), tonic::Status> {
+    client.keep_alive(lease).await?;
+    let found = client.range(RangeRequest::one(key)).await?;
+    if found.kvs.first().is_some_and(|kv| kv.lease == lease) {
+        Ok(())
+    } else {
+        Err(tonic::Status::not_found(LEASE_NOT_FOUND))
+    }
+}
+
 /// Keeps a session alive for as long as it is not dropped.
 async fn keep(session: Weak<Session>, ttl: Duration) {
     let mut pause = ttl / 3;
@@ -183,7 +197,8 @@ impl Session {
     async fn keep_once(&self, lease: i64) -> Result<(), Failure> {
         let explain = |status| self.cluster.explain(&status);
         let (member, client) = self.cluster.client().await.map_err(explain)?;
-        match client.keep_alive(lease).await.map_err(explain) {
+        let kept = keep_alive(client.clone(), self.key.clone(), lease).await;
+        match kept.map_err(explain) {
             Err(Failure::LeaseEnded) => {
                 let asked = since_boot();
                 let begun = begin(client, self.key.clone(), self.record.clone(), self.ttl);

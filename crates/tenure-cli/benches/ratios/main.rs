@@ -10,6 +10,7 @@
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `sync` | share one changed task of 100,000 | of a hundred |
+//! | `etcd` | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader | `etcdctl lock`, and etcd's own lock call |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
@@ -24,6 +25,8 @@
 mod board;
 mod command;
 mod crowd;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod handoff;
 mod ledger;
 mod pairs;
@@ -45,6 +48,10 @@ type Measure = fn() -> Vec<Line>;
 
 fn main() {
     // A second process of a measurement is this program again.
+    #[cfg(feature = "etcd")]
+    if etcd::is_partner() {
+        return;
+    }
     if handoff::is_partner() || crowd::is_partner() || ledger::is_partner() {
         return;
     }
@@ -58,7 +65,7 @@ fn main() {
         "{:<44} {:>16} {:>16} {:>8}  aim",
         "what", "tenure", "against", "ratio"
     );
-    let measures: [(&str, Measure); 9] = [
+    let measures: &[(&str, Measure)] = &[
         ("command", command::measure),
         ("pairs", pairs::measure),
         ("handoff", handoff::measure),
@@ -68,6 +75,8 @@ fn main() {
         ("tasks", tasks::measure),
         ("sync", sync::measure),
         ("board", board::measure),
+        #[cfg(feature = "etcd")]
+        ("etcd", etcd::measure),
     ];
     for (name, measure) in measures {
         if wanted(name) {

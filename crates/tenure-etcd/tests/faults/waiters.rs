@@ -146,20 +146,33 @@ fn a_session_that_is_gone_although_it_was_confirmed_begins_again() {
         ..EtcdOptions::default()
     };
     let store = EtcdStore::open(address, &place.path().join("here"), options).unwrap();
-    let keys = ["first", "second"].map(|name| Key::parse(name).unwrap());
+    let keys = ["first", "second", "third"].map(|name| Key::parse(name).unwrap());
     let _held = keys.each_ref().map(|key| {
         let other = open(&cluster.address("confirmed"), &place.path().join("there"));
         Ask::new(key, "holder").ttl(LONG).granted(&other)
     });
     let wait = |key: &Key| busy(Ask::new(key, "waiter").waiting().once(&store));
     let _ticket = wait(&keys[0]);
-    let found = cluster.etcdctl(&["get", "confirmed/s/", "--prefix", "-w", "json"]);
-    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
-    let lease = found["kvs"][0]["lease"].as_i64().unwrap();
-    let revoked = cluster.etcdctl(&["lease", "revoke", &format!("{lease:x}")]);
-    assert!(revoked.status.success(), "{revoked:?}");
+    let etcdctl = |words: &[&str]| {
+        let said = cluster.etcdctl(words);
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let session = etcdctl(&["get", "confirmed/s/", "--prefix", "-w", "json"]);
+    let session: serde_json::Value = serde_json::from_str(&session).unwrap();
+    let lease = session["kvs"][0]["lease"].as_i64().unwrap();
+    etcdctl(&["lease", "revoke", &format!("{lease:x}")]);
     assert_eq!(sessions("confirmed"), 0);
     let _ticket = wait(&keys[1]);
+    assert_eq!(sessions("confirmed"), 1);
+    // The session was begun twice, because the first answer did not come; and the first attempt was carried out last.
+    let name = etcdctl(&["get", "confirmed/s/", "--prefix", "--keys-only"]);
+    let lease = etcdctl(&["lease", "grant", "600"]);
+    let lease = lease.split(' ').nth(1).unwrap();
+    etcdctl(&["put", name.trim(), "{}", &format!("--lease={lease}")]);
+    etcdctl(&["lease", "revoke", lease]);
+    assert_eq!(sessions("confirmed"), 0);
+    let _ticket = wait(&keys[2]);
     assert_eq!(sessions("confirmed"), 1);
 }
 

@@ -1,0 +1,498 @@
+//! Keys on an etcd cluster, against etcd's own locks: `etcdctl lock`, and the lock call of its API.
+//!
+//! The lock call (`v3lockpb.Lock`, which client libraries offer as `lock`) is made on a connection that is open already,
+//! under an etcd lease that was granted before: the least that it can cost. Each client is a process of its own. The data
+//! of the cluster is in memory, so no disk is measured.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use rustix::process::{Pid, Signal, kill_process};
+use tenure::{Acquired, Config, StoreUrl, Tenure};
+use tenure_testkit::Etcd;
+use tokio::runtime::{Builder, Runtime};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
+
+use crate::Line;
+use crate::stopwatch::{millis, now, percentile, ratio, time};
+
+const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+const PARTNER: &str = "TENURE_BENCH_ETCD";
+
+/// How long clients take turns.
+const PLAY: Duration = Duration::from_secs(2);
+/// How long each holds the key when hand-overs are measured, so that the other is really waiting.
+const MOMENT: Duration = Duration::from_millis(1);
+/// How often a command is run, and a holder killed.
+const COMMANDS: usize = 40;
+const KILLS: usize = 5;
+
+pub(crate) fn measure() -> Vec<Line> {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        eprintln!("etcd is not measured: it is not installed");
+        return Vec::new();
+    }
+    let cluster = Etcd::start(1);
+    let mut lines = pairs(&cluster);
+    lines.extend(commands(&cluster));
+    lines.push(leader_lost());
+    lines
+}
+
+/// Acquire and release, with one client and with eight.
+fn pairs(cluster: &Etcd) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let (ours, theirs) = (play(cluster, "tenure own", 1), play(cluster, "lock own", 1));
+    lines.push(latency(
+        "etcd: pair / its lock call, p50",
+        &ours,
+        &theirs,
+        50,
+        "at most 1x",
+    ));
+    lines.push(latency(
+        "etcd: pair / its lock call, p99",
+        &ours,
+        &theirs,
+        99,
+        "",
+    ));
+    for (what, keys, aim) in [
+        (
+            "etcd: 8 clients, own keys / lock call, pairs/s",
+            "own",
+            "at least 1x",
+        ),
+        (
+            "etcd: 8 clients, one key / lock call, pairs/s",
+            "one",
+            "at least 3x",
+        ),
+    ] {
+        let ours = play(cluster, &format!("tenure {keys}"), 8);
+        let theirs = play(cluster, &format!("lock {keys}"), 8);
+        lines.push(Line {
+            what,
+            ours: per_second(&ours),
+            theirs: per_second(&theirs),
+            ratio: ours.len() as f64 / theirs.len() as f64,
+            aim,
+        });
+    }
+    let mut ours = hand_overs(play(cluster, "tenure hold", 2));
+    let mut theirs = hand_overs(play(cluster, "lock hold", 2));
+    for (what, percent) in [
+        ("etcd: hand-over / its lock call, p50", 50),
+        ("etcd: hand-over / its lock call, p99", 99),
+    ] {
+        let (ours, theirs) = (
+            percentile(&mut ours, percent),
+            percentile(&mut theirs, percent),
+        );
+        lines.push(line(what, ours, theirs, ""));
+    }
+    lines
+}
+
+/// `tenure run` and `etcdctl lock`.
+fn commands(cluster: &Etcd) -> Vec<Line> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..COMMANDS {
+        ours.push(time(|| {
+            end(tenure_run(cluster, "k").arg("true").spawn().unwrap())
+        }));
+        theirs.push(time(|| {
+            end(etcdctl_lock(cluster, "k").arg("true").spawn().unwrap())
+        }));
+    }
+    let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
+    let runs = line(
+        "etcd: tenure run / etcdctl lock, p50",
+        ours,
+        theirs,
+        "at most 1x",
+    );
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for number in 0..KILLS {
+        let key = format!("killed-{number}");
+        ours.push(after_a_kill(|| tenure_run(cluster, &key)));
+        theirs.push(after_a_kill(|| etcdctl_lock(cluster, &key)));
+    }
+    let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
+    let what = "etcd: SIGKILL of a holder to the next grant, p50";
+    vec![runs, line(what, ours, theirs, "")]
+}
+
+/// From the kill of the leader of three members to the next grant.
+fn leader_lost() -> Line {
+    let lost = |game: &str| {
+        let mut cluster = Etcd::start(3);
+        while cluster.leader().is_none() {}
+        let leader = cluster.leader().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut client = start(&cluster, game, 0, dir.path());
+        let mut pairs = BufReader::new(client.stdout.take().unwrap()).lines();
+        let mut next = || pairs.next().unwrap().unwrap();
+        fs::write(dir.path().join("go"), "").unwrap();
+        for _ in 0..20 {
+            next();
+        }
+        let killed = now();
+        cluster.kill(leader);
+        // What was granted before is in the pipe.
+        while next().parse::<u128>().unwrap() <= killed.as_nanos() + MOMENT.as_nanos() {}
+        let found = now().saturating_sub(killed);
+        let _ = client.kill();
+        let _ = client.wait();
+        found
+    };
+    let (ours, theirs) = (lost("tenure report"), lost("lock report"));
+    line(
+        "etcd: loss of the leader to the next grant",
+        ours,
+        theirs,
+        "",
+    )
+}
+
+fn line(what: &'static str, ours: Duration, theirs: Duration, aim: &'static str) -> Line {
+    Line {
+        what,
+        ours: millis(ours),
+        theirs: millis(theirs),
+        ratio: ratio(ours, theirs),
+        aim,
+    }
+}
+
+fn latency(
+    what: &'static str,
+    ours: &[Turn],
+    theirs: &[Turn],
+    percent: usize,
+    aim: &'static str,
+) -> Line {
+    let of = |turns: &[Turn]| {
+        let mut times: Vec<Duration> = turns.iter().map(|turn| turn.end - turn.asked).collect();
+        percentile(&mut times, percent)
+    };
+    line(what, of(ours), of(theirs), aim)
+}
+
+fn per_second(turns: &[Turn]) -> String {
+    format!("{:.0} /s", turns.len() as f64 / PLAY.as_secs_f64())
+}
+
+fn tenure_run(cluster: &Etcd, key: &str) -> Command {
+    let mut command = Command::new(TENURE);
+    command
+        .args(["run", key, "--quiet", "--"])
+        .env("TENURE_STORE", cluster.address("commands"));
+    command
+}
+
+fn etcdctl_lock(cluster: &Etcd, key: &str) -> Command {
+    let mut command = Command::new("etcdctl");
+    command
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", cluster.endpoints().next().unwrap()])
+        // Its shortest time to live: its own default is 60 seconds.
+        .args(["lock", "--ttl", "2", key]);
+    command
+}
+
+fn end(mut child: Child) {
+    assert!(child.wait().unwrap().success());
+}
+
+/// From the kill of a holder until the command of a waiter runs.
+fn after_a_kill(command: impl Fn() -> Command) -> Duration {
+    let start = |script: &str| {
+        let child = command()
+            .args(["sh", "-c", script])
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = child.unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        (child, out)
+    };
+    let mut line = String::new();
+    let (mut holder, mut out) = start("echo $$; exec sleep 300");
+    out.read_line(&mut line).unwrap();
+    let held: i32 = line.trim().parse().unwrap();
+    let (waiter, mut out) = start("echo got");
+    // It is in the queue by then.
+    std::thread::sleep(Duration::from_millis(300));
+    let killed = now();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    // etcdctl leaves its command behind.
+    let _ = kill_process(Pid::from_raw(held).unwrap(), Signal::KILL);
+    out.read_line(&mut line).unwrap();
+    let found = now().saturating_sub(killed);
+    end(waiter);
+    found
+}
+
+/// One turn of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    got: Duration,
+    asked: Duration,
+    let_go: Duration,
+    end: Duration,
+    client: usize,
+}
+
+/// Lets clients take turns for a while.
+fn play(cluster: &Etcd, game: &str, clients: usize) -> Vec<Turn> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut playing = Vec::new();
+    for number in 0..clients {
+        let mut child = start(cluster, game, number, dir.path());
+        let mut ready = String::new();
+        let out = child.stdout.as_mut().unwrap();
+        BufReader::new(out).read_line(&mut ready).unwrap();
+        playing.push(child);
+    }
+    fs::write(dir.path().join("go"), "").unwrap();
+    playing.into_iter().for_each(end);
+    let mut turns = Vec::new();
+    for client in 0..clients {
+        let log = fs::read_to_string(dir.path().join(client.to_string())).unwrap();
+        turns.extend(log.lines().map(|line| {
+            let times = line.split(' ').map(|time| time.parse().unwrap());
+            let times: Vec<Duration> = times.map(Duration::from_nanos).collect();
+            Turn {
+                asked: times[0],
+                got: times[1],
+                let_go: times[2],
+                end: times[3],
+                client,
+            }
+        }));
+    }
+    turns
+}
+
+fn hand_overs(mut turns: Vec<Turn>) -> Vec<Duration> {
+    turns.sort_unstable();
+    turns
+        .windows(2)
+        .filter(|pair| pair[0].client != pair[1].client)
+        .map(|pair| pair[1].got.saturating_sub(pair[0].let_go))
+        .collect()
+}
+
+fn start(cluster: &Etcd, game: &str, number: usize, dir: &Path) -> Child {
+    let endpoints: Vec<&str> = cluster.endpoints().collect();
+    Command::new(std::env::current_exe().unwrap())
+        .env(
+            PARTNER,
+            format!("{game} {number} {} {}", endpoints.join(","), dir.display()),
+        )
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Plays, if this process was started as a client.
+pub(crate) fn is_partner() -> bool {
+    let Ok(job) = std::env::var(PARTNER) else {
+        return false;
+    };
+    let words: Vec<&str> = job.splitn(5, ' ').collect();
+    let (who, game, number, endpoints, dir) =
+        (words[0], words[1], words[2], words[3], Path::new(words[4]));
+    let key = match game {
+        "own" => format!("own-{number}"),
+        _ => game.to_owned(),
+    };
+    let mut client: Box<dyn Client> = match who {
+        "tenure" => Box::new(Ours::new(endpoints, key)),
+        _ => Box::new(Theirs::new(endpoints, &key)),
+    };
+    // Connected.
+    client.take();
+    client.give_back();
+    println!("ready");
+    let go = dir.join("go");
+    while !go.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut log = File::create(dir.join(number)).unwrap();
+    let began = now();
+    while game == "report" || now().saturating_sub(began) < PLAY {
+        let asked = now();
+        client.take();
+        let got = now();
+        if game == "hold" || game == "report" {
+            std::thread::sleep(MOMENT);
+        }
+        let let_go = now();
+        client.give_back();
+        let end = now();
+        if game == "report" {
+            println!("{}", got.as_nanos());
+        } else {
+            let times = [asked, got, let_go, end].map(|time| time.as_nanos().to_string());
+            writeln!(log, "{}", times.join(" ")).unwrap();
+        }
+    }
+    true
+}
+
+trait Client {
+    fn take(&mut self);
+    fn give_back(&mut self);
+}
+
+struct Ours {
+    tenure: Tenure,
+    key: String,
+    held: Option<tenure::Guard>,
+}
+
+impl Ours {
+    fn new(endpoints: &str, key: String) -> Self {
+        let url = StoreUrl::parse(&format!("etcd://{endpoints}/bench")).unwrap();
+        Self {
+            tenure: Tenure::open(&url, Config::default()).unwrap(),
+            key,
+            held: None,
+        }
+    }
+}
+
+impl Client for Ours {
+    fn take(&mut self) {
+        let ask = self.tenure.ask(&self.key).unwrap();
+        let Acquired::Granted(held) = ask.wait(Duration::from_secs(60)).acquire().unwrap() else {
+            panic!("it must come")
+        };
+        self.held = Some(held);
+    }
+
+    fn give_back(&mut self) {
+        let _freed = self.held.take().unwrap().release().unwrap();
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LockRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LockResponse {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct UnlockRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Nothing {}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGrantRequest {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+/// The lock call of etcd's API.
+struct Theirs {
+    runtime: Runtime,
+    channels: Vec<Channel>,
+    current: usize,
+    name: Vec<u8>,
+    lease: i64,
+    held: Vec<u8>,
+}
+
+impl Theirs {
+    fn new(endpoints: &str, key: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let connect = |endpoint: &str| {
+            let endpoint = Endpoint::from_shared(format!("http://{endpoint}")).unwrap();
+            endpoint.tcp_nodelay(true).connect_lazy()
+        };
+        let channels = runtime.block_on(async { endpoints.split(',').map(connect).collect() });
+        let mut client = Self {
+            runtime,
+            channels,
+            current: 0,
+            name: key.as_bytes().to_vec(),
+            lease: 0,
+            held: Vec::new(),
+        };
+        let granted: LeaseGrantResponse = client.call(
+            "/etcdserverpb.Lease/LeaseGrant",
+            LeaseGrantRequest { ttl: 600 },
+        );
+        client.lease = granted.id;
+        client
+    }
+
+    /// One call. Another member is asked if this one does not answer, as a client library does.
+    fn call<Q, A>(&mut self, path: &'static str, message: Q) -> A
+    where
+        Q: Message + Clone + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        loop {
+            let channel = self.channels[self.current % self.channels.len()].clone();
+            let message = message.clone();
+            let answer = self.runtime.block_on(async move {
+                let mut grpc = Grpc::new(channel);
+                grpc.ready()
+                    .await
+                    .map_err(|error| tonic::Status::unavailable(error.to_string()))?;
+                let path = PathAndQuery::from_static(path);
+                let codec = ProstCodec::<Q, A>::default();
+                grpc.unary(tonic::Request::new(message), path, codec).await
+            });
+            match answer {
+                Ok(answer) => return answer.into_inner(),
+                Err(_) => self.current += 1,
+            }
+            std::thread::sleep(MOMENT);
+        }
+    }
+}
+
+impl Client for Theirs {
+    fn take(&mut self) {
+        let request = LockRequest {
+            name: self.name.clone(),
+            lease: self.lease,
+        };
+        let locked: LockResponse = self.call("/v3lockpb.Lock/Lock", request);
+        self.held = locked.key;
+    }
+
+    fn give_back(&mut self) {
+        let key = std::mem::take(&mut self.held);
+        let _: Nothing = self.call("/v3lockpb.Lock/Unlock", UnlockRequest { key });
+    }
+}
