@@ -7,6 +7,7 @@ use tenure_core::{Event, HistoryQuery, StoreError};
 use crate::client::Client;
 use crate::cluster::Failure;
 use crate::proto::{DeleteRangeRequest, KeyValue, Op, RangeRequest, TxnRequest};
+use crate::read::whole;
 use crate::records::EventRecord;
 use crate::store::EtcdStore;
 
@@ -17,7 +18,7 @@ impl EtcdStore {
         query: &HistoryQuery,
         by: Instant,
     ) -> Result<Vec<Event>, StoreError> {
-        let (found, _) = self.whole(by, || self.range(&self.layout.events(), 0, by))?;
+        let (found, _) = whole(by, || self.range(&self.layout.events(), 0, by))?;
         let mut events: Vec<Event> = found.iter().filter_map(EventRecord::read).collect();
         events.sort_by_key(|event| event.id);
         Ok(query.select(events))

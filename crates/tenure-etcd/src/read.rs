@@ -10,6 +10,22 @@ use crate::cluster::{Failure, remaining};
 use crate::proto::{KeyValue, RangeRequest, TxnRequest, TxnResponse};
 use crate::store::EtcdStore;
 
+/// Reads in several parts, and again if the revision was compacted away meanwhile.
+pub(crate) fn whole<T>(
+    by: Instant,
+    read: impl Fn() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    loop {
+        match read() {
+            Err(error)
+                if error.kind == ErrorKind::Contended
+                    && !remaining(by).is_zero()
+                    && !is_interrupted() => {}
+            other => return other,
+        }
+    }
+}
+
 impl EtcdStore {
     /// A transaction that may be made twice.
     pub(crate) fn txn(&self, request: TxnRequest, by: Instant) -> Result<TxnResponse, StoreError> {
@@ -32,23 +48,6 @@ impl EtcdStore {
         };
         let found = self.cluster.ask(by, job).map_err(Failure::into_error)?;
         Ok((found.kvs, found.header.map_or(0, |header| header.revision)))
-    }
-
-    /// Reads in several parts, and again if the revision was compacted away meanwhile.
-    pub(crate) fn whole<T>(
-        &self,
-        by: Instant,
-        read: impl Fn() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        loop {
-            match read() {
-                Err(error)
-                    if error.kind == ErrorKind::Contended
-                        && !remaining(by).is_zero()
-                        && !is_interrupted() => {}
-                other => return other,
-            }
-        }
     }
 
     /// Everything below a prefix, at one revision; 0 for the current one.

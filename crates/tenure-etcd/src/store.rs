@@ -20,6 +20,7 @@ use crate::cluster::{Cluster, Failure, now, remaining};
 use crate::layout::Layout;
 use crate::lives::{Life, Lives};
 use crate::proto::RangeRequest;
+use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
 use crate::step::{Again, EtcdStep, Seen};
@@ -393,7 +394,7 @@ impl EngineStore for EtcdStore {
     }
 
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
-        self.whole(by, || self.read_snapshots(by))
+        whole(by, || self.read_snapshots(by))
     }
 
     fn events(&self, query: &HistoryQuery, by: Instant) -> Result<Vec<Event>, StoreError> {
