@@ -10,13 +10,23 @@
 //! | [`work`] | a runner's request for a task, and the answers |
 //! | [`check`] | which texts and ids are valid |
 //! | [`store`] | [`TaskStore`]: the trait of a store that holds tasks |
+//! | [`step`] | [`TaskStep`]: what the verbs below need of a store's atomic step |
+//! | [`flow`] | beginning and ending work, with locks |
+//! | [`sections`] | a section's lease between two tasks of its runner |
+//! | [`mod@next`] | the best ready task |
+//! | [`lines`] | the lines of an import and an export |
 //! | [`replica`] | the state that clones share, and how it is merged |
 //! | [`error`] | [`TaskError`]: why a verb failed |
 
 pub mod check;
 pub mod error;
+pub mod flow;
+pub mod lines;
+pub mod next;
 pub mod replica;
 pub mod rules;
+pub mod sections;
+pub mod step;
 pub mod store;
 pub mod work;
 
@@ -31,6 +41,7 @@ pub use self::replica::{Progress, Replica, SectionCopy, Stamped, TaskCopy};
 pub use self::rules::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, may_change,
 };
+pub use self::step::TaskStep;
 pub use self::store::{
     DeletedSection, DeletedTask, ImportSummary, MergeSummary, SectionSummary, SyncState, TaskStore,
     Withdrawal,

@@ -5,13 +5,10 @@
 //! | `rows` | rows to tasks and back |
 //! | `find` | a task or section by id, name or prefix; lists |
 //! | `edit` | adding and changing, without locks |
-//! | `flow` | beginning and ending work, with locks |
-//! | `sections` | a section's lease between two tasks of its runner |
-//! | `next` | the best ready task |
+//! | `step` | what the verbs of `tenure_core::task` need: beginning and ending work, `next`, import |
 //! | `exchange` | import and export, one line for each task |
 //! | `share` | what clones share, and the history of a task |
 //! | `merge` | merging another clone's tasks |
-//! | `cycle` | tasks that depend on themselves |
 //!
 //! # Invariants
 //!
@@ -20,18 +17,15 @@
 //! 2. No verb reads all tasks to find one. Triggers count the unfinished dependencies of each task,
 //!    also when another program writes, and the ready tasks have an index of their own.
 
-mod cycle;
 mod edit;
 mod exchange;
 mod find;
-mod flow;
 mod merge;
-mod next;
 mod rows;
-mod sections;
 mod share;
+mod step;
 
-pub(crate) use rows::{granted, superseded};
+pub(crate) use rows::granted;
 
 use std::time::Instant;
 
@@ -40,7 +34,8 @@ use tenure_core::task::{
     Change, Changed, DeletedSection, DeletedTask, Edit, ImportSummary, MergeSummary, NewTask, Past,
     Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
 };
-use tenure_core::{Acquired, Holder, HolderId, Lease, Section, StoreError, Task, TaskError, Token};
+use tenure_core::task::{flow, next, sections};
+use tenure_core::{Acquired, Holder, HolderId, Lease, Section, Task, TaskError, Token};
 
 use crate::schema;
 use crate::store::SqliteStore;
@@ -116,12 +111,12 @@ impl TaskStore for SqliteStore {
         runner: &Runner,
         by: Instant,
     ) -> Result<Acquired<Started>, TaskError> {
-        let (answer, revision) = self.run(by, |write| write.start(id, runner))?;
+        let (answer, revision) = self.run(by, |write| flow::start(write, id, runner))?;
         Ok(answer.seen_at(revision))
     }
 
     fn next(&self, runner: &Runner, by: Instant) -> Result<Acquired<Started>, TaskError> {
-        let (answer, revision) = self.run(by, |write| write.next(runner))?;
+        let (answer, revision) = self.run(by, |write| next::next(write, runner))?;
         Ok(answer.seen_at(revision))
     }
 
@@ -132,7 +127,7 @@ impl TaskStore for SqliteStore {
         tickets: Withdrawal,
         by: Instant,
     ) -> Result<(), TaskError> {
-        self.change_tasks(by, |write| write.stop_waiting(id, runner, tickets))
+        self.change_tasks(by, |write| flow::stop_waiting(write, id, runner, tickets))
     }
 
     fn change(
@@ -144,7 +139,7 @@ impl TaskStore for SqliteStore {
         by: Instant,
     ) -> Result<Changed, TaskError> {
         let changed = self.change_tasks(by, |write| {
-            let mut changed = write.change(id, proof, change)?;
+            let mut changed = flow::change(write, id, proof, change)?;
             if !edit.is_empty() {
                 changed.task = write.edit_task(id, edit)?;
             }
@@ -155,26 +150,23 @@ impl TaskStore for SqliteStore {
     }
 
     fn abandon(&self, lease: &Lease, by: Instant) -> Result<(), TaskError> {
-        self.change_tasks(by, |write| write.abandon(lease))
+        self.change_tasks(by, |write| sections::abandon(write, lease))
     }
 
     fn leave_idle_sections(&self, holder: &Holder, by: Instant) -> Result<(), TaskError> {
-        self.change_tasks(by, |write| write.leave_idle_sections(holder))
+        self.change_tasks(by, |write| sections::leave_idle_sections(write, holder))
     }
 
     fn ended_by(&self, id: &str, token: Token, by: Instant) -> Result<Option<Task>, TaskError> {
         self.read_tasks(by, |reader| {
             let task = rows::by_id(reader.db, id)?;
             let lost = rows::lost(reader.db, id)?;
-            Ok(task.filter(|task| {
-                let forced = task.runner.as_ref().is_some_and(|name| lost.contains(name));
-                task.token == token && !task.status.is_open() && !forced
-            }))
+            Ok(task.filter(|task| flow::was_ended_by(task, &lost, token)))
         })
     }
 
     fn import(&self, lines: &str, by: Instant) -> Result<ImportSummary, TaskError> {
-        self.change_tasks(by, |write| write.import(lines))
+        self.change_tasks(by, |write| exchange::import(write, lines))
     }
 
     fn export(&self, line: &mut dyn FnMut(&str), by: Instant) -> Result<(), TaskError> {
@@ -243,13 +235,4 @@ impl SqliteStore {
             Err(find::NotFound::Task(error)) => Ok(Err(*error)),
         })?
     }
-}
-
-/// An id that can't be part of a key. It came from the database, so another program wrote it.
-fn bad_id(id: &str, error: &tenure_core::BadName) -> StoreError {
-    StoreError::new(
-        tenure_core::ErrorKind::Damaged,
-        format!("the id {id:?} can't be locked: {error}"),
-    )
-    .fix("another program wrote it; correct it with sqlite3")
 }

@@ -6,7 +6,7 @@ use rusqlite::params;
 use tenure_core::decide::View;
 use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
 use tenure_core::queue::Rank;
-use tenure_core::task;
+use tenure_core::task::{flow, sections};
 use tenure_core::{
     Claim, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment, Presence,
     StoreError, TaskError, Ticket, Token, Waiter,
@@ -86,7 +86,7 @@ impl Look for WriteTransaction<'_> {
         if let Some((lease, evidence)) = overruled {
             self.remove_own_row(key)?;
             if let Some(id) = self.own_task(key) {
-                tasks::superseded(self.reader.db, id, &lease.holder.id)?;
+                flow::superseded(self, id, &lease.holder.id)?;
             }
             self.record_end(&lease, &evidence)?;
             self.wake(&lease.holder);
@@ -170,7 +170,9 @@ impl Step for WriteTransaction<'_> {
             Put::Extended => history::renewed(db, wall, lease, self.history_limits)?,
             Put::Renewed => {
                 history::renewed(db, wall, lease, self.history_limits)?;
-                self.renew_section(lease)?;
+                if let Some(id) = self.own_task(&lease.key) {
+                    sections::renew_section(self, id, lease)?;
+                }
             }
         }
         Ok(())
@@ -185,7 +187,7 @@ impl Step for WriteTransaction<'_> {
         if then == Then::Free {
             self.remove_own_row(&lease.key)?;
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
-            self.wake_seekers_of(&lease.key)?;
+            flow::wake_seekers_of(self, &lease.key)?;
         }
         match how {
             Ended::Released => {
@@ -194,7 +196,7 @@ impl Step for WriteTransaction<'_> {
             }
             Ended::Proven(evidence) => {
                 if let (Evidence::Forced { .. }, Some(id)) = (evidence, self.own_task(&lease.key)) {
-                    tasks::superseded(self.reader.db, id, &lease.holder.id)?;
+                    flow::superseded(self, id, &lease.holder.id)?;
                 }
                 self.record_end(lease, evidence)?;
             }
@@ -242,7 +244,7 @@ impl Step for WriteTransaction<'_> {
                 rows::number(waiter.ticket.0)
             ])?;
         if waiter.presence == Presence::Away {
-            self.wake_seekers_of(key)?;
+            flow::wake_seekers_of(self, key)?;
         }
         Ok(())
     }
@@ -252,7 +254,7 @@ impl Step for WriteTransaction<'_> {
             .db
             .prepare_cached("DELETE FROM tickets WHERE ticket = ?1")?
             .execute([rows::number(ticket.0)])?;
-        self.wake_seekers_of(key)
+        flow::wake_seekers_of(self, key)
     }
 
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TransactionError> {
@@ -315,17 +317,6 @@ impl WriteTransaction<'_> {
         )?)
     }
 
-    /// Ends a lease, with the evidence.
-    pub(crate) fn end(
-        &mut self,
-        lease: &Lease,
-        evidence: &Evidence,
-    ) -> Result<(), TransactionError> {
-        self.end_lease(lease, &Ended::Proven(evidence.clone()), Then::Free)?;
-        self.wake(&lease.holder);
-        Ok(())
-    }
-
     /// The row in our own table only: the lock tables say something else by now.
     fn remove_own_row(&self, key: &Key) -> Result<(), TransactionError> {
         self.reader
@@ -333,41 +324,6 @@ impl WriteTransaction<'_> {
             .prepare_cached("DELETE FROM leases WHERE key = ?1")?
             .execute([key.as_str()])?;
         Ok(())
-    }
-
-    /// Wakes the first runner that looks for any task, and those of them that have a section: the
-    /// first could not take what is in it.
-    pub(crate) fn wake_seekers(&mut self) -> Result<(), TransactionError> {
-        let Ok(any) = task::key_of(task::ANY) else {
-            return Ok(());
-        };
-        let queue = self.reader.queue(&any)?;
-        if queue.is_empty() {
-            return Ok(());
-        }
-        engine::wake_next(self, &queue);
-        let sections =
-            "SELECT DISTINCT holder FROM leases WHERE key >= 'section:' AND key < 'section;'";
-        let holders = self
-            .reader
-            .db
-            .prepare_cached(sections)?
-            .query_map([], |row| row.get::<_, String>(0))?
-            .collect::<Result<Vec<_>, _>>()?;
-        for waiter in &queue {
-            if holders.iter().any(|id| id == waiter.holder.id.as_str()) {
-                self.wake(&waiter.holder);
-            }
-        }
-        Ok(())
-    }
-
-    /// The same if this key is that of a task or a section.
-    fn wake_seekers_of(&mut self, key: &Key) -> Result<(), TransactionError> {
-        match key.kind() {
-            KeyKind::Task(_) | KeyKind::Section(_) => self.wake_seekers(),
-            KeyKind::Node(_) | KeyKind::Named(_) => Ok(()),
-        }
     }
 
     /// Raises the token counter by more than a power cut can undo.

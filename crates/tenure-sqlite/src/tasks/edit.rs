@@ -1,29 +1,28 @@
 //! Adding and changing tasks and sections, without locks.
 
 use rusqlite::{OptionalExtension, params};
-use tenure_core::engine::{Look as _, Step as _};
-use tenure_core::task::{self, DeletedSection, Edit, NewTask};
-use tenure_core::{Event, EventKind, HolderId, Key, Section, Task, TaskError, Token};
+use tenure_core::engine::Look as _;
+use tenure_core::task::step::{section_key, task_key};
+use tenure_core::task::{self, DeletedSection, Edit, NewTask, flow, lines, sections};
+use tenure_core::{Event, EventKind, HolderId, Section, Task, TaskError, Token};
 use uuid::Uuid;
 
-use super::flow::{keys_of, section_key, task_key};
-use super::rows::by_id;
-use super::{bad_id, find};
+use super::find;
 use crate::history;
 use crate::rows::{time, unsigned};
 use crate::write::{TransactionError, WriteTransaction};
 
 impl WriteTransaction<'_> {
     pub(super) fn add_section(&mut self, name: &str) -> Result<Section, TransactionError> {
-        self.insert_section(&Uuid::new_v4().to_string(), name)
+        self.new_section(&Uuid::new_v4().to_string(), name)
     }
 
-    pub(super) fn insert_section(
+    pub(super) fn new_section(
         &mut self,
         id: &str,
         name: &str,
     ) -> Result<Section, TransactionError> {
-        check_name(name)?;
+        lines::check_name(name)?;
         task::check_id("id of the section", id)?;
         let db = self.reader.db;
         let taken = db
@@ -113,13 +112,13 @@ impl WriteTransaction<'_> {
             self.set(id, sql, priority.level())?;
         }
         if let Some(section) = &edit.section {
-            self.may_move(&before)?;
+            flow::may_move(self, &before)?;
             if !section.is_empty() {
                 find::section_by_id(self.reader.db, section)?;
             }
             let sql = "UPDATE tasks SET section_id = nullif(?2, '') WHERE id = ?1";
             self.set(id, sql, section)?;
-            self.ring_waiters(&before)?;
+            flow::ring_waiters(self, &before)?;
         }
         for on in &edit.drop_dependencies {
             let sql = "DELETE FROM task_dependencies WHERE task_id = ?1 AND depends_on = ?2";
@@ -133,16 +132,6 @@ impl WriteTransaction<'_> {
             self.wake_seekers()?;
         }
         self.task(id)
-    }
-
-    /// Wakes every waiter for a task or its section, because the task has moved.
-    fn ring_waiters(&mut self, task: &Task) -> Result<(), TransactionError> {
-        for key in keys_of(task)? {
-            for waiter in self.reader.queue(&key)? {
-                self.wake(&waiter.holder);
-            }
-        }
-        Ok(())
     }
 
     fn set(
@@ -163,37 +152,18 @@ impl WriteTransaction<'_> {
         self.set(id, sql, time(self.now().wall))
     }
 
-    /// Fails if a runner works on the task: it holds the lock of the task's section as well.
-    pub(super) fn may_move(&mut self, task: &Task) -> Result<(), TransactionError> {
-        let key = task.key().map_err(|error| bad_id(&task.id, &error))?;
-        let view = self.view(&key)?;
-        match view
-            .leases
-            .into_iter()
-            .next()
-            .map(|lease| self.reader.verdict(lease))
-        {
-            Some((lease, verdict)) if verdict.ended().is_none() => Err(TaskError::Locked {
-                task: Box::new(task.clone()),
-                lease: Box::new(lease),
-            }
-            .into()),
-            _ => Ok(()),
-        }
-    }
-
     /// Deletes a task that no runner works on.
     pub(super) fn delete_task(&mut self, id: &str) -> Result<Task, TransactionError> {
         let task = self.task(id)?;
-        self.may_move(&task)?;
+        flow::may_move(self, &task)?;
         self.remove_task(&task)?;
-        self.ring_all_seekers()?;
+        flow::ring_all_seekers(self)?;
         Ok(task)
     }
 
     /// Removes a task, its lease, and the tickets of its waiters.
     pub(super) fn remove_task(&mut self, task: &Task) -> Result<(), TransactionError> {
-        self.vacate(&task_key(task)?)?;
+        flow::vacate(self, &task_key(&task.id)?)?;
         let sql = "DELETE FROM tasks WHERE id = ?1";
         self.reader.db.prepare_cached(sql)?.execute([&task.id])?;
         Ok(())
@@ -201,29 +171,9 @@ impl WriteTransaction<'_> {
 
     /// Removes a section that has no tasks, its lease, and the tickets of its waiters.
     pub(super) fn remove_section(&mut self, section: &Section) -> Result<(), TransactionError> {
-        self.vacate(&section_key(section)?)?;
+        flow::vacate(self, &section_key(section)?)?;
         let sql = "DELETE FROM sections WHERE id = ?1";
         self.reader.db.prepare_cached(sql)?.execute([&section.id])?;
-        Ok(())
-    }
-
-    /// Ends the lease of a key that will not exist any more, and sends its waiters away.
-    fn vacate(&mut self, key: &Key) -> Result<(), TransactionError> {
-        let view = self.view(key)?;
-        if let Some(lease) = view.leases.into_iter().next() {
-            let (lease, verdict) = self.reader.verdict(lease);
-            match verdict.ended() {
-                Some(proof) => self.end(&lease, proof)?,
-                None => self.set_free(&lease)?,
-            }
-        }
-        for waiter in self.reader.queue(key)? {
-            self.wake(&waiter.holder);
-        }
-        self.reader
-            .db
-            .prepare_cached("DELETE FROM tickets WHERE key = ?1")?
-            .execute([key.as_str()])?;
         Ok(())
     }
 
@@ -237,7 +187,7 @@ impl WriteTransaction<'_> {
     ) -> Result<DeletedSection, TransactionError> {
         let db = self.reader.db;
         let section = find::section_by_id(db, id)?;
-        self.may_delete(&section, caller)?;
+        sections::may_delete(self, &section, caller)?;
         let count = "SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'in_progress')) FROM tasks
                      WHERE section_id = ?1";
         let (tasks, open) = db
@@ -264,7 +214,7 @@ impl WriteTransaction<'_> {
         };
         self.move_all(&section, moved_to.as_ref())?;
         self.remove_section(&section)?;
-        self.ring_all_seekers()?;
+        flow::ring_all_seekers(self)?;
         let deleted = DeletedSection {
             section,
             moved: tasks,
@@ -297,29 +247,6 @@ impl WriteTransaction<'_> {
         )?)
     }
 
-    /// Fails while a runner holds the section, unless it is the caller's own lease that is tied to no process.
-    fn may_delete(&mut self, section: &Section, caller: &HolderId) -> Result<(), TransactionError> {
-        let view = self.view(&section_key(section)?)?;
-        if self.ended_with_its_task(&section.id, &view)?.is_some() {
-            return Ok(());
-        }
-        match view
-            .leases
-            .into_iter()
-            .next()
-            .map(|lease| self.reader.verdict(lease))
-        {
-            Some((lease, verdict))
-                if verdict.ended().is_none()
-                    && (lease.holder.id != *caller || lease.holder.liveness_lock().is_some()) =>
-            {
-                let (section, lease) = (section.clone(), Box::new(lease));
-                Err(TaskError::SectionLocked { section, lease }.into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Moves all tasks of a section, none of which a runner works on.
     fn move_all(&mut self, from: &Section, to: Option<&Section>) -> Result<(), TransactionError> {
         let db = self.reader.db;
@@ -333,8 +260,8 @@ impl WriteTransaction<'_> {
             .collect::<Result<Vec<String>, _>>()?;
         for id in ids {
             let task = self.task(&id)?;
-            self.may_move(&task)?;
-            self.ring_waiters(&task)?;
+            flow::may_move(self, &task)?;
+            flow::ring_waiters(self, &task)?;
         }
         db.prepare_cached(
             "UPDATE tasks SET section_id = ?2, updated_at = ?3 WHERE section_id = ?1",
@@ -345,11 +272,6 @@ impl WriteTransaction<'_> {
             time(self.now().wall)
         ])?;
         Ok(())
-    }
-
-    /// The task with this id, which has to exist.
-    pub(super) fn task(&self, id: &str) -> Result<Task, TransactionError> {
-        by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
     }
 
     /// Makes a task depend on another.
@@ -376,25 +298,4 @@ impl WriteTransaction<'_> {
         .execute([&task.id, &on.id])?;
         Ok(())
     }
-
-    /// The error that names what a task waits for.
-    pub(super) fn blocked(&self, task: Task) -> Result<TaskError, TransactionError> {
-        Ok(TaskError::Blocked {
-            by: find::blockers(self.reader.db, &task.id)?,
-            task: Box::new(task),
-        })
-    }
-}
-
-/// Checks the name of a section.
-fn check_name(name: &str) -> Result<(), TaskError> {
-    task::check_title(name).map_err(|error| match error {
-        TaskError::BadText { problem, .. } => TaskError::BadText {
-            what: "name of the section",
-            problem: problem
-                .replace("say what is to be done", "give it one")
-                .replace(", the rest belongs into the description", ""),
-        },
-        other => other,
-    })
 }

@@ -14,14 +14,13 @@ use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
-use tenure_core::task::{self, MergeSummary, Replica, SectionCopy, TaskCopy};
+use tenure_core::task::step::{section_key, task_key};
+use tenure_core::task::{MergeSummary, Replica, SectionCopy, TaskCopy, flow};
 use tenure_core::{Key, Section, Status};
 use uuid::Uuid;
 
-use super::bad_id;
 use super::find;
-use super::flow::section_key;
-use super::rows::{by_id, superseded};
+use super::rows::by_id;
 use super::share::{add_to, replica, sections, unshared};
 use crate::rows::{number, time};
 use crate::write::{TransactionError, WriteTransaction};
@@ -108,7 +107,7 @@ impl WriteTransaction<'_> {
         db.prepare_cached("UPDATE exchange SET merging = 0, changes = changes + ?1")?
             .execute([wrote])?;
         if wrote {
-            self.ring_all_seekers()?;
+            flow::ring_all_seekers(self)?;
         }
         Ok(())
     }
@@ -275,7 +274,7 @@ impl WriteTransaction<'_> {
             && before.progress.value.status() == Status::InProgress
             && let Some(runner) = by_id(db, id)?.and_then(|task| task.runner)
         {
-            superseded(db, id, &runner)?;
+            flow::superseded(self, id, &runner)?;
         }
         merged.changed += 1;
         self.put_copy(id, &copy, progressed)
@@ -360,7 +359,7 @@ impl WriteTransaction<'_> {
 
     /// Whether a runner holds a task here.
     fn is_worked_on(&mut self, id: &str) -> Result<bool, TransactionError> {
-        let key = task::key_of(id).map_err(|error| bad_id(id, &error))?;
+        let key = task_key(id)?;
         self.is_held(&key)
     }
 

@@ -1,6 +1,7 @@
 //! Rows to tasks and back.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tenure_core::task::flow::lost_after_grant;
 use tenure_core::{HolderId, Priority, Section, Status, Task, Token};
 
 use crate::lock_tables::instant;
@@ -100,35 +101,21 @@ pub(crate) fn granted(
     runner: &HolderId,
     token: Token,
 ) -> rusqlite::Result<()> {
-    let before: Option<(String, Option<String>)> = db
+    let last: Option<(String, Option<String>)> = db
         .prepare_cached("SELECT status, runner FROM tasks WHERE id = ?1")?
         .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((status, before)) = before else {
+    let Some((status, last)) = last else {
         return Ok(());
     };
-    let unfinished = status == Status::InProgress.word();
-    let mut lost = lost(db, id)?;
-    let known = lost.len();
-    lost.retain(|name| name != runner);
-    let before = before.and_then(|name| HolderId::parse(name).ok());
-    let superseded =
-        before.filter(|before| unfinished && before != runner && !lost.contains(before));
-    if superseded.is_some() || lost.len() != known {
-        lost.extend(superseded);
-        set_lost(db, id, &lost)?;
+    let last = last.and_then(|name| HolderId::parse(name).ok());
+    let unfinished = last.filter(|_| status == Status::InProgress.word());
+    let before = lost(db, id)?;
+    let after = lost_after_grant(unfinished.as_ref(), before.clone(), runner);
+    if after != before {
+        set_lost(db, id, &after)?;
     }
     db.prepare_cached("UPDATE tasks SET runner = ?2, token = ?3 WHERE id = ?1")?
         .execute(params![id, runner.as_str(), number(token.0)])?;
-    Ok(())
-}
-
-/// Records that a task was taken over from a runner.
-pub(crate) fn superseded(db: &Connection, id: &str, runner: &HolderId) -> rusqlite::Result<()> {
-    let mut lost = lost(db, id)?;
-    if !lost.contains(runner) {
-        lost.push(runner.clone());
-        set_lost(db, id, &lost)?;
-    }
     Ok(())
 }

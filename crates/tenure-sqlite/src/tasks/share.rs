@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
+use tenure_core::Status;
 use tenure_core::task::{
     self, Cause, Past, Progress, Replica, SectionCopy, Stamped, SyncState, TaskCopy, check,
 };
-use tenure_core::{Status, TaskError};
 
 use crate::lock_tables::instant;
 use crate::rows::{bad, number, time, unsigned};
@@ -237,25 +237,6 @@ impl WriteTransaction<'_> {
             .db
             .prepare_cached("INSERT OR REPLACE INTO unshared SELECT ?1, changes + 1 FROM exchange")?
             .execute([id])?;
-        Ok(())
-    }
-
-    /// Refuses the id of a deleted task: the next merge would delete it again.
-    pub(super) fn not_deleted(&self, id: &str) -> Result<(), TransactionError> {
-        let gone = self
-            .reader
-            .db
-            .prepare_cached("SELECT 1 FROM deleted_tasks WHERE id = ?1")?
-            .exists([id])?;
-        if gone {
-            return Err(TaskError::BadText {
-                what: "id",
-                problem: format!(
-                    "{id:?} is that of a task that was deleted: leave it out, and it is added as a new one"
-                ),
-            }
-            .into());
-        }
         Ok(())
     }
 }

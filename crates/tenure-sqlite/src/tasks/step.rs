@@ -1,0 +1,241 @@
+//! What the verbs of `tenure-core` on tasks need of a write transaction.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use rusqlite::{Row, params};
+use tenure_core::task::lines::ImportStep;
+use tenure_core::task::step::{Candidate, ReadyPart};
+use tenure_core::task::{self, TaskStep};
+use tenure_core::{Evidence, HolderId, Key, Section, Task, TaskError};
+use uuid::Uuid;
+
+use super::{find, rows};
+use crate::history;
+use crate::lock_tables::instant;
+use crate::rows::{number, time};
+use crate::write::{TransactionError, WriteTransaction};
+
+fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
+    Ok(Candidate {
+        id: row.get(0)?,
+        section: row.get(1)?,
+        priority: row.get(2)?,
+        created_at: Reverse(row.get(3)?),
+    })
+}
+
+/// Selects ready tasks.
+macro_rules! select_ready {
+    ($index:literal, $rest:literal) => {
+        concat!(
+            "SELECT id, section_id, priority, created_at FROM tasks INDEXED BY ",
+            $index,
+            " WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0 ",
+            $rest,
+            " ORDER BY priority DESC, created_at LIMIT ?1 OFFSET ?2"
+        )
+    };
+}
+
+impl TaskStep for WriteTransaction<'_> {
+    fn task(&mut self, id: &str) -> Result<Option<Task>, TransactionError> {
+        Ok(rows::by_id(self.reader.db, id)?)
+    }
+
+    fn blockers(&mut self, id: &str) -> Result<Vec<Task>, TransactionError> {
+        Ok(find::blockers(self.reader.db, id)?)
+    }
+
+    fn set_progress(&mut self, task: &Task) -> Result<(), TransactionError> {
+        let sql = "UPDATE tasks SET status = ?2, attempts = ?3, last_error = ?4, not_before = ?5, updated_at = ?6
+                   WHERE id = ?1";
+        self.reader.db.prepare_cached(sql)?.execute(params![
+            task.id,
+            task.status.word(),
+            number(task.attempts),
+            task.last_error,
+            task.not_before.map(time),
+            time(task.updated_at),
+        ])?;
+        Ok(())
+    }
+
+    fn lost(&mut self, id: &str) -> Result<Vec<HolderId>, TransactionError> {
+        Ok(rows::lost(self.reader.db, id)?)
+    }
+
+    fn set_lost(&mut self, id: &str, lost: &[HolderId]) -> Result<(), TransactionError> {
+        Ok(rows::set_lost(self.reader.db, id, lost)?)
+    }
+
+    fn in_progress(
+        &mut self,
+        section: &str,
+        runner: &HolderId,
+    ) -> Result<Vec<String>, TransactionError> {
+        let sql =
+            "SELECT id FROM tasks WHERE section_id = ?1 AND status = 'in_progress' AND runner = ?2";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let ids = statement.query_map([section, runner.as_str()], |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    fn has_open(&mut self, section: &str) -> Result<bool, TransactionError> {
+        let sql = "SELECT 1 FROM tasks WHERE section_id = ?1 AND status IN ('pending', 'in_progress') LIMIT 1";
+        Ok(self.reader.db.prepare_cached(sql)?.exists([section])?)
+    }
+
+    fn last_end(&mut self, key: &Key) -> Result<Option<Evidence>, TransactionError> {
+        Ok(history::last_end(self.reader.db, key)?)
+    }
+
+    fn held_sections(&mut self) -> Result<Vec<(Key, HolderId)>, TransactionError> {
+        let sql = "SELECT key, holder FROM leases WHERE key >= 'section:' AND key < 'section;'";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let held = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let held = held.collect::<Result<Vec<(String, String)>, _>>()?;
+        let parsed = |(key, holder)| Some((Key::parse(key).ok()?, HolderId::parse(holder).ok()?));
+        Ok(held.into_iter().filter_map(parsed).collect())
+    }
+
+    fn end_pauses(&mut self, now: Timestamp, horizon: Timestamp) -> Result<(), TransactionError> {
+        let sql = "UPDATE tasks SET not_before = NULL
+                   WHERE not_before IS NOT NULL AND (not_before <= ?1 OR not_before > ?2)";
+        self.reader
+            .db
+            .prepare_cached(sql)?
+            .execute([time(now), time(horizon)])?;
+        Ok(())
+    }
+
+    fn first_pause(&mut self) -> Result<Option<Timestamp>, TransactionError> {
+        let sql = "SELECT min(not_before) FROM tasks WHERE not_before IS NOT NULL
+                   AND status IN ('pending', 'in_progress') AND blockers = 0";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let first: Option<String> = statement.query_row([], |row| row.get(0))?;
+        Ok(first.as_deref().and_then(instant))
+    }
+
+    fn ready(&mut self, part: ReadyPart<'_>) -> Result<Vec<Candidate>, TransactionError> {
+        let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
+        let skip = i64::try_from(part.skip).unwrap_or(i64::MAX);
+        let db = self.reader.db;
+        let found = match part.section {
+            None => db
+                .prepare_cached(select_ready!("tasks_ready", ""))?
+                .query_map([limit, skip], candidate)?
+                .collect::<Result<_, _>>()?,
+            Some(section) => db
+                .prepare_cached(select_ready!("tasks_ready_in", "AND section_id IS ?3"))?
+                .query_map(params![limit, skip, section], candidate)?
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(found)
+    }
+
+    /// A few steps in the index for each section, however many tasks there are.
+    fn best_of_each_section(&mut self) -> Result<Vec<Candidate>, TransactionError> {
+        let sql = "WITH RECURSIVE section(id) AS (
+                SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
+                    AND section_id > '' ORDER BY section_id LIMIT 1)
+                UNION ALL
+                SELECT (SELECT section_id FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
+                    AND section_id > section.id ORDER BY section_id LIMIT 1)
+                FROM section WHERE section.id IS NOT NULL
+            )
+            SELECT id, section_id, priority, created_at FROM tasks WHERE rowid IN (
+                SELECT (SELECT rowid FROM tasks INDEXED BY tasks_ready_in
+                    WHERE status IN ('pending', 'in_progress') AND blockers = 0 AND not_before IS NULL AND elsewhere = 0
+                    AND section_id = section.id ORDER BY priority DESC, created_at LIMIT 1)
+                FROM section WHERE section.id IS NOT NULL
+            )";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let rows = statement.query_map([], candidate)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn any_open(&mut self) -> Result<bool, TransactionError> {
+        let sql = "SELECT 1 FROM tasks WHERE status IN ('pending', 'in_progress') AND elsewhere = 0 LIMIT 1";
+        Ok(self.reader.db.prepare_cached(sql)?.exists([])?)
+    }
+}
+
+impl ImportStep for WriteTransaction<'_> {
+    fn new_id(&mut self) -> String {
+        Uuid::new_v4().to_string()
+    }
+
+    fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, TransactionError> {
+        self.new_section(id, name)
+    }
+
+    fn section_named(&mut self, name: &str) -> Result<Option<Section>, TransactionError> {
+        Ok(find::section_named(self.reader.db, name)?)
+    }
+
+    fn put_task(&mut self, task: &Task, before: Option<&Task>) -> Result<(), TransactionError> {
+        let sql = if before.is_some() {
+            "UPDATE tasks SET title = ?2, description = ?3, section_id = ?4, status = ?5, priority = ?6,
+             created_at = ?7, updated_at = ?8, attempts = ?9, last_error = ?10, not_before = NULL WHERE id = ?1"
+        } else {
+            "INSERT INTO tasks (id, title, description, section_id, status, priority, created_at, updated_at,
+             attempts, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        };
+        let db = self.reader.db;
+        db.prepare_cached(sql)?.execute(params![
+            task.id,
+            task.title,
+            task.description,
+            task.section.as_ref().map(|section| &section.id),
+            task.status.word(),
+            task.priority.level(),
+            time(task.created_at),
+            time(task.updated_at),
+            number(task.attempts),
+            task.last_error,
+        ])?;
+        db.prepare_cached("DELETE FROM task_dependencies WHERE task_id = ?1")?
+            .execute([&task.id])?;
+        Ok(())
+    }
+
+    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TransactionError> {
+        let sql = "INSERT OR IGNORE INTO task_dependencies (task_id, depends_on) VALUES (?1, ?2)";
+        self.reader.db.prepare_cached(sql)?.execute([id, on])?;
+        Ok(())
+    }
+
+    fn dependencies(&mut self) -> Result<Vec<(String, String)>, TransactionError> {
+        let sql = "SELECT task_id, depends_on FROM task_dependencies";
+        let mut statement = self.reader.db.prepare_cached(sql)?;
+        let edges = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(edges.collect::<Result<_, _>>()?)
+    }
+
+    fn was_deleted(&mut self, id: &str) -> Result<bool, TransactionError> {
+        let sql = "SELECT 1 FROM deleted_tasks WHERE id = ?1";
+        Ok(self.reader.db.prepare_cached(sql)?.exists([id])?)
+    }
+
+    fn task_error(error: TransactionError) -> Result<TaskError, TransactionError> {
+        match error {
+            TransactionError::Task(error) => Ok(*error),
+            other => Err(other),
+        }
+    }
+}
+
+impl WriteTransaction<'_> {
+    /// The task with this id, which has to exist.
+    pub(super) fn task(&self, id: &str) -> Result<Task, TransactionError> {
+        rows::by_id(self.reader.db, id)?.ok_or_else(|| TaskError::NoTask(id.to_owned()).into())
+    }
+
+    /// Wakes the runners that look for any task, after a change that may have made some ready.
+    pub(super) fn wake_seekers(&mut self) -> Result<(), TransactionError> {
+        task::flow::wake_seekers(self)
+    }
+}
