@@ -14,12 +14,14 @@
 //! | [`flow`] | beginning and ending work, with locks |
 //! | [`sections`] | a section's lease between two tasks of its runner |
 //! | [`mod@next`] | the best ready task |
+//! | [`mod@find`] | which task or section a caller means |
 //! | [`lines`] | the lines of an import and an export |
 //! | [`replica`] | the state that clones share, and how it is merged |
 //! | [`error`] | [`TaskError`]: why a verb failed |
 
 pub mod check;
 pub mod error;
+pub mod find;
 pub mod flow;
 pub mod lines;
 pub mod next;

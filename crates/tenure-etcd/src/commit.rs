@@ -1,6 +1,5 @@
 //! Makes the transaction of a step, and finds out what became of it.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use tenure_core::{ErrorKind, Key, StoreError};
@@ -12,13 +11,14 @@ use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, TxnRequest, 
 use crate::records::KeyRecords;
 use crate::step::{EtcdStep, Seen};
 use crate::store::EtcdStore;
+use crate::tasks::SeenTasks;
 
 impl EtcdStore {
     /// Makes the transaction of a step. `Ok(Err(_))`: something had changed; what is there now.
     pub(crate) fn commit(
         &self,
         step: &mut EtcdStep<'_>,
-        key: &Key,
+        key: Option<&Key>,
         transaction: &TxnRequest,
         by: Instant,
     ) -> Result<Result<i64, Seen>, StoreError> {
@@ -50,7 +50,7 @@ impl EtcdStore {
                 }
                 // An etcd lease ended before the transaction was made.
                 Err(Failure::LeaseEnded) => {
-                    step.writes.begun = None;
+                    step.writes.begun.clear();
                     return Ok(Err(Seen::default()));
                 }
                 Err(other) => {
@@ -63,7 +63,7 @@ impl EtcdStore {
         }
     }
 
-    fn unknown_outcome(&self, error: &StoreError) -> StoreError {
+    pub(crate) fn unknown_outcome(&self, error: &StoreError) -> StoreError {
         let what = format!(
             "{} did not answer in time: the change may or may not have been made",
             self.address()
@@ -76,7 +76,7 @@ impl EtcdStore {
     /// What is there now, from the answer to a transaction that was not made.
     fn after_a_change(
         &self,
-        key: &Key,
+        key: Option<&Key>,
         answer: TxnResponse,
         by: Instant,
     ) -> Result<Seen, StoreError> {
@@ -84,13 +84,15 @@ impl EtcdStore {
         let mut found = answer.found();
         let version = found.next().unwrap_or_default();
         self.check_version(version.first())?;
+        let guard = found.next().unwrap_or_default();
         let records = KeyRecords::read(&self.layout, &found.next().unwrap_or_default());
         if version.is_empty() {
             self.write_version(by)?;
         }
         Ok(Seen {
             revision,
-            keys: HashMap::from([(key.clone(), records)]),
+            keys: key.map(|key| (key.clone(), records)).into_iter().collect(),
+            tasks: SeenTasks::of(guard.first())?,
             ..Seen::default()
         })
     }
@@ -100,11 +102,14 @@ impl EtcdStore {
     fn was_carried_out(
         &self,
         step: &EtcdStep<'_>,
-        key: &Key,
+        key: Option<&Key>,
         seen: &Seen,
         by: Instant,
     ) -> Result<Option<i64>, StoreError> {
-        let records = seen.keys.get(key);
+        if let Some(revision) = self.was_carried_out_on_tasks(step, seen, by)? {
+            return Ok(Some(revision));
+        }
+        let records = key.and_then(|key| seen.keys.get(key));
         let by_guard = records.filter(|now| now.request.as_ref() == Some(&step.writes.request));
         if let Some(records) = by_guard {
             return Ok(Some(records.guard));

@@ -11,6 +11,21 @@
 //! | `w/h/HOLDER/KEY/NAME` | a ticket of this holder |
 //! | `w/g/TOKEN/KEY/NAME` | a ticket of a command that runs under this grant |
 //! | `e/TIME-REQUEST-N` | an event |
+//! | `t/g` | the guard of all tasks: every step that writes a task, or the lock of a task or a section, writes it, and compares that no other step did |
+//! | `t/t/ID` | a task |
+//! | `t/s/ID` | a section |
+//! | `t/n/NAME` | the id of the section with this name, in lower case |
+//! | `t/l/TITLE/ID` | a task with this title, in lower case |
+//! | `t/r/ORDER` | a ready task, the best first; the value is its id and section |
+//! | `t/q/SECTION/ORDER` | the same, by section; the section is empty for tasks without one |
+//! | `t/p/TIME-ID` | a task that is put off until then |
+//! | `t/b/ID` | an open task that waits for others |
+//! | `t/c/SECTION/KIND/ID` | a task of a section, of the kind `w` (in progress), `o` (open) or `d` (closed) |
+//! | `t/d/ON/ID` | the task ID depends on the task ON |
+//! | `t/h/ID/TIME-FIELD` | an earlier value of a task's field |
+//! | `t/x/ID` | a task that was deleted |
+//! | `t/i` | present while a process asks the others not to change tasks, tied to an etcd lease |
+//! | `t/j/TIME-REQUEST/N` | a part of a change that is too large for one transaction |
 //!
 //! Names of keys and holders are percent-encoded, so that none contains a `/`.
 
@@ -128,8 +143,44 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Everything about tasks.
+    pub(crate) fn tasks(&self) -> String {
+        format!("{}/t/", self.prefix)
+    }
+
+    pub(crate) fn task_guard(&self) -> String {
+        self.tasks() + "g"
+    }
+
+    pub(crate) fn task_turn(&self) -> String {
+        self.tasks() + "i"
+    }
+
+    /// All names of one kind.
+    pub(crate) fn all(&self, kind: char) -> String {
+        format!("{}{kind}/", self.tasks())
+    }
+
+    /// One name, of one or more parts.
+    pub(crate) fn entry(&self, kind: char, parts: &[&str]) -> String {
+        let parts: Vec<String> = parts.iter().map(|part| encoded(part)).collect();
+        self.all(kind) + &parts.join("/")
+    }
+
+    /// The part of a name after this prefix, decoded.
+    pub(crate) fn rest(prefix: &str, name: &str) -> Option<String> {
+        decoded(name.strip_prefix(prefix)?)
+    }
+
+    /// The records of all sections' locks.
+    pub(crate) fn section_keys(&self) -> String {
+        self.keys() + "section:"
+    }
+}
+
 /// Percent-encodes everything that is not plainly a part of a name.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -1,4 +1,4 @@
-//! tenure's store for many machines: leases, queue and history on an etcd cluster.
+//! tenure's store for many machines: leases, queue, history and tasks on an etcd cluster.
 //!
 //! # Contents
 //!
@@ -18,6 +18,7 @@
 //! | `comparison` | [`Comparison`]: how a user's own transaction depends on a lease |
 //! | `history` | the events, and how the history stays short |
 //! | `read` | reads and writes that may be made twice |
+//! | `tasks` | tasks and sections |
 //! | `store` | [`EtcdStore`]: its parts, and how steps are retried |
 
 mod address;
@@ -35,6 +36,7 @@ mod records;
 mod session;
 mod step;
 mod store;
+mod tasks;
 mod wait;
 
 pub use address::{Address, BadAddress, Tls};

@@ -24,9 +24,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tenure_core::engine::{Ended, Look, Put, Step, Then};
+use tenure_core::task::{flow, sections};
 use tenure_core::{
-    Binding, Doubt, ErrorKind, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Liveness,
-    Moment, Presence, SessionId, StoreError, Ticket, Token, Waiter,
+    Binding, Doubt, ErrorKind, Event, EventKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
+    Liveness, Moment, Presence, SessionId, StoreError, TaskError, Ticket, Token, Waiter,
 };
 use tenure_host::liveness_lock::LockState;
 use tenure_host::{identity, liveness};
@@ -42,12 +43,16 @@ use crate::records::{
     EventRecord, Guard, KeyRecords, LeaseRecord, StoredLease, StoredTicket, json, number,
 };
 use crate::store::EtcdStore;
+use crate::tasks::SeenTasks;
 
 /// How many sessions are read at once: a transaction has at most 128 operations.
 const AT_ONCE: usize = 100;
 
 /// After so many writes, what can wait for a later step does.
 const ENOUGH: usize = 80;
+
+/// So many operations, or comparisons, a transaction of etcd may have.
+pub(crate) const MOST_OPERATIONS: usize = 128;
 
 /// At most so many comparisons.
 const MOST_COMPARES: usize = 120;
@@ -66,25 +71,29 @@ pub(crate) struct Seen {
     /// Whether a session is there.
     pub(crate) sessions: HashMap<String, bool>,
     pub(crate) waits: HashMap<(HolderId, Token), Vec<Key>>,
+    /// What was read of the tasks.
+    pub(crate) tasks: SeenTasks,
 }
 
 /// What is put under a name, and the etcd lease that it is tied to; `None` deletes it.
-type Write = Option<(Vec<u8>, i64)>;
+pub(crate) type Write = Option<(Vec<u8>, i64)>;
 
 /// What a step writes.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) request: String,
     pub(crate) records: BTreeMap<String, Write>,
-    compares: Vec<Compare>,
+    pub(crate) compares: Vec<Compare>,
+    /// The records of the keys that it has written, as they are after it.
+    after: HashMap<Key, KeyRecords>,
     /// The keys whose records are added or removed.
-    guarded: BTreeSet<Key>,
+    pub(crate) guarded: BTreeSet<Key>,
     events: Vec<String>,
     /// Whether a token or a ticket number was needed.
     pub(crate) numbered: bool,
     pub(crate) woken: Vec<Holder>,
-    /// The lease whose life begins in this step.
-    pub(crate) begun: Option<(String, Life)>,
+    /// The leases whose lives begin in this step.
+    pub(crate) begun: Vec<(String, Life)>,
     /// The leases whose lives it ends.
     pub(crate) ended: Vec<String>,
 }
@@ -96,21 +105,33 @@ pub(crate) enum Again {
     Guessed,
     /// The revision that it reads at has been compacted.
     Compacted,
+    /// A large change of tasks has to be carried out first.
+    Unfinished,
+    /// Another process has its turn to change tasks.
+    NotYet,
 }
 
 /// A step under way.
 pub struct EtcdStep<'a> {
-    store: &'a EtcdStore,
-    by: Instant,
-    now: Moment,
+    pub(crate) store: &'a EtcdStore,
+    pub(crate) by: Instant,
+    pub(crate) now: Moment,
     pub(crate) seen: Seen,
     pub(crate) writes: Writes,
     /// Why the verb has to run again, if it failed.
     pub(crate) again: Option<Again>,
     /// The revision of the transaction, when the verb runs again for its answer.
-    committed: Option<u64>,
+    pub(crate) committed: Option<u64>,
     /// What was found out about processes of this machine.
     probed: Vec<(Binding, Liveness)>,
+    /// The name of the turn that this step has among steps on tasks, if it asked for one.
+    pub(crate) turn: Option<String>,
+    /// Whether it waits for the turns of others.
+    pub(crate) gives_way: bool,
+    /// How many tasks and sections it has added.
+    pub(crate) added: u64,
+    /// Whether its transaction only decides on a change of tasks that is carried out by more.
+    pub(crate) is_large: bool,
 }
 
 impl std::fmt::Debug for EtcdStep<'_> {
@@ -120,7 +141,7 @@ impl std::fmt::Debug for EtcdStep<'_> {
 }
 
 /// Stands for the revision of a transaction that has not been made.
-const NOT_YET: u64 = u64::MAX >> 1;
+pub(crate) const NOT_YET: u64 = u64::MAX >> 1;
 
 impl<'a> EtcdStep<'a> {
     pub(crate) fn new(store: &'a EtcdStore, by: Instant, seen: Seen, request: String) -> Self {
@@ -136,6 +157,10 @@ impl<'a> EtcdStep<'a> {
             again: None,
             committed: None,
             probed: Vec::new(),
+            turn: None,
+            gives_way: false,
+            added: 0,
+            is_large: false,
         }
     }
 
@@ -143,12 +168,17 @@ impl<'a> EtcdStep<'a> {
     pub(crate) fn answer_at(&mut self, revision: i64) {
         self.committed = Some(number(revision));
         self.writes = Writes::default();
+        self.added = 0;
     }
 
-    /// The transaction. If a comparison fails, it reads the version of the layout and all records of the key.
-    pub(crate) fn transaction(&mut self, key: &Key) -> Option<TxnRequest> {
+    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks, and all
+    /// records of `key`.
+    pub(crate) fn transaction(
+        &mut self,
+        key: Option<&Key>,
+    ) -> Result<Option<TxnRequest>, StoreError> {
         if self.writes.records.is_empty() {
-            return None;
+            return Ok(None);
         }
         let layout = &self.store.layout;
         let guard = json(&Guard {
@@ -168,18 +198,35 @@ impl<'a> EtcdStep<'a> {
             };
             self.writes.records.insert(name, value);
         }
+        let staged = self.guard_tasks()?;
+        let layout = &self.store.layout;
         let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
         let operations = self.writes.records.iter().map(operation);
-        Some(TxnRequest {
+        let mut failure = vec![
+            Op::Range(RangeRequest::one(layout.version())).into(),
+            Op::Range(RangeRequest::one(layout.task_guard())).into(),
+        ];
+        if let Some(key) = key {
+            failure.push(Op::Range(RangeRequest::below(layout.key(key))).into());
+        }
+        let transaction = TxnRequest {
             compare: std::iter::once(version)
                 .chain(self.writes.compares.iter().cloned())
                 .collect(),
             success: operations.collect(),
-            failure: vec![
-                Op::Range(RangeRequest::one(layout.version())).into(),
-                Op::Range(RangeRequest::below(layout.key(key))).into(),
-            ],
-        })
+            failure,
+        };
+        let operations = transaction.compare.len().max(transaction.success.len());
+        if operations > MOST_OPERATIONS {
+            let what = format!(
+                "this changes {operations} locks at once: etcd allows {MOST_OPERATIONS} in one transaction"
+            );
+            return Err(StoreError::new(ErrorKind::Unsupported, what).fix("do it in parts"));
+        }
+        if let Some(chunks) = staged {
+            self.store.stage(&chunks, self.by)?;
+        }
+        Ok(Some(transaction))
     }
 
     /// The first event that this step writes: proof that it was carried out.
@@ -188,7 +235,10 @@ impl<'a> EtcdStep<'a> {
     }
 
     /// Reads records, at the revision of the step. The first read checks the version of the layout, too.
-    fn read(&mut self, mut ranges: Vec<RangeRequest>) -> Result<Vec<Vec<KeyValue>>, StoreError> {
+    pub(crate) fn read(
+        &mut self,
+        mut ranges: Vec<RangeRequest>,
+    ) -> Result<Vec<Vec<KeyValue>>, StoreError> {
         if self.seen.guessed {
             self.again = Some(Again::Guessed);
             return Err(StoreError::new(ErrorKind::Contended, "nothing is known"));
@@ -227,17 +277,35 @@ impl<'a> EtcdStep<'a> {
         Ok(found.collect())
     }
 
-    /// The records of a key.
-    fn records(&mut self, key: &Key) -> Result<&KeyRecords, StoreError> {
-        if !self.seen.keys.contains_key(key) {
-            let range = RangeRequest::below(self.store.layout.key(key));
-            let found = self.read(vec![range])?;
-            let found = found.into_iter().next().unwrap_or_default();
-            let records = KeyRecords::read(&self.store.layout, &found);
-            self.seen.keys.insert(key.clone(), records);
-        }
+    /// The records of a key, with what this step has written.
+    pub(crate) fn records(&mut self, key: &Key) -> Result<&KeyRecords, StoreError> {
+        self.read_keys(std::slice::from_ref(key))?;
         self.read_first_sessions(key)?;
+        if self.writes.after.contains_key(key) {
+            return Ok(self.writes.after.entry(key.clone()).or_default());
+        }
         Ok(self.seen.keys.entry(key.clone()).or_default())
+    }
+
+    /// Reads the records of keys that are not known yet.
+    pub(crate) fn read_keys(&mut self, keys: &[Key]) -> Result<(), StoreError> {
+        let unknown: Vec<&Key> = keys
+            .iter()
+            .filter(|key| !self.seen.keys.contains_key(*key))
+            .filter(|key| {
+                !(self.seen.tasks.all_sections && matches!(key.kind(), KeyKind::Section(_)))
+            })
+            .collect();
+        for some in unknown.chunks(AT_ONCE) {
+            let layout = &self.store.layout;
+            let ranges = some.iter().map(|key| RangeRequest::below(layout.key(key)));
+            let found = self.read(ranges.collect())?;
+            for (key, kvs) in some.iter().zip(found) {
+                let records = KeyRecords::read(&self.store.layout, &kvs);
+                self.seen.keys.insert((*key).clone(), records);
+            }
+        }
+        Ok(())
     }
 
     /// Reads the sessions of a key's first waiters.
@@ -318,15 +386,36 @@ impl<'a> EtcdStep<'a> {
         liveness::probe(folder, binding)
     }
 
-    fn put(&mut self, name: String, value: Vec<u8>, etcd_lease: i64) {
+    pub(crate) fn put(&mut self, name: String, value: Vec<u8>, etcd_lease: i64) {
+        self.note(&name, Some(&value));
         self.writes.records.insert(name, Some((value, etcd_lease)));
     }
 
-    fn delete(&mut self, name: String) {
+    pub(crate) fn delete(&mut self, name: String) {
+        self.note(&name, None);
         self.writes.records.insert(name, None);
     }
 
-    fn record(&mut self, event: Event, own_token: bool) {
+    /// What this step writes of a key is what it reads from here on.
+    fn note(&mut self, name: &str, value: Option<&[u8]>) {
+        let layout = &self.store.layout;
+        if !name.starts_with(&layout.keys()) {
+            return;
+        }
+        let Some((key, _)) = layout.parse(name) else {
+            return;
+        };
+        let at = i64::try_from(self.committed.unwrap_or(NOT_YET)).unwrap_or(i64::MAX);
+        let seen = self.seen.keys.get(&key);
+        let after = self
+            .writes
+            .after
+            .entry(key)
+            .or_insert_with(|| seen.cloned().unwrap_or_default());
+        after.apply(layout, name, value, at);
+    }
+
+    pub(crate) fn record(&mut self, event: Event, own_token: bool) {
         let record = EventRecord {
             at: event.at,
             key: event.key,
@@ -350,13 +439,13 @@ impl<'a> EtcdStep<'a> {
         }
         let life = self.store.new_life(lease.ttl, self.by)?;
         let key = self.store.layout.life(&lease.key, name);
-        self.put(key, Vec::new(), life.etcd_lease);
-        self.writes.begun = Some((name.to_owned(), life));
+        self.put(key.clone(), Vec::new(), life.etcd_lease);
+        self.writes.begun.push((key, life));
         Ok(())
     }
 
     fn stored_ticket(&self, key: &Key, ticket: Ticket) -> Option<StoredTicket> {
-        let tickets = &self.seen.keys.get(key)?.tickets;
+        let tickets = &self.known(key)?.tickets;
         let found = tickets.iter().find(|one| one.waiter.ticket == ticket);
         found.cloned()
     }
@@ -393,8 +482,21 @@ impl<'a> EtcdStep<'a> {
     }
 
     fn stored(&self, lease: &Lease) -> Option<StoredLease> {
-        let records = self.seen.keys.get(&lease.key)?;
-        records.lease(lease.token).cloned()
+        self.known(&lease.key)?.lease(lease.token).cloned()
+    }
+
+    /// The records of a key that was read, with what this step has written.
+    fn known(&self, key: &Key) -> Option<&KeyRecords> {
+        let written = self.writes.after.get(key);
+        written.or_else(|| self.seen.keys.get(key))
+    }
+
+    /// The id of the task whose key this is.
+    fn task_of<'k>(&self, key: &'k Key) -> Option<&'k str> {
+        match key.kind() {
+            KeyKind::Task(id) if id != tenure_core::task::ANY => Some(id),
+            _ => None,
+        }
     }
 }
 
@@ -443,18 +545,19 @@ fn is_idle(
 }
 
 impl Look for EtcdStep<'_> {
-    type Error = StoreError;
+    type Error = TaskError;
 
     fn now(&self) -> &Moment {
         &self.now
     }
 
-    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, StoreError> {
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, TaskError> {
         let records = self.records(key)?;
         if let Some(problem) = records.problems.first() {
             let what = problem.clone();
             return Err(StoreError::new(ErrorKind::Damaged, what)
-                .fix("remove it with etcdctl del, if no newer tenure wrote it"));
+                .fix("remove it with etcdctl del, if no newer tenure wrote it")
+                .into());
         }
         let (stored, alive) = (records.leases.clone(), records.alive.clone());
         Ok(stored
@@ -467,7 +570,7 @@ impl Look for EtcdStep<'_> {
             .collect())
     }
 
-    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, StoreError> {
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, TaskError> {
         let tickets = &self.records(key)?.tickets;
         Ok(tickets.iter().map(|one| one.waiter.clone()).collect())
     }
@@ -488,7 +591,7 @@ impl Look for EtcdStep<'_> {
         }
     }
 
-    fn problems(&mut self, key: &Key) -> Result<Vec<String>, StoreError> {
+    fn problems(&mut self, key: &Key) -> Result<Vec<String>, TaskError> {
         Ok(self.records(key)?.problems.clone())
     }
 
@@ -503,12 +606,12 @@ impl Look for EtcdStep<'_> {
 }
 
 impl Step for EtcdStep<'_> {
-    fn mint(&mut self, _key: &Key) -> Result<Token, StoreError> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, TaskError> {
         self.writes.numbered = true;
         Ok(Token(self.committed.unwrap_or(NOT_YET)))
     }
 
-    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), StoreError> {
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
         let key = &lease.key;
         let stored = self.stored(lease);
         let name = match &stored {
@@ -530,11 +633,17 @@ impl Step for EtcdStep<'_> {
                 let event = Event::of(lease, EventKind::Granted, self.now.wall);
                 let reason = Some(reason.word().to_owned());
                 self.record(Event { reason, ..event }, true);
+                if let Some(id) = self.task_of(key) {
+                    self.task_granted(id, &lease.holder.id)?;
+                }
             }
             (Put::Renewed, Some(stored)) => {
                 let name = self.store.layout.lease(key, &stored.name);
                 let same = Compare::unchanged(name, stored.modified);
                 self.writes.compares.push(same);
+                if let Some(id) = self.task_of(key) {
+                    sections::renew_section(self, id, lease)?;
+                }
             }
             (Put::Extended | Put::Renewed, _) => {
                 self.writes.guarded.insert(key.clone());
@@ -543,7 +652,7 @@ impl Step for EtcdStep<'_> {
         Ok(())
     }
 
-    fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), StoreError> {
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), TaskError> {
         let key = &lease.key;
         self.writes.guarded.insert(key.clone());
         let Some(stored) = self.stored(lease) else {
@@ -553,8 +662,8 @@ impl Step for EtcdStep<'_> {
         if matches!(how, Ended::Proven(Evidence::TimeRanOut { .. })) {
             self.writes.compares.push(Compare::missing(life));
         } else {
-            self.delete(life);
-            self.writes.ended.push(stored.name.clone());
+            self.delete(life.clone());
+            self.writes.ended.push(life);
         }
         self.delete(self.store.layout.lease(key, &stored.name));
         let (kind, evidence) = match how {
@@ -563,17 +672,23 @@ impl Step for EtcdStep<'_> {
         };
         let event = Event::of(lease, kind, self.now.wall);
         self.record(Event { evidence, ..event }, false);
+        if let Some(id) = self.task_of(key) {
+            self.task_lease_ended(id, &lease.holder.id, how)?;
+        }
+        if then == Then::Free {
+            flow::wake_seekers_of(self, key)?;
+        }
         Ok(())
     }
 
-    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, StoreError> {
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TaskError> {
         self.writes.numbered = true;
         let name = self.writes.request.clone();
         self.put_ticket(key, waiter, &name)?;
         Ok(Ticket(self.committed.unwrap_or(NOT_YET)))
     }
 
-    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), StoreError> {
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TaskError> {
         let Some(stored) = self.stored_ticket(key, waiter.ticket) else {
             return Ok(());
         };
@@ -581,10 +696,14 @@ impl Step for EtcdStep<'_> {
         for entry in self.index(key, &stored.waiter, &stored.name) {
             self.delete(entry);
         }
-        self.put_ticket(key, waiter, &stored.name)
+        self.put_ticket(key, waiter, &stored.name)?;
+        if waiter.presence == Presence::Away {
+            flow::wake_seekers_of(self, key)?;
+        }
+        Ok(())
     }
 
-    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), StoreError> {
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TaskError> {
         let Some(stored) = self.stored_ticket(key, ticket) else {
             return Ok(());
         };
@@ -597,10 +716,10 @@ impl Step for EtcdStep<'_> {
         for entry in self.index(key, &stored.waiter, &stored.name) {
             self.delete(entry);
         }
-        Ok(())
+        flow::wake_seekers_of(self, key)
     }
 
-    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, StoreError> {
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TaskError> {
         let asked = (holder.clone(), token);
         let layout = &self.store.layout;
         let mut prefixes = vec![layout.waits_of_holder(holder)];
@@ -672,7 +791,7 @@ impl Step for EtcdStep<'_> {
     }
 
     /// The session says it.
-    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), StoreError> {
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), TaskError> {
         Ok(())
     }
 }

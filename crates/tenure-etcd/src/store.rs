@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{EngineStore, Sweep, inspect};
 use tenure_core::{
-    Binding, Capabilities, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, LivenessId, Moment,
-    Revision, Snapshot, StoreError, Waited, Watched,
+    Binding, Capabilities, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, KeyKind, LivenessId,
+    Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
@@ -24,6 +24,7 @@ use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
 use crate::step::{Again, EtcdStep, Seen};
+use crate::tasks::Turn;
 
 /// How a store is set up.
 #[derive(Clone)]
@@ -178,23 +179,157 @@ impl EtcdStore {
         }
     }
 
-    /// Remembers what a step left of its key.
-    fn remember(&self, key: &Key, step: &EtcdStep<'_>, revision: i64, since: Duration) {
-        let Some(mut records) = step.seen.keys.get(key).cloned() else {
-            return;
-        };
-        let prefix = self.layout.key(key);
-        for (name, value) in &step.writes.records {
-            if name.starts_with(&prefix) {
-                let value = value.as_ref().map(|(value, _)| value.as_slice());
-                records.apply(&self.layout, name, value, revision);
-            }
-        }
+    /// Remembers what a step left of the keys that it has read.
+    fn remember(&self, step: &EtcdStep<'_>, revision: i64, since: Duration) {
         let mut known = lock(&self.known);
         if known.len() > MOST_KNOWN {
             known.clear();
         }
-        known.insert(key.clone(), Known { records, since });
+        for (key, records) in &step.seen.keys {
+            let mut records = records.clone();
+            let prefix = self.layout.key(key);
+            for (name, value) in &step.writes.records {
+                if name.starts_with(&prefix) {
+                    let value = value.as_ref().map(|(value, _)| value.as_slice());
+                    records.apply(&self.layout, name, value, revision);
+                }
+            }
+            known.insert(key.clone(), Known { records, since });
+        }
+    }
+
+    /// Runs a verb that only reads, on what is there at one revision.
+    pub(crate) fn looked<T>(
+        &self,
+        by: Instant,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
+    ) -> Result<(T, Revision), TaskError> {
+        loop {
+            let mut step = EtcdStep::new(self, by, Seen::default(), String::new());
+            match verb(&mut step) {
+                Ok(answer) => return Ok((answer, self.revision(step.seen.revision))),
+                Err(error) => self.prepare_again(&step, error, by)?,
+            }
+        }
+    }
+
+    /// Makes ready for another attempt of a verb, if that may help.
+    fn prepare_again(
+        &self,
+        step: &EtcdStep<'_>,
+        error: TaskError,
+        by: Instant,
+    ) -> Result<(), TaskError> {
+        match step.again {
+            Some(Again::Guessed) => Ok(()),
+            Some(_) if remaining(by).is_zero() => Err(error),
+            Some(Again::Compacted) => Ok(()),
+            Some(Again::Unfinished) => Ok(self.finish(by)?),
+            Some(Again::NotYet) => {
+                Turn::pause(by);
+                Ok(())
+            }
+            None => Err(error),
+        }
+    }
+
+    /// Runs a verb as one transaction, again if something has changed meanwhile. `key` is the one that is read
+    /// before another attempt.
+    pub(crate) fn stepped<T>(
+        &self,
+        key: Option<&Key>,
+        mut seen: Seen,
+        by: Instant,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
+    ) -> Result<(T, Revision), TaskError> {
+        let mut turn = None;
+        let mut attempts = 0_u32;
+        loop {
+            let since = since_boot();
+            let mut step = EtcdStep::new(self, by, seen, request());
+            step.turn = turn.as_ref().map(Turn::name);
+            step.gives_way = key.is_none();
+            let mut answer = match verb(&mut step) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.prepare_again(&step, error, by)?;
+                    seen = Seen::default();
+                    continue;
+                }
+            };
+            let transaction = match step.transaction(key) {
+                Ok(transaction) => transaction,
+                Err(error) => {
+                    self.prepare_again(&step, error.into(), by)?;
+                    seen = Seen::default();
+                    continue;
+                }
+            };
+            let Some(transaction) = transaction else {
+                if step.seen.guessed {
+                    seen = Seen::default();
+                    continue;
+                }
+                self.remember(&step, step.seen.revision, since);
+                return Ok((answer, self.revision(step.seen.revision)));
+            };
+            match self.commit(&mut step, key, &transaction, by)? {
+                Ok(revision) => {
+                    if step.is_large {
+                        // It is valid already: if this fails, the next process that meets it carries it out.
+                        let _ = self.finish(by);
+                    }
+                    self.remember(&step, revision, since);
+                    let woken = step.writes.woken.iter();
+                    let locks = woken.filter_map(|holder| holder.liveness_lock());
+                    self.presence.ring(locks.cloned());
+                    let mut lives = lock(&self.lives);
+                    for name in &step.writes.ended {
+                        lives.end(name);
+                    }
+                    for (name, life) in step.writes.begun.drain(..) {
+                        lives.begin(name, life);
+                    }
+                    drop(lives);
+                    // Now and then, so that it costs nothing.
+                    if step.proof().is_some() && step.writes.request.starts_with("00") {
+                        let _ = self.trim_history(by);
+                    }
+                    if step.writes.numbered {
+                        step.answer_at(revision);
+                        answer = verb(&mut step)?;
+                    }
+                    return Ok((answer, self.revision(revision)));
+                }
+                Err(_) if remaining(by).is_zero() => {
+                    let what = match key {
+                        Some(key) => format!("other processes change {key} all the time"),
+                        None => "other processes change the tasks all the time".to_owned(),
+                    };
+                    let busy = StoreError::new(ErrorKind::Contended, what).fix("try again");
+                    return Err(busy.into());
+                }
+                Err(now) => {
+                    for (_, life) in step.writes.begun.drain(..) {
+                        lock(&self.lives).put_back(life);
+                    }
+                    attempts += 1;
+                    if attempts == OFTEN && key.is_none() {
+                        turn = Turn::take(self, request(), by);
+                    }
+                    let guard = |seen: &Seen, key| {
+                        seen.keys.get(key).map(|records: &KeyRecords| records.guard)
+                    };
+                    if key.is_none_or(|key| guard(&step.seen, key) == guard(&now, key))
+                        && let Some(session) = &*lock(&self.session)
+                    {
+                        // No other step was faster, as far as can be told: so the session may be gone.
+                        session.doubt();
+                    }
+                    seen = now;
+                }
+            }
+        }
     }
 
     /// Every key that is held or waited for.
@@ -230,7 +365,7 @@ impl EtcdStore {
         let mut step = EtcdStep::new(self, by, seen, String::new());
         let mut snapshots = Vec::new();
         for key in keys {
-            let snapshot = inspect(&mut step, &key)?;
+            let snapshot = inspect(&mut step, &key).map_err(only_store)?;
             if !snapshot.is_idle() {
                 snapshots.push(Snapshot {
                     revision: self.revision(revision),
@@ -239,6 +374,17 @@ impl EtcdStore {
             }
         }
         Ok(snapshots)
+    }
+}
+
+/// After so many attempts in vain, a step on tasks asks the others to wait.
+const OFTEN: u32 = 8;
+
+/// The error of a verb that is not about tasks.
+fn only_store(error: TaskError) -> StoreError {
+    match error {
+        TaskError::Store(error) => error,
+        other => StoreError::new(ErrorKind::Damaged, other.to_string()),
     }
 }
 
@@ -278,8 +424,8 @@ impl std::fmt::Debug for EtcdStore {
 }
 
 impl EngineStore for EtcdStore {
-    type LookError = StoreError;
-    type StepError = StoreError;
+    type LookError = TaskError;
+    type StepError = TaskError;
     type Looking<'a> = EtcdStep<'a>;
     type Stepping<'a> = EtcdStep<'a>;
 
@@ -306,91 +452,23 @@ impl EngineStore for EtcdStore {
         &self,
         _key: &Key,
         by: Instant,
-        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, StoreError>,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), StoreError> {
-        loop {
-            let mut step = EtcdStep::new(self, by, Seen::default(), String::new());
-            match verb(&mut step) {
-                Ok(answer) => return Ok((answer, self.revision(step.seen.revision))),
-                Err(_) if step.again.is_some() && !remaining(by).is_zero() => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.looked(by, |step| verb(step)).map_err(only_store)
     }
 
     fn step<T>(
         &self,
         key: &Key,
         by: Instant,
-        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, StoreError>,
+        verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), StoreError> {
-        let mut seen = self.guess(key);
-        loop {
-            let since = since_boot();
-            let mut step = EtcdStep::new(self, by, seen, request());
-            let mut answer = match verb(&mut step) {
-                Ok(answer) => answer,
-                Err(_) if step.again == Some(Again::Guessed) => {
-                    seen = Seen::default();
-                    continue;
-                }
-                Err(_) if step.again == Some(Again::Compacted) && !remaining(by).is_zero() => {
-                    seen = Seen::default();
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let Some(transaction) = step.transaction(key) else {
-                if step.seen.guessed {
-                    seen = Seen::default();
-                    continue;
-                }
-                self.remember(key, &step, step.seen.revision, since);
-                return Ok((answer, self.revision(step.seen.revision)));
-            };
-            match self.commit(&mut step, key, &transaction, by)? {
-                Ok(revision) => {
-                    self.remember(key, &step, revision, since);
-                    let woken = step.writes.woken.iter();
-                    let locks = woken.filter_map(|holder| holder.liveness_lock());
-                    self.presence.ring(locks.cloned());
-                    let mut lives = lock(&self.lives);
-                    for name in &step.writes.ended {
-                        lives.end(name);
-                    }
-                    if let Some((name, life)) = step.writes.begun.take() {
-                        lives.begin(name, life);
-                    }
-                    drop(lives);
-                    // Now and then, so that it costs nothing.
-                    if step.proof().is_some() && step.writes.request.starts_with("00") {
-                        let _ = self.trim_history(by);
-                    }
-                    if step.writes.numbered {
-                        step.answer_at(revision);
-                        answer = verb(&mut step)?;
-                    }
-                    return Ok((answer, self.revision(revision)));
-                }
-                Err(_) if remaining(by).is_zero() => {
-                    let what = format!("other processes change {key} all the time");
-                    return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
-                }
-                Err(now) => {
-                    if let Some((_, life)) = step.writes.begun.take() {
-                        lock(&self.lives).put_back(life);
-                    }
-                    let guard = |seen: &Seen| seen.keys.get(key).map(|records| records.guard);
-                    if guard(&step.seen) == guard(&now)
-                        && let Some(session) = &*lock(&self.session)
-                    {
-                        // No other step was faster: so the session may be gone.
-                        session.doubt();
-                    }
-                    seen = now;
-                }
-            }
-        }
+        let seen = match key.kind() {
+            // The tasks have to be read in any case.
+            KeyKind::Task(_) | KeyKind::Section(_) => Seen::default(),
+            KeyKind::Node(_) | KeyKind::Named(_) => self.guess(key),
+        };
+        self.stepped(Some(key), seen, by, verb).map_err(only_store)
     }
 
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
-use tenure_testkit::{Etcd, Subject};
+use tenure_testkit::{Etcd, Subject, TaskSubject};
 
 /// A prefix of its own in a cluster of this process, for the store of this folder.
 fn prepare(place: &Path, cluster: &Etcd) {
@@ -37,4 +37,167 @@ mod three {
     tenure_testkit::battery!(
         subject_in(|place| prepare(place, Etcd::shared_of_three())).slower(60)
     );
+}
+
+mod tasks {
+    use super::*;
+    tenure_testkit::task_battery!(
+        TaskSubject::opened_by(|place| Box::new(open(place)))
+            .prepared_by(|place| prepare(place, Etcd::shared()))
+            .without_clones()
+    );
+}
+
+/// Changes of tasks that are larger than one transaction.
+mod large {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tempfile::TempDir;
+    use tenure_core::task::{Change, Edit, Proof, Shortage, TaskQuery, TaskStore};
+    use tenure_core::{Acquired, Status};
+    use tenure_testkit::chance::Chance;
+    use tenure_testkit::limit::soon;
+    use tenure_testkit::process::{self, Process};
+    use tenure_testkit::task_battery::{new_task, runner};
+
+    use super::*;
+
+    /// More than fit into one transaction, several times over.
+    const TASKS: usize = 300;
+
+    fn place() -> TempDir {
+        let place = tempfile::tempdir().unwrap();
+        prepare(place.path(), Etcd::shared());
+        place
+    }
+
+    /// So many lines, each with an id of this round, and each the dependency of the next one.
+    fn lines(round: usize) -> String {
+        let line = |n: usize| {
+            let on = match n {
+                0 => String::new(),
+                _ => format!(r#","dependsOn":["r{round}-{}"]"#, n - 1),
+            };
+            format!(r#"{{"id":"r{round}-{n}","title":"Round {round}"{on}}}"#)
+        };
+        (0..TASKS).map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Not a test: a process that imports until it is killed.
+    #[test]
+    fn importer() {
+        let Some(job) = process::job() else { return };
+        let (first, place) = job.split_once(' ').unwrap();
+        process::report("ready");
+        let store = open(Path::new(place));
+        for round in first.parse::<usize>().unwrap().. {
+            store.import(&lines(round), soon()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_large_import_is_whole_although_its_process_is_killed() {
+        let place = place();
+        let mut chance = Chance::from_seed(Chance::seed());
+        let (mut imported, mut cut) = (0, 0);
+        for round in 0..12 {
+            // A range of rounds for each process, so that none meets what another one has imported.
+            let job = format!("{} {}", round * 1000, place.path().display());
+            let mut importer = Process::start("large::importer", &job);
+            assert_eq!(importer.report(), "ready");
+            std::thread::sleep(chance.time(Duration::from_millis(150)));
+            importer.kill();
+            let prefix = fs::read_to_string(place.path().join("address")).unwrap();
+            let staged =
+                Etcd::shared().etcdctl(&["get", "--prefix", "--keys-only", &staged(&prefix)]);
+            cut += usize::from(!staged.stdout.is_empty());
+            let store = open(place.path());
+            let all = store.tasks(&TaskQuery::default(), soon()).unwrap();
+            assert_eq!(all.len() % TASKS, 0, "after {round} kills");
+            imported = all.len() / TASKS;
+            let blocked = all.iter().filter(|task| task.blockers == 1).count();
+            assert_eq!(blocked, imported * (TASKS - 1));
+            let ready = TaskQuery {
+                ready: true,
+                ..TaskQuery::default()
+            };
+            assert_eq!(store.tasks(&ready, soon()).unwrap().len(), imported);
+        }
+        println!("{imported} imports, 12 kills, {cut} with parts in place");
+    }
+
+    /// Where the parts of large changes are.
+    fn staged(address: &str) -> String {
+        let (_, prefix) = address.rsplit_once('/').unwrap();
+        format!("{prefix}/t/j/")
+    }
+
+    #[test]
+    fn a_task_on_which_hundreds_depend_is_ended_whole() {
+        let place = place();
+        let store = open(place.path());
+        let first = store.add_task(&new_task("First"), soon()).unwrap();
+        let line = |n| format!(r#"{{"title":"Task {n}","dependsOn":["{}"]}}"#, first.id);
+        let lines: Vec<String> = (0..TASKS).map(line).collect();
+        store.import(&lines.join("\n"), soon()).unwrap();
+        let me = runner(&store, "me");
+        let Acquired::Granted(begun) = store.next(&me, soon()).unwrap() else {
+            panic!("the first task is ready");
+        };
+        assert_eq!(begun.task.id, first.id);
+        let proof = Proof::Token(begun.lease.token);
+        let done = Change::To(Status::Completed);
+        store
+            .change(&first.id, &proof, &done, &Edit::default(), soon())
+            .unwrap();
+        let ready = TaskQuery {
+            ready: true,
+            ..TaskQuery::default()
+        };
+        let ready = store.tasks(&ready, soon()).unwrap();
+        assert_eq!(ready.len(), TASKS);
+        // The index knows it, too.
+        let Acquired::Granted(second) = store.next(&me, soon()).unwrap() else {
+            panic!("the others are ready");
+        };
+        let ids: Vec<String> = ready.iter().map(|task| task.id.clone()).collect();
+        assert!(ids.contains(&second.task.id));
+        let proof = Proof::Token(second.lease.token);
+        store
+            .change(
+                &second.task.id,
+                &proof,
+                &Change::GiveBack,
+                &Edit::default(),
+                soon(),
+            )
+            .unwrap();
+        assert_eq!(store.delete_tasks(&ids, soon()).unwrap().len(), TASKS);
+        let Acquired::Busy(none) = store.next(&me, soon()).unwrap() else {
+            panic!("no task is left");
+        };
+        assert_eq!(none.shortage, Some(Shortage::NothingLeft));
+    }
+
+    #[test]
+    fn a_large_import_gets_its_turn_among_busy_runners() {
+        let place = place();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (place, stop) = (place.path(), &stop);
+                scope.spawn(move || {
+                    let store = open(place);
+                    while !stop.load(Ordering::Relaxed) {
+                        let title = format!("Of runner {n}");
+                        store.add_task(&new_task(&title), soon()).unwrap();
+                    }
+                });
+            }
+            let store = open(place.path());
+            let done = store.import(&lines(0), soon());
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(done.unwrap().added, u64::try_from(TASKS).unwrap());
+        });
+    }
 }

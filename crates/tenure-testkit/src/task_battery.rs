@@ -27,8 +27,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tenure_core::task::{NewTask, Proof, Runner, Started, TaskStore};
-use tenure_core::{Acquired, Busy, Holder, HolderId, Patience, Priority, Store, Task};
+use tenure_core::task::{NewTask, Proof, Replica, Runner, Started, TaskStore};
+use tenure_core::{
+    Acquired, Busy, ErrorKind, Holder, HolderId, Patience, Priority, Store, Task, TaskError,
+};
 
 use crate::chance::Chance;
 use crate::history;
@@ -51,8 +53,19 @@ pub const TTL: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub struct TaskSubject {
     open: fn(&Path) -> Box<dyn TaskStore>,
+    prepare: fn(&Path),
     sound: fn(&Path) -> Result<(), String>,
+    clones: Clones,
     worker: String,
+}
+
+/// Whether the tasks of a store can be shared with other clones of the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clones {
+    /// They are merged.
+    Merged,
+    /// All machines use the same store: there is nothing to merge, and every such verb says so.
+    None,
 }
 
 impl TaskSubject {
@@ -61,9 +74,26 @@ impl TaskSubject {
     pub fn opened_by(open: fn(&Path) -> Box<dyn TaskStore>) -> Self {
         Self {
             open,
+            prepare: |_| (),
             sound: |_| Ok(()),
+            clones: Clones::Merged,
             worker: "worker".into(),
         }
+    }
+
+    /// What to do in the folder of a store before it is opened for the first time.
+    #[must_use]
+    pub fn prepared_by(mut self, prepare: fn(&Path)) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    /// A store that all machines use, so that there are no clones to merge. The checks of merging demand then that
+    /// every such verb is refused as unsupported.
+    #[must_use]
+    pub fn without_clones(mut self) -> Self {
+        self.clones = Clones::None;
+        self
     }
 
     /// A check of the store's files that only this store can make. It is called after every crash,
@@ -113,7 +143,26 @@ impl<'a> TaskRun<'a> {
             place: tempfile::tempdir().unwrap(),
         };
         std::fs::create_dir(run.store_place()).unwrap();
+        (subject.prepare)(&run.store_place());
         run
+    }
+
+    /// Whether there are no clones to merge. Then this has checked that every verb about them says so.
+    pub fn has_no_clones(&self) -> bool {
+        if self.subject.clones == Clones::Merged {
+            return false;
+        }
+        let store = self.open();
+        let refused = |answer: Result<(), TaskError>| match answer {
+            Err(TaskError::Store(error)) if error.kind == ErrorKind::Unsupported => {}
+            other => self.fail(&format!("it should be unsupported: {other:?}")),
+        };
+        refused(store.replica(soon()).map(|_| ()));
+        refused(store.merge(&Replica::default(), soon()).map(|_| ()));
+        refused(store.sync_state(soon()).map(|_| ()));
+        refused(store.settle("", 0, soon()));
+        refused(store.unsettle(soon()));
+        true
     }
 
     fn store_place(&self) -> PathBuf {
@@ -134,6 +183,7 @@ impl<'a> TaskRun<'a> {
     pub fn open_another(&self, name: &str) -> Box<dyn TaskStore> {
         let place = self.place.path().join(name);
         std::fs::create_dir_all(&place).unwrap();
+        (self.subject.prepare)(&place);
         (self.subject.open)(&place)
     }
 

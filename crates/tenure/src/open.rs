@@ -363,7 +363,7 @@ impl Tenure {
             }
             let what = "this store holds locks only, no tasks";
             StoreError::new(ErrorKind::Unsupported, what)
-                .fix("name a store that has them: sqlite:PATH, or the project's own")
+                .fix("name a store that has them: sqlite:PATH, etcd://HOST/PREFIX, or the project's own")
         })
     }
 

@@ -1,17 +1,12 @@
 //! Finding a task or section by id, name or prefix, and lists of them.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use tenure_core::task::find::{CANDIDATES, SHORTEST_PREFIX, only};
 use tenure_core::task::{SectionSummary, TaskQuery};
 use tenure_core::{Moment, Section, Status, Task, TaskError};
 
 use super::rows::{self, select_task};
 use crate::write::TransactionError;
-
-/// How many candidates an ambiguous name lists at most.
-const CANDIDATES: i64 = 20;
-
-/// The shortest prefix of an id that is accepted.
-const SHORTEST_PREFIX: usize = 4;
 
 /// Why nothing was found.
 pub(super) enum NotFound {
@@ -40,17 +35,6 @@ impl From<NotFound> for TransactionError {
     }
 }
 
-/// The only match among several: an exact match goes before matches that differ in the case of
-/// letters.
-fn one<T>(found: Vec<T>, exactly: impl Fn(&T) -> bool) -> Result<Option<T>, Vec<T>> {
-    let (exact, other): (Vec<T>, Vec<T>) = found.into_iter().partition(exactly);
-    let mut best = if exact.is_empty() { other } else { exact };
-    match best.len() {
-        0 | 1 => Ok(best.pop()),
-        _ => Err(best),
-    }
-}
-
 /// The task with this id, this title, or this unique prefix of its id.
 pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
     let id = given.strip_prefix("task:").unwrap_or(given);
@@ -63,16 +47,17 @@ pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
         given: given.to_owned(),
         candidates,
     };
+    let most = i64::try_from(CANDIDATES).unwrap_or(i64::MAX);
     let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Task>> {
         db.prepare_cached(sql)?
-            .query_map(params![text, CANDIDATES], rows::task)?
+            .query_map(params![text, most], rows::task)?
             .collect()
     };
     let titled = query(
         select_task!("WHERE t.title = ?1 COLLATE NOCASE ORDER BY t.created_at LIMIT ?2"),
         given,
     )?;
-    if let Some(task) = one(titled, |task| task.title == given).map_err(ambiguous)? {
+    if let Some(task) = only(titled, |task| task.title == given).map_err(ambiguous)? {
         return Ok(task);
     }
     if id.len() >= SHORTEST_PREFIX {
@@ -80,7 +65,7 @@ pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
             select_task!("WHERE t.id >= ?1 AND t.id < ?1 || char(1114111) ORDER BY t.id LIMIT ?2"),
             id,
         )?;
-        if let Some(task) = one(begun, |_| false).map_err(ambiguous)? {
+        if let Some(task) = only(begun, |_| false).map_err(ambiguous)? {
             return Ok(task);
         }
     }
@@ -90,9 +75,10 @@ pub(super) fn task(db: &Connection, given: &str) -> Result<Task, NotFound> {
 /// The section with this id, this name, or this unique prefix of its id.
 pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound> {
     let id = given.strip_prefix("section:").unwrap_or(given);
+    let most = i64::try_from(CANDIDATES).unwrap_or(i64::MAX);
     let query = |sql: &str, text: &str| -> rusqlite::Result<Vec<Section>> {
         db.prepare_cached(sql)?
-            .query_map(params![text, CANDIDATES], to_section)?
+            .query_map(params![text, most], to_section)?
             .collect()
     };
     let ambiguous = |candidates| TaskError::AmbiguousSection {
@@ -113,7 +99,7 @@ pub(super) fn section(db: &Connection, given: &str) -> Result<Section, NotFound>
         Vec::new()
     };
     for found in [by_id, named, begun] {
-        if let Some(section) = one(found, |section| section.name == given).map_err(ambiguous)? {
+        if let Some(section) = only(found, |section| section.name == given).map_err(ambiguous)? {
             return Ok(section);
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Clock, ErrorKind, StoreError};
+use tenure_core::{Clock, ErrorKind, StoreError, TaskStore};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore, MemberCheck};
 use tenure_host::HostClock;
 
@@ -56,9 +56,10 @@ impl Tenure {
             Access::ReadWrite => private_folder()?,
             Access::ReadOnly => private_folder_path(),
         };
-        let store = EtcdStore::open(address, &folder.join(&identity), options)?;
-        let store = Arc::new(store);
+        let store = Arc::new(EtcdStore::open(address, &folder.join(&identity), options)?);
+        let tasks: Arc<dyn TaskStore> = Arc::clone(&store) as _;
         Ok(Self {
+            tasks: Some(tasks),
             etcd: Some(Arc::clone(&store)),
             ..Self::local(store, clock, config, identity)
         })

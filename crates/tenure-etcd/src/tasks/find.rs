@@ -1,0 +1,140 @@
+//! Finding a task or section by id, name or prefix, and lists of them.
+
+use std::collections::BTreeMap;
+
+use tenure_core::task::find::{CANDIDATES, SHORTEST_PREFIX, only};
+use tenure_core::task::lines::ExchangeLine;
+use tenure_core::task::{SectionSummary, TaskQuery};
+use tenure_core::{Section, Status, StoreError, Task, TaskError};
+
+use super::edit::count;
+use crate::layout::{Layout, encoded};
+use crate::step::EtcdStep;
+
+impl EtcdStep<'_> {
+    /// The task with this id, this title, or this unique prefix of its id.
+    pub(super) fn find_task(&mut self, given: &str) -> Result<Task, TaskError> {
+        let id = given.strip_prefix("task:").unwrap_or(given);
+        for id in [given, id] {
+            if let Some(task) = self.task_with_id(id)? {
+                return Ok(task);
+            }
+        }
+        let ambiguous = |candidates| TaskError::Ambiguous {
+            given: given.to_owned(),
+            candidates,
+        };
+        let mut titled = self.titled(given, CANDIDATES)?;
+        titled.sort_by_key(|task| task.created_at);
+        if let Some(task) = only(titled, |task| task.title == given).map_err(ambiguous)? {
+            return Ok(task);
+        }
+        if id.len() >= SHORTEST_PREFIX {
+            let all = self.store.layout.all('t');
+            let begun = self.list(&(all.clone() + &encoded(id)), CANDIDATES)?;
+            let ids = begun.keys().filter_map(|name| Layout::rest(&all, name));
+            let ids: Vec<String> = ids.collect();
+            let begun = self.tasks_with_ids(&ids)?;
+            if let Some(task) = only(begun, |_| false).map_err(ambiguous)? {
+                return Ok(task);
+            }
+        }
+        Err(TaskError::NoTask(given.to_owned()))
+    }
+
+    /// The section with this id, this name, or this unique prefix of its id.
+    pub(super) fn find_section(&mut self, given: &str) -> Result<Section, TaskError> {
+        let id = given.strip_prefix("section:").unwrap_or(given);
+        let sections: Vec<Section> = self
+            .all_sections()?
+            .into_iter()
+            .map(|(section, _)| section)
+            .collect();
+        let matching = |is: &dyn Fn(&Section) -> bool| -> Vec<Section> {
+            let found = sections.iter().filter(|section| is(section));
+            found.take(CANDIDATES).cloned().collect()
+        };
+        let begins = |section: &Section| id.len() >= SHORTEST_PREFIX && section.id.starts_with(id);
+        for found in [
+            matching(&|section| section.id == id),
+            matching(&|section| section.name.eq_ignore_ascii_case(given)),
+            matching(&begins),
+        ] {
+            let ambiguous = |candidates| TaskError::AmbiguousSection {
+                given: given.to_owned(),
+                candidates,
+            };
+            if let Some(section) =
+                only(found, |section| section.name == given).map_err(ambiguous)?
+            {
+                return Ok(section);
+            }
+        }
+        Err(TaskError::NoSection(given.to_owned()))
+    }
+
+    /// Every section with the number of its tasks and of its open tasks, by name.
+    pub(super) fn section_summaries(&mut self) -> Result<Vec<SectionSummary>, TaskError> {
+        let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        let prefix = self.store.layout.all('c');
+        for name in self.list(&prefix, super::entries::ALL)?.keys() {
+            let mut parts = name.strip_prefix(&prefix).unwrap_or_default().split('/');
+            let section = parts.next().and_then(|part| Layout::rest("", part));
+            let (tasks, open) = counts.entry(section.unwrap_or_default()).or_default();
+            *tasks += 1;
+            *open += usize::from(parts.next() != Some("d"));
+        }
+        let sections = self.all_sections()?.into_iter().map(|(section, _)| {
+            let (tasks, open) = counts.get(&section.id).copied().unwrap_or_default();
+            SectionSummary {
+                section,
+                tasks: count(tasks),
+                open: count(open),
+            }
+        });
+        let mut sections: Vec<SectionSummary> = sections.collect();
+        sections.sort_by(|one, other| one.section.name.cmp(&other.section.name));
+        Ok(sections)
+    }
+
+    /// Lists tasks, status by status, the most urgent first, then the oldest.
+    pub(super) fn list_tasks(&mut self, query: &TaskQuery) -> Result<Vec<Task>, TaskError> {
+        let now = self.now.wall;
+        let text = query.search.as_ref().map(|text| text.to_ascii_lowercase());
+        let mut tasks = self.all_tasks()?;
+        tasks.retain(|task| {
+            let status = match query.status {
+                Some(status) => task.status == status,
+                None => !query.ready || task.status == Status::Pending,
+            };
+            let section = query.section.as_ref().is_none_or(|id| {
+                let section = task.section.as_ref();
+                section.is_some_and(|section| section.id == *id)
+            });
+            let title = || task.title.to_ascii_lowercase();
+            let search = text.as_ref().is_none_or(|text| title().contains(text));
+            let ready =
+                !query.ready || task.blockers == 0 && task.not_before.is_none_or(|at| at <= now);
+            status && section && search && ready
+        });
+        let place = |status: Status| Status::ALL.iter().position(|one| *one == status);
+        // A stable sort: they are in the order in which they were added.
+        tasks.sort_by_key(|task| {
+            let urgency = std::cmp::Reverse(task.priority.level());
+            (place(task.status), urgency, task.created_at)
+        });
+        tasks.truncate(query.limit.unwrap_or(usize::MAX));
+        Ok(tasks)
+    }
+
+    /// Every section and task, as lines.
+    pub(super) fn export_lines(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut lines = Vec::new();
+        for (section, _) in self.all_sections()? {
+            lines.push(ExchangeLine::of_section(&section));
+        }
+        lines.extend(self.all_tasks()?.into_iter().map(ExchangeLine::of_task));
+        let text = |line: &ExchangeLine| serde_json::to_string(line).unwrap_or_default();
+        Ok(lines.iter().map(text).collect())
+    }
+}

@@ -1,0 +1,422 @@
+//! The guard of all tasks, and changes that are too large for one transaction.
+//!
+//! A step that writes tasks compares that the guard has not changed since it read it, and writes it. So all steps on
+//! tasks are in one order, and what one has read is still true when it writes.
+//!
+//! A transaction of etcd has at most 128 operations. A larger change is written in parts first, where nobody looks.
+//! Then one transaction makes it valid: from then on the guard names it, and every process that meets such a
+//! guard carries out the parts before it reads or writes anything. So a large import, too, happens whole or not
+//! at all, and a process that is killed in the middle leaves nothing undone.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tenure_core::{ErrorKind, KeyKind, StoreError};
+
+use super::records::{Redo, TaskGuard};
+use crate::client::Client;
+use crate::cluster::remaining;
+use crate::proto::{
+    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, TxnRequest,
+};
+use crate::records::json;
+use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write};
+use crate::store::EtcdStore;
+
+/// How many steps a guard remembers.
+const REMEMBERED: usize = 32;
+
+/// The size of the values that one transaction writes, and of a part. The limit of etcd is 1.5 MiB for a request.
+const LARGEST: usize = 512 * 1024;
+
+/// How many operations a part has.
+const PART: usize = 100;
+
+/// Parts that are older than this are left over from a process that was killed before it made them valid.
+const LEFT_OVER: Duration = Duration::from_secs(3600);
+
+/// How long a process may keep the others from changing tasks.
+const TURN: i64 = 5;
+
+/// The pause of a process that lets another one go first.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What was read of the tasks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SeenTasks {
+    pub(super) guard: Option<SeenGuard>,
+    /// Single keys.
+    pub(super) entries: HashMap<String, Option<KeyValue>>,
+    /// The first keys below a prefix.
+    pub(super) lists: HashMap<(String, usize), Vec<KeyValue>>,
+    /// Whether the locks of all sections were read.
+    pub(crate) all_sections: bool,
+}
+
+/// The guard, as it was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SeenGuard {
+    /// The revision at which it was written; 0 if there is none.
+    pub(super) revision: i64,
+    record: TaskGuard,
+    /// The process that asks the others to wait.
+    turn: Option<String>,
+}
+
+impl SeenGuard {
+    fn of(kv: Option<&KeyValue>) -> Result<Self, StoreError> {
+        let Some(kv) = kv else {
+            return Ok(Self::default());
+        };
+        let record = serde_json::from_slice(&kv.value).map_err(|error| {
+            let what = format!("{} can't be understood", kv.name());
+            StoreError::new(ErrorKind::Damaged, what).because(error)
+        })?;
+        Ok(Self {
+            revision: kv.mod_revision,
+            record,
+            turn: None,
+        })
+    }
+
+    /// The guard that a step writes.
+    fn next(&self, request: &str, redo: Option<Redo>) -> Vec<u8> {
+        let last = (self.revision > 0).then(|| (self.record.request.clone(), self.revision));
+        let before = last.into_iter().chain(self.record.before.iter().cloned());
+        json(&TaskGuard {
+            request: request.to_owned(),
+            before: before.take(REMEMBERED).collect(),
+            redo,
+        })
+    }
+}
+
+impl SeenTasks {
+    /// What the answer to a transaction says that was not made.
+    pub(crate) fn of(guard: Option<&KeyValue>) -> Result<Self, StoreError> {
+        Ok(Self {
+            guard: Some(SeenGuard::of(guard)?),
+            ..Self::default()
+        })
+    }
+}
+
+/// One write of a part: a name, and its value unless it is deleted. The values are JSON.
+type PartWrite = (String, Option<String>);
+
+impl EtcdStep<'_> {
+    /// Reads the guard. Fails if a large change has to be carried out first.
+    pub(super) fn task_guard(&mut self) -> Result<&SeenGuard, StoreError> {
+        if self.seen.tasks.guard.is_none() {
+            let layout = &self.store.layout;
+            let names = [layout.task_guard(), layout.task_turn()];
+            let found = self.read(names.map(RangeRequest::one).to_vec())?;
+            let mut found = found.iter().map(|kvs| kvs.first());
+            let mut guard = SeenGuard::of(found.next().flatten())?;
+            let turn = found.next().flatten();
+            guard.turn = turn.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
+            self.seen.tasks.guard = Some(guard);
+        }
+        let guard = self.seen.tasks.guard.get_or_insert_default();
+        let is_refused = |again: &mut Option<Again>, why: Again, what: &str| {
+            *again = Some(why);
+            Err(StoreError::new(ErrorKind::Contended, what).fix("try again"))
+        };
+        if guard.record.redo.is_some() {
+            let what = "a large change of tasks is being carried out";
+            return is_refused(&mut self.again, Again::Unfinished, what);
+        }
+        if self.gives_way && guard.turn.is_some() && guard.turn != self.turn {
+            let what = "another process changes many tasks";
+            return is_refused(&mut self.again, Again::NotYet, what);
+        }
+        Ok(guard)
+    }
+
+    /// Whether the store has tasks or sections, or had some.
+    pub(super) fn has_tasks(&mut self) -> Result<bool, StoreError> {
+        Ok(self.task_guard()?.revision > 0)
+    }
+
+    /// Adds the guard to what a step writes, if it writes tasks or locks of tasks and sections. Returns the parts that
+    /// have to be staged, if it writes too much.
+    pub(crate) fn guard_tasks(&mut self) -> Result<Option<Vec<(String, Vec<u8>)>>, StoreError> {
+        let prefix = self.store.layout.tasks();
+        let writes = self.writes.records.iter();
+        let (count, size) = writes.filter(|(name, _)| name.starts_with(&prefix)).fold(
+            (0, 0),
+            |(count, size), (name, value)| {
+                let value = value.as_ref().map_or(0, |(value, _)| value.len());
+                (count + 1, size + name.len() + value)
+            },
+        );
+        let locks = self.writes.guarded.iter();
+        let locks =
+            locks.filter(|key| matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_)));
+        if count == 0 && locks.count() == 0 {
+            return Ok(None);
+        }
+        let request = self.writes.request.clone();
+        let guard = self.task_guard()?.clone();
+        let name = self.store.layout.task_guard();
+        let same = Compare::unchanged(name.clone(), guard.revision);
+        self.writes.compares.push(same);
+        if count == 0 && guard.revision == 0 {
+            return Ok(None);
+        }
+        let fits = self.writes.records.len() + 1 < MOST_OPERATIONS && size < LARGEST;
+        if fits {
+            let value = guard.next(&request, None);
+            self.writes.records.insert(name, Some((value, 0)));
+            return Ok(None);
+        }
+        let time = self.now.wall.as_millisecond();
+        let redo = format!("{time:015}-{request}");
+        let all = std::mem::take(&mut self.writes.records);
+        let (large, small) = all
+            .into_iter()
+            .partition(|(name, _)| name.starts_with(&prefix));
+        self.writes.records = small;
+        let layout = &self.store.layout;
+        let parts = parts(large);
+        let parts: Vec<(String, Vec<u8>)> = parts
+            .iter()
+            .enumerate()
+            .map(|(number, part)| {
+                (
+                    layout.entry('j', &[&redo, &format!("{number:06}")]),
+                    json(part),
+                )
+            })
+            .collect();
+        if let Some((last, _)) = parts.last() {
+            self.writes.compares.push(Compare::present(last.clone()));
+        }
+        let redo = Redo {
+            name: redo,
+            parts: parts.len(),
+        };
+        let value = guard.next(&request, Some(redo));
+        self.writes.records.insert(name, Some((value, 0)));
+        self.is_large = true;
+        Ok(Some(parts))
+    }
+}
+
+/// Divides writes into parts that fit into one transaction each.
+fn parts(writes: std::collections::BTreeMap<String, Write>) -> Vec<Vec<PartWrite>> {
+    let mut parts: Vec<Vec<PartWrite>> = Vec::new();
+    let mut size = LARGEST;
+    for (name, value) in writes {
+        let value = value.map(|(value, _)| String::from_utf8_lossy(&value).into_owned());
+        let own = name.len() + value.as_ref().map_or(0, String::len);
+        match parts.last_mut() {
+            Some(part) if part.len() < PART && size + own < LARGEST => {
+                size += own;
+                part.push((name, value));
+            }
+            _ => {
+                size = own;
+                parts.push(vec![(name, value)]);
+            }
+        }
+    }
+    parts
+}
+
+fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
+    Op::Put(PutRequest {
+        key: key.into_bytes(),
+        value,
+        lease,
+    })
+}
+
+impl EtcdStore {
+    /// Writes the parts of a large change where nobody looks.
+    pub(crate) fn stage(&self, parts: &[(String, Vec<u8>)], by: Instant) -> Result<(), StoreError> {
+        let old = self.options.clock.now().wall - LEFT_OVER;
+        let end = self
+            .layout
+            .entry('j', &[&format!("{:015}", old.as_millisecond())]);
+        let left_over = Op::Delete(DeleteRangeRequest {
+            key: self.layout.all('j').into_bytes(),
+            range_end: end.into_bytes(),
+        });
+        let parts = parts
+            .iter()
+            .map(|(name, part)| put(name.clone(), part.clone(), 0));
+        for op in std::iter::once(left_over).chain(parts) {
+            let request = TxnRequest {
+                success: vec![op.into()],
+                ..TxnRequest::default()
+            };
+            self.txn(request, by)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out the large change that the guard names, if it names one.
+    pub(crate) fn finish(&self, by: Instant) -> Result<(), StoreError> {
+        self.admit_finish()?;
+        'again: loop {
+            let (found, _) = self.page(RangeRequest::one(self.layout.task_guard()), by)?;
+            let guard = SeenGuard::of(found.first())?;
+            let Some(redo) = &guard.record.redo else {
+                return Ok(());
+            };
+            let same = Compare::unchanged(self.layout.task_guard(), guard.revision);
+            for number in 0..redo.parts {
+                let name = self
+                    .layout
+                    .entry('j', &[&redo.name, &format!("{number:06}")]);
+                let (found, _) = self.page(RangeRequest::one(name.clone()), by)?;
+                let Some(part) = found.first() else {
+                    // Another process has carried it out, or the guard would be as it was.
+                    let (now, _) = self.page(RangeRequest::one(self.layout.task_guard()), by)?;
+                    if now.first().map(|kv| kv.mod_revision) != Some(guard.revision) {
+                        continue 'again;
+                    }
+                    let what = format!("{name}, a part of a large change of tasks, is missing");
+                    return Err(StoreError::new(ErrorKind::Damaged, what));
+                };
+                let writes: Vec<PartWrite> =
+                    serde_json::from_slice(&part.value).map_err(|error| {
+                        let what = format!("{name} can't be understood");
+                        StoreError::new(ErrorKind::Damaged, what).because(error)
+                    })?;
+                let success = writes.into_iter().map(|(name, value)| match value {
+                    Some(value) => put(name, value.into_bytes(), 0).into(),
+                    None => Op::Delete(DeleteRangeRequest {
+                        key: name.into_bytes(),
+                        range_end: Vec::new(),
+                    })
+                    .into(),
+                });
+                let request = TxnRequest {
+                    compare: vec![same.clone()],
+                    success: success.collect(),
+                    failure: Vec::new(),
+                };
+                if !self.txn(request, by)?.succeeded {
+                    continue 'again;
+                }
+            }
+            let parts = self.layout.entry('j', &[&redo.name]) + "/";
+            let value = guard.next("", None);
+            let request = TxnRequest {
+                compare: vec![same],
+                success: vec![
+                    put(self.layout.task_guard(), value, 0).into(),
+                    Op::Delete(DeleteRangeRequest {
+                        range_end: crate::proto::after(&parts),
+                        key: parts.into_bytes(),
+                    })
+                    .into(),
+                ],
+                failure: Vec::new(),
+            };
+            self.txn(request, by)?;
+        }
+    }
+
+    /// A process that may only read can't carry out what another one left.
+    fn admit_finish(&self) -> Result<(), StoreError> {
+        if self.options.read_only {
+            std::thread::sleep(PAUSE);
+            let what = "a large change of tasks is not complete, and this process may only read";
+            return Err(StoreError::new(ErrorKind::Contended, what).fix("try again"));
+        }
+        Ok(())
+    }
+
+    /// Whether an earlier attempt of this step's transaction was carried out although no answer arrived: the guard
+    /// remembers it, or an earlier version of the guard does.
+    pub(crate) fn was_carried_out_on_tasks(
+        &self,
+        step: &EtcdStep<'_>,
+        seen: &Seen,
+        by: Instant,
+    ) -> Result<Option<i64>, StoreError> {
+        let name = self.layout.task_guard();
+        if !step.writes.records.contains_key(&name) {
+            return Ok(None);
+        }
+        let compared = step
+            .seen
+            .tasks
+            .guard
+            .as_ref()
+            .map_or(0, |guard| guard.revision);
+        let mut guard = seen.tasks.guard.clone().unwrap_or_default();
+        loop {
+            let newest = (guard.record.request.clone(), guard.revision);
+            let steps = std::iter::once(&newest).chain(&guard.record.before);
+            let mut oldest = guard.revision;
+            for (request, revision) in steps {
+                if *request == step.writes.request {
+                    return Ok(Some(*revision));
+                }
+                oldest = *revision;
+            }
+            if oldest <= compared || oldest <= 1 {
+                return Ok(None);
+            }
+            let earlier = RangeRequest {
+                revision: oldest - 1,
+                ..RangeRequest::one(name.clone())
+            };
+            let found = self.page(earlier, by);
+            let (found, _) = found.map_err(|error| self.unknown_outcome(&error))?;
+            guard = SeenGuard::of(found.first())?;
+        }
+    }
+}
+
+/// The request of one process that the others wait until its step on tasks is made: without it, a step that reads much
+/// would never find what it has read unchanged. It protects nothing.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    store: &'a EtcdStore,
+    name: String,
+    etcd_lease: i64,
+    by: Instant,
+}
+
+impl<'a> Turn<'a> {
+    /// Asks the others to wait, unless another process does.
+    pub(crate) fn take(store: &'a EtcdStore, name: String, by: Instant) -> Option<Self> {
+        let grant = |client: Client| async move { client.grant(TURN).await };
+        let etcd_lease = store.cluster.ask(by, grant).ok()?;
+        let turn = Self {
+            store,
+            name,
+            etcd_lease,
+            by,
+        };
+        let key = store.layout.task_turn();
+        let request = TxnRequest {
+            compare: vec![Compare::missing(key.clone())],
+            success: vec![put(key, turn.name.clone().into_bytes(), etcd_lease).into()],
+            failure: Vec::new(),
+        };
+        store.txn(request, by).ok()?.succeeded.then_some(turn)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Waits a moment, because another process has its turn.
+    pub(crate) fn pause(by: Instant) {
+        std::thread::sleep(PAUSE.min(remaining(by)));
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let etcd_lease = self.etcd_lease;
+        let revoke = move |client: Client| async move { client.revoke(etcd_lease).await };
+        let _ = self.store.cluster.ask_once(self.by, revoke);
+    }
+}

@@ -1,0 +1,358 @@
+//! What the verbs of `tenure-core` on tasks need of a step.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use tenure_core::engine::Ended;
+use tenure_core::task::flow::{lost_after_grant, superseded};
+use tenure_core::task::lines::{ImportStep, as_stored, check_name};
+use tenure_core::task::step::{Candidate, ReadyPart, any_task, task_key};
+use tenure_core::task::{TaskStep, check_id};
+use tenure_core::{
+    EventKind, Evidence, HolderId, Key, KeyKind, Section, StoreError, Task, TaskError, Token,
+};
+
+use super::entries::ALL;
+use super::records::{Ready, SectionRecord, TaskRecord};
+use crate::layout::Layout;
+use crate::proto::RangeRequest;
+use crate::records::json;
+use crate::step::{EtcdStep, NOT_YET};
+
+/// How many tasks whose pause has ended are made ready at once. The next step does the others.
+const PAUSES: usize = 64;
+
+impl EtcdStep<'_> {
+    /// Records the grant of a task in this step, and the runner that it takes the task over from.
+    pub(crate) fn task_granted(&mut self, id: &str, runner: &HolderId) -> Result<(), TaskError> {
+        let token = Token(self.committed.unwrap_or(NOT_YET));
+        self.modify(id, |task| {
+            let is_open = task.status == tenure_core::Status::InProgress;
+            let unfinished = task.runner.clone().filter(|_| is_open);
+            let lost = std::mem::take(&mut task.lost);
+            task.lost = lost_after_grant(unfinished.as_ref(), lost, runner);
+            task.runner = Some(runner.clone());
+            task.token = Some(token);
+            task.ended = None;
+        })?;
+        Ok(())
+    }
+
+    /// Records how the lease of a task ended.
+    pub(crate) fn task_lease_ended(
+        &mut self,
+        id: &str,
+        holder: &HolderId,
+        how: &Ended,
+    ) -> Result<(), TaskError> {
+        let evidence = match how {
+            Ended::Released => None,
+            Ended::Proven(evidence) => Some(evidence.clone()),
+        };
+        if let Some(Evidence::Forced { .. }) = &evidence {
+            if self.task_record(id)?.is_some() {
+                superseded(self, id, holder)?;
+            }
+        }
+        let ends_section =
+            |one: &Evidence| matches!(EventKind::of(one), EventKind::Expired | EventKind::Dead);
+        self.modify(id, |task| task.ended = evidence.filter(ends_section))?;
+        Ok(())
+    }
+
+    /// Reads what `next` usually needs, with one request.
+    pub(super) fn read_for_next(&mut self) -> Result<(), StoreError> {
+        self.has_tasks()?;
+        let (any, layout) = (any_task()?, &self.store.layout);
+        let prefixes = [layout.all('p'), layout.all('r')];
+        let mut ranges = vec![
+            RangeRequest::below(layout.key(&any)),
+            RangeRequest::below(layout.section_keys()),
+        ];
+        let limits = [PAUSES, FIRST];
+        for (prefix, limit) in prefixes.iter().zip(limits) {
+            ranges.push(RangeRequest {
+                limit: i64::try_from(limit).unwrap_or(i64::MAX),
+                ..RangeRequest::below(prefix.clone())
+            });
+        }
+        if self.seen.keys.contains_key(&any) {
+            return Ok(());
+        }
+        let mut found = self.read(ranges)?.into_iter();
+        let records =
+            crate::records::KeyRecords::read(&self.store.layout, &found.next().unwrap_or_default());
+        self.seen.keys.insert(any, records);
+        self.note_section_locks(found.next().unwrap_or_default());
+        for ((prefix, limit), kvs) in prefixes.into_iter().zip(limits).zip(found) {
+            self.seen.tasks.lists.insert((prefix, limit), kvs);
+        }
+        Ok(())
+    }
+}
+
+/// How many ready tasks are read with it.
+const FIRST: usize = 4;
+
+impl TaskStep for EtcdStep<'_> {
+    fn task(&mut self, id: &str) -> Result<Option<Task>, TaskError> {
+        Ok(self.task_with_id(id)?)
+    }
+
+    fn blockers(&mut self, id: &str) -> Result<Vec<Task>, TaskError> {
+        let on = self.task_record(id)?.map(|task| task.depends_on);
+        let on: Vec<String> = on.unwrap_or_default().into_iter().collect();
+        let mut tasks = self.tasks_with_ids(&on)?;
+        tasks.retain(|task| !task.status.is_done());
+        tasks.sort_by_key(|task| (task.created_at, task.id.clone()));
+        tasks.truncate(10);
+        Ok(tasks)
+    }
+
+    fn set_progress(&mut self, task: &Task) -> Result<(), TaskError> {
+        self.modify(&task.id, |record| {
+            record.status = task.status;
+            record.attempts = task.attempts;
+            record.last_error.clone_from(&task.last_error);
+            record.not_before = task.not_before.map(as_stored);
+            record.updated_at = as_stored(task.updated_at);
+        })?;
+        Ok(())
+    }
+
+    fn lost(&mut self, id: &str) -> Result<Vec<HolderId>, TaskError> {
+        let record = self.task_record(id)?;
+        Ok(record.map(|record| record.lost).unwrap_or_default())
+    }
+
+    fn set_lost(&mut self, id: &str, lost: &[HolderId]) -> Result<(), TaskError> {
+        Ok(self.modify(id, |record| record.lost = lost.to_vec())?)
+    }
+
+    fn in_progress(&mut self, section: &str, runner: &HolderId) -> Result<Vec<String>, TaskError> {
+        let prefix = self.store.layout.entry('c', &[section, "w"]) + "/";
+        let ids = self.names(&prefix)?;
+        let names: Vec<String> = ids.iter().map(|id| self.task_name(id)).collect();
+        self.fetch(names)?;
+        let mut own = Vec::new();
+        for id in ids {
+            let record = self.task_record(&id)?;
+            if record.is_some_and(|record| record.runner.as_ref() == Some(runner)) {
+                own.push(id);
+            }
+        }
+        Ok(own)
+    }
+
+    fn has_open(&mut self, section: &str) -> Result<bool, TaskError> {
+        for kind in ["w", "o"] {
+            let prefix = self.store.layout.entry('c', &[section, kind]) + "/";
+            if !self.list(&prefix, 1)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn last_end(&mut self, key: &Key) -> Result<Option<Evidence>, TaskError> {
+        match key.kind() {
+            KeyKind::Task(id) => Ok(self.task_record(id)?.and_then(|task| task.ended)),
+            _ => Ok(None),
+        }
+    }
+
+    fn held_sections(&mut self) -> Result<Vec<(Key, HolderId)>, TaskError> {
+        let mut held = Vec::new();
+        for key in self.read_section_locks()? {
+            for lease in &self.records(&key)?.leases {
+                held.push((key.clone(), lease.record.holder.id.clone()));
+            }
+        }
+        Ok(held)
+    }
+
+    fn end_pauses(&mut self, now: Timestamp, horizon: Timestamp) -> Result<(), TaskError> {
+        let prefix = self.store.layout.all('p');
+        for name in self.list(&prefix, PAUSES)?.into_keys() {
+            let Some((until, id)) = pause(&prefix, &name) else {
+                continue;
+            };
+            if until <= now || until > horizon {
+                self.modify(&id, |record| record.not_before = None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_pause(&mut self) -> Result<Option<Timestamp>, TaskError> {
+        let prefix = self.store.layout.all('p');
+        let first = self.list(&prefix, PAUSES)?.into_keys().next();
+        Ok(first
+            .and_then(|name| pause(&prefix, &name))
+            .map(|(at, _)| at))
+    }
+
+    fn ready(&mut self, part: ReadyPart<'_>) -> Result<Vec<Candidate>, TaskError> {
+        let layout = &self.store.layout;
+        let prefix = match part.section {
+            None => layout.all('r'),
+            Some(section) => layout.entry('q', &[section.unwrap_or_default()]) + "/",
+        };
+        let list = self.list(&prefix, part.skip.saturating_add(part.limit))?;
+        let mut candidates = Vec::new();
+        for (name, value) in list.into_iter().skip(part.skip) {
+            candidates.extend(candidate(&prefix, &name, &value));
+        }
+        // The search looks at each of them.
+        let ids: Vec<String> = candidates.iter().map(|one| one.id.clone()).collect();
+        let keys: Vec<Key> = ids.iter().filter_map(|id| task_key(id).ok()).collect();
+        self.read_keys(&keys)?;
+        Ok(candidates)
+    }
+
+    fn best_of_each_section(&mut self) -> Result<Vec<Candidate>, TaskError> {
+        let mut best = Vec::new();
+        for (section, _) in self.all_sections()? {
+            let prefix = self.store.layout.entry('q', &[&section.id]) + "/";
+            for (name, value) in self.list(&prefix, 1)? {
+                best.extend(candidate(&prefix, &name, &value));
+            }
+        }
+        Ok(best)
+    }
+
+    fn any_open(&mut self) -> Result<bool, TaskError> {
+        for kind in ['r', 'p', 'b'] {
+            let prefix = self.store.layout.all(kind);
+            if !self.list(&prefix, 1)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// When the pause of a task ends, and its id.
+fn pause(prefix: &str, name: &str) -> Option<(Timestamp, String)> {
+    let rest = Layout::rest(prefix, name)?;
+    let (until, id) = rest.split_once('-')?;
+    let until = Timestamp::from_millisecond(until.parse().ok()?).ok()?;
+    Some((until, id.to_owned()))
+}
+
+/// A ready task, from its place in the index.
+fn candidate(prefix: &str, name: &str, value: &[u8]) -> Option<Candidate> {
+    let order = Layout::rest(prefix, name)?;
+    let (rank, created_at) = order.split_once('-')?;
+    let Ready { id, section } = serde_json::from_slice(value).ok()?;
+    Some(Candidate {
+        priority: 9 - rank.parse::<i64>().ok()?,
+        created_at: Reverse(created_at.to_owned()),
+        id,
+        section,
+    })
+}
+
+impl ImportStep for EtcdStep<'_> {
+    fn new_id(&mut self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+
+    fn expect(&mut self, ids: &[&str]) -> Result<(), TaskError> {
+        self.all_sections()?;
+        let layout = &self.store.layout;
+        let names = ids
+            .iter()
+            .flat_map(|id| [layout.entry('t', &[id]), layout.entry('x', &[id])]);
+        let names: Vec<String> = names.collect();
+        self.fetch(names)?;
+        let mut known = Vec::new();
+        for id in ids {
+            if self.task_record(id)?.is_some() {
+                known.push((*id).to_owned());
+            }
+        }
+        self.fetch_with_dependencies(&known)?;
+        let keys: Vec<Key> = known.iter().filter_map(|id| task_key(id).ok()).collect();
+        Ok(self.read_keys(&keys)?)
+    }
+
+    fn insert_section(&mut self, id: &str, name: &str) -> Result<Section, TaskError> {
+        check_name(name)?;
+        check_id("id of the section", id)?;
+        let taken = match self.section_named(name)? {
+            Some(section) => Some(section),
+            None => self.section(id)?,
+        };
+        if let Some(taken) = taken {
+            return Err(TaskError::SectionExists(taken));
+        }
+        let record = SectionRecord {
+            name: name.to_owned(),
+            created_at: as_stored(self.now.wall),
+            order: self.next_order(),
+        };
+        let layout = &self.store.layout;
+        let by_name = layout.entry('n', &[&name.to_ascii_lowercase()]);
+        let section = layout.entry('s', &[id]);
+        self.put(section, json(&record), 0);
+        self.put(by_name, json(&id), 0);
+        Ok(Section {
+            id: id.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    fn section_named(&mut self, name: &str) -> Result<Option<Section>, TaskError> {
+        let by_name = self.store.layout.entry('n', &[&name.to_ascii_lowercase()]);
+        match self.get::<String>(&by_name)? {
+            Some(id) => Ok(self.section(&id)?),
+            None => Ok(None),
+        }
+    }
+
+    fn put_task(&mut self, task: &Task, _before: Option<&Task>) -> Result<(), TaskError> {
+        let before = self.task_record(&task.id)?;
+        let after = match &before {
+            None => TaskRecord::new(task, self.next_order()),
+            Some(before) => TaskRecord {
+                runner: before.runner.clone(),
+                token: before.token,
+                lost: before.lost.clone(),
+                ended: before.ended.clone(),
+                changed: before.changed.clone(),
+                ..TaskRecord::new(task, before.order)
+            },
+        };
+        self.write_task(&task.id, before.as_ref(), Some(after))?;
+        Ok(())
+    }
+
+    fn add_dependency(&mut self, id: &str, on: &str) -> Result<(), TaskError> {
+        Ok(self.modify(id, |record| {
+            record.depends_on.insert(on.to_owned());
+        })?)
+    }
+
+    fn dependencies(&mut self) -> Result<Vec<(String, String)>, TaskError> {
+        let prefix = self.store.layout.all('d');
+        let list = self.list(&prefix, ALL)?;
+        let edge = |name: &String| {
+            let (on, id) = name.strip_prefix(&prefix)?.split_once('/')?;
+            Some((Layout::rest("", id)?, Layout::rest("", on)?))
+        };
+        Ok(list.keys().filter_map(edge).collect())
+    }
+
+    fn was_deleted(&mut self, id: &str) -> Result<bool, TaskError> {
+        let name = self.store.layout.entry('x', &[id]);
+        Ok(self.has(&name)?)
+    }
+
+    fn task_error(error: TaskError) -> Result<TaskError, TaskError> {
+        match error {
+            TaskError::Store(_) => Err(error),
+            other => Ok(other),
+        }
+    }
+}
