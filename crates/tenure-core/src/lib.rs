@@ -14,6 +14,7 @@
 //! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and the ticks of a clock domain |
 //! | [`decide`] | the decision on a claim, from the time, the store's records and the claim |
 //! | [`engine`] | every verb of a store, written once over one atomic step |
+//! | [`path_pattern`] | [`PathPattern`]: patterns of paths, and whether two have a path in common |
 //! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
@@ -46,6 +47,7 @@ pub mod graph;
 pub mod holder;
 pub mod key;
 pub mod lease;
+pub mod path_pattern;
 pub mod queue;
 pub mod store;
 pub mod task;
@@ -59,6 +61,7 @@ pub use event::{Event, EventKind};
 pub use holder::{Binding, Holder, HolderId, LivenessId, Process, SessionId};
 pub use key::{BadName, Key, KeyKind};
 pub use lease::{Grant, Lease, Token};
+pub use path_pattern::{BadPattern, PathPattern};
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
