@@ -141,6 +141,7 @@ impl From<StoreError> for Failure {
             StoreErrorKind::TooNew => ErrorCode::StoreTooNew,
             StoreErrorKind::Damaged => ErrorCode::StoreDamaged,
             StoreErrorKind::Unsupported => ErrorCode::Unsupported,
+            StoreErrorKind::OtherMode => ErrorCode::OtherMode,
             StoreErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
             // `Io`, and kinds that a later version of the library adds.
             _ => ErrorCode::Io,

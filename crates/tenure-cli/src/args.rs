@@ -10,13 +10,14 @@ pub(crate) mod tasks;
 pub(crate) mod typed;
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand};
 pub(crate) use parse::parse;
 use tenure::duration;
-use tenure_core::Priority;
+use tenure_core::{Mode, Priority};
 
 /// Decide who may work on what, right now.
 #[derive(Debug, Parser)]
@@ -97,7 +98,9 @@ repository.")]
         after_help = "Examples:
   tenure run build -- make all
   tenure run deploy --wait 10m --priority 8 -- ./deploy.sh production
-  tenure run gpu -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
+  tenure run env -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
+  tenure run db --shared -- ./report.sh     any number of these, or one without
+  tenure run gpu --slots 4 -- sh -c 'CUDA_VISIBLE_DEVICES=$TENURE_SLOT ./train'
 
 The key is released when the command exits; processes that it left in the
 background do not keep it, unless --all-processes is given.
@@ -122,6 +125,8 @@ started (SIGHUP under nohup) is ignored by tenure and the command.",
   tenure acquire build --pid $$             the lease ends with this shell
   tenure renew build --as agent-1           before the 10 minutes have passed
   tenure release build --as agent-1
+  tenure acquire db --shared --as agent-1   together with other shared holders
+  tenure acquire db --as agent-1            wait for the others: agent-1 alone
 
 Without --as, the holder is named after your user, host and shell.")]
     Acquire(Acquire),
@@ -324,11 +329,25 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N", value_parser = priority, allow_hyphen_values = true)]
     pub(crate) priority: Option<Priority>,
     /// Hold the key alone, which is the default
-    #[arg(short = 'x', long, hide = true)]
-    pub(crate) exclusive: bool,
-    /// Hold the key together with other shared holders (not supported yet)
-    #[arg(short = 's', long, hide = true)]
-    pub(crate) shared: bool,
+    #[arg(short = 'x', long, hide = true, conflicts_with_all = ["shared", "slots"])]
+    exclusive: bool,
+    /// Hold the key together with other shared holders
+    #[arg(short = 's', long, conflicts_with = "slots")]
+    shared: bool,
+    /// Hold one of N slots: at most N holders at a time
+    #[arg(long, value_name = "N", value_parser = slots, allow_hyphen_values = true)]
+    slots: Option<NonZeroU32>,
+}
+
+impl RequestArgs {
+    /// How the key is to be held.
+    pub(crate) fn mode(&self) -> Mode {
+        match self.slots {
+            Some(slots) => Mode::Slots(slots),
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -449,6 +468,9 @@ holder is printed), 4 no.")]
         /// The reason, for the history
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// Only the lease of this holder, if the key has several
+        #[arg(long, value_name = "ID")]
+        holder: Option<String>,
     },
     /// Free expired locks and locks of dead holders, and record why
     #[command(after_help = "Examples:
@@ -518,6 +540,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => duration::parse(text).map_err(|error| error.to_string()),
     }
+}
+
+fn slots(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| "give the number of slots, 1 or more".to_owned())
 }
 
 fn priority(text: &str) -> Result<Priority, String> {

@@ -23,6 +23,9 @@ const WITHIN: &str = "TENURE_WITHIN";
 /// The environment variable that chooses a store, as `--store` does.
 const STORE: &str = "TENURE_STORE";
 
+/// The environment variable with the slot of the lease that a command runs under.
+const SLOT: &str = "TENURE_SLOT";
+
 /// The environment variable with the holder name that tenure generated for a command.
 const MADE_UP: &str = "TENURE_MADE_UP";
 
@@ -313,13 +316,18 @@ pub(crate) fn environment(
     } else {
         String::new()
     };
-    vec![
+    let mut variables = vec![
         ("TENURE_KEY", lease.key.to_string()),
         ("TENURE_TOKEN", lease.token.to_string()),
         ("TENURE_HOLDER", holder),
         (MADE_UP, made_up),
         (WITHIN, within.join(",")),
-    ]
+    ];
+    let slot = lease.slot.map(|slot| slot.to_string());
+    // The slot of a lease around this one is no slot of this key.
+    let slot = slot.or_else(|| std::env::var_os(SLOT).map(|_| String::new()));
+    variables.extend(slot.map(|slot| (SLOT, slot)));
+    variables
 }
 
 /// The name that was given with `--as` or in the environment.

@@ -65,6 +65,7 @@ impl From<ErrorCode> for Exit {
             | E::BadTtl
             | E::CircularDependency
             | E::UnknownValue
+            | E::OtherMode
             | E::Unsupported
             | E::Usage => Self::Usage,
             E::NoBoard | E::NotInitialised => Self::NotInitialised,

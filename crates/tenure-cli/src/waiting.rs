@@ -32,11 +32,7 @@ pub(crate) fn prepare<'a>(
     key: &str,
     options: &RequestArgs,
 ) -> Result<Ask<'a>, Failure> {
-    if options.shared {
-        let message = "-s is not supported yet: a key has one holder at a time; leave -s out to hold it alone";
-        return Err(Failure::new(ErrorCode::Usage, message));
-    }
-    let mut ask = with_name(global, tenure, tenure.ask(key)?)?;
+    let mut ask = with_name(global, tenure, tenure.ask(key)?)?.mode(options.mode());
     if let Some(priority) = options.priority {
         ask = ask.priority(priority);
     }
@@ -113,8 +109,8 @@ pub(crate) fn acquire_or(
     let mut own = None;
     let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, &mut |progress| {
-            let held = progress.busy.lease().map(|(lease, _)| lease);
-            match held.filter(|lease| context::is_held_by_caller(global, lease)) {
+            let mut held = progress.busy.leases.iter().map(|(lease, _)| lease);
+            match held.find(|lease| context::is_held_by_caller(global, lease)) {
                 Some(lease) => {
                     own = Some(lease.clone());
                     cancel.leave();

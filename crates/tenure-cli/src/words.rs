@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::{Busy, Lease, Moment, Section, Task, Verdict};
+use tenure_core::{Busy, Lease, Mode, Moment, Section, Task, Verdict};
 
 use crate::answer::Failure;
 
@@ -99,6 +99,23 @@ pub(crate) fn ordinal(number: usize) -> String {
     format!("{number}{suffix}")
 }
 
+/// How a key is held, in a word or two.
+pub(crate) fn mode(lease: &Lease) -> String {
+    match (lease.mode, lease.slot) {
+        (Mode::Exclusive, _) => "held".to_owned(),
+        (Mode::Slots(slots), Some(slot)) => format!("slot {slot} of {slots}"),
+        (mode, _) => mode.to_string(),
+    }
+}
+
+/// How a key is held.
+pub(crate) fn mode_in_full(lease: &Lease) -> String {
+    match lease.mode {
+        Mode::Exclusive => "exclusive".to_owned(),
+        Mode::Shared | Mode::Slots(_) => mode(lease),
+    }
+}
+
 /// The holder, and since when it holds the lease.
 pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     match lease.since() {
@@ -181,7 +198,12 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         } else {
             format!("{} (the section of {key})", lease.key)
         };
-        lines.push(format!("{what} is locked by {}", self::held(now, lease)));
+        let mode = match lease.mode {
+            Mode::Exclusive => String::new(),
+            Mode::Shared | Mode::Slots(_) => format!(" ({})", mode(lease)),
+        };
+        let held = self::held(now, lease);
+        lines.push(format!("{what} is locked by {held}{mode}"));
         if let Some(command) = &lease.holder.command {
             lines.push(format!("  it runs: {command}"));
         }
@@ -215,6 +237,7 @@ pub(crate) fn reason(word: &str) -> &str {
         "already_owned" => "extended by its holder",
         "claimed_expired" => "taken over after it had expired",
         "claimed_dead" => "taken over from a dead holder",
+        "upgraded" => "its holder had it in another mode",
         other => other,
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::holder::{Binding, Holder};
 use crate::key::Key;
 use crate::lease::Token;
+use crate::mode::Mode;
 
 /// How urgent a claim is: 0 low to 9 high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -55,6 +56,8 @@ pub enum Patience {
 pub struct Claim {
     /// The key.
     pub key: Key,
+    /// How it is to be held.
+    pub mode: Mode,
     /// The holder of the lease, if it is granted.
     pub holder: Holder,
     /// The process that makes the claim and may wait. The lease may be tied to another process, or to none.

@@ -19,8 +19,11 @@
 //! # Invariants
 //!
 //! 1. A key is granted only when every lease that conflicts with the claim has ended: there is none,
-//!    or [`Verdict::ended`] has the proof (G1, G3, G4).
-//! 2. A key is granted only to the first waiter that is present (G8).
+//!    or [`Verdict::ended`] has the proof (G1, G3, G4). Two leases conflict unless both are shared, or both have
+//!    a slot and the slots differ.
+//! 2. A key is granted only to a claim that takes it from no present waiter ahead (G8): none conflicts with the
+//!    claim, and each has a slot left. Two claims go first, because every waiter ahead waits for them: that of
+//!    a holder which changes the mode of its own lease, and a shared one by a command that runs under a shared lease.
 //! 3. Only the grant on record renews or releases (G6, G7).
 //!
 //! Tokens are minted by the store (G2), not here.
@@ -30,6 +33,7 @@ use std::time::Duration;
 use crate::claim::{Claim, Patience};
 use crate::holder::Binding;
 use crate::lease::{Grant, Lease, Token};
+use crate::mode::Mode;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
 use crate::store::Reason;
 use crate::time::Moment;
@@ -87,12 +91,16 @@ pub enum Decision {
         reason: Reason,
         /// The leases that are taken over, and the proof that each has ended.
         ended: Vec<(Lease, Evidence)>,
+        /// The lease of the claimant that the new one replaces.
+        instead_of: Option<Box<Lease>>,
+        /// The slot, if the claim is for one.
+        slot: Option<u32>,
         /// The ticket that is used up.
         ticket: ClaimTicket,
     },
     /// The claimant holds the key already: its lease is extended and keeps its token.
     Extend {
-        /// The lease.
+        /// The lease, in the mode that was asked for.
         lease: Box<Lease>,
         /// The ticket that is used up, if there is one.
         ticket: ClaimTicket,
@@ -109,6 +117,11 @@ pub enum Decision {
     WaitForSelf {
         /// The lease that it runs under, or holds in its own name.
         lease: Box<Lease>,
+    },
+    /// It is held or waited for in a mode that contradicts the claim's.
+    OtherMode {
+        /// That mode.
+        mode: Mode,
     },
 }
 
@@ -158,7 +171,7 @@ pub fn acquire(now: &Moment, view: &View, claim: &Claim) -> Decision {
 
 /// Decides on a claim for a key that a process needs once for all of its work, as a runner needs a section
 /// for all its tasks: the process keeps a lease that it already has.
-pub fn acquire_shared(now: &Moment, view: &View, claim: &Claim) -> Decision {
+pub fn acquire_once(now: &Moment, view: &View, claim: &Claim) -> Decision {
     decide(now, view, claim, |lease, claim| {
         is_same_holding(lease, claim) || is_kept_by_asker(lease, claim)
     })
@@ -185,14 +198,22 @@ fn decide(
         },
         ahead,
     };
+    let judged: Vec<(&Lease, Verdict)> = view
+        .leases
+        .iter()
+        .map(|(lease, liveness)| (lease, Verdict::on(now, lease, liveness)))
+        .collect();
+    let has_turn = has_turn(now, view, claim, ticket, &judged);
+    let mut own = None;
     let mut reason = Reason::AcquiredNew;
     let mut ended = Vec::new();
-    for (lease, liveness) in &view.leases {
-        let verdict = Verdict::on(now, lease, liveness);
-        // An expired lease is extended if no waiter is ahead; a lease whose process died is not.
+    let mut beside = Beside::default();
+    let mut conflicts = Vec::new();
+    for (lease, verdict) in judged {
+        // An expired lease is extended if no waiter goes first; a lease whose process died is not.
         let goes_on = match verdict {
             Verdict::Alive | Verdict::Unknown(_) => true,
-            Verdict::Expired(_) => ahead == 0,
+            Verdict::Expired(_) => has_turn,
             Verdict::Dead(_) | Verdict::Malformed => false,
         };
         if goes_on && is_same_holding(lease, claim) {
@@ -201,51 +222,176 @@ fn decide(
                 return Decision::Grant {
                     reason: Reason::AlreadyOwned,
                     ended: Vec::new(),
+                    instead_of: None,
+                    slot: None,
                     ticket,
                 };
             }
-            return Decision::Extend {
-                lease: Box::new(lease.clone()),
-                ticket,
-            };
+            if lease.mode == claim.mode {
+                return Decision::Extend {
+                    lease: Box::new(lease.clone()),
+                    ticket,
+                };
+            }
+            // One name can have several leases, if it has several processes: the others must end first.
+            if own.is_none() {
+                own = Some(lease);
+                continue;
+            }
         }
+        let together = lease.mode.admits(claim.mode);
         match verdict {
             Verdict::Dead(proof) => {
-                reason = Reason::ClaimedDead;
+                if !together {
+                    reason = Reason::ClaimedDead;
+                }
                 ended.push((lease.clone(), proof));
             }
+            // It may still be renewed, so it ends only if it is in the way.
+            Verdict::Expired(proof) if together => beside.expired.push((lease, proof)),
             Verdict::Expired(proof) => {
                 if reason == Reason::AcquiredNew {
                     reason = Reason::ClaimedExpired;
                 }
                 ended.push((lease.clone(), proof));
             }
-            Verdict::Alive | Verdict::Unknown(_) | Verdict::Malformed => {
-                return if waits_for_itself(lease, claim) {
-                    Decision::WaitForSelf {
-                        lease: Box::new(lease.clone()),
-                    }
-                } else {
-                    wait
-                };
+            Verdict::Alive | Verdict::Unknown(_) | Verdict::Malformed if together => {
+                beside.standing.push(lease);
             }
+            Verdict::Alive | Verdict::Unknown(_) | Verdict::Malformed => conflicts.push(lease),
         }
     }
-    if ahead > 0 {
+    let for_itself = |lease: &&&Lease| waits_for_itself(lease, claim);
+    if let Some(lease) = conflicts.iter().find(for_itself) {
+        return Decision::WaitForSelf {
+            lease: Box::new((*lease).clone()),
+        };
+    }
+    let held = |lease: &&Lease| lease.mode.contradicts(claim.mode);
+    if let Some(mode) = conflicts.iter().find(|lease| held(lease)).map(|it| it.mode) {
+        return Decision::OtherMode { mode };
+    }
+    if let Some(mode) = waited_for_in_other_mode(view, claim, ticket) {
+        return Decision::OtherMode { mode };
+    }
+    if !conflicts.is_empty() {
         return wait;
     }
-    Decision::Grant {
-        reason,
-        ended,
-        ticket,
+    // The waiters ahead of a claimant that already holds the key wait for that lease: they can't go first.
+    let holds_it = beside.standing.iter().any(|it| waits_for_itself(it, claim));
+    let goes_first = own.is_some() || claim.mode == Mode::Shared && holds_it;
+    if !has_turn && !goes_first {
+        let full = beside.standing.len() >= claim.mode.room();
+        let all_its_own = beside.standing.iter().all(|it| waits_for_itself(it, claim));
+        return match beside.standing.first() {
+            Some(&lease) if full && all_its_own => Decision::WaitForSelf {
+                lease: Box::new(lease.clone()),
+            },
+            _ => wait,
+        };
+    }
+    let slot = beside.take_slot(claim.mode, &mut reason, &mut ended);
+    match own {
+        // The other holders, if there are any by now, were granted it in the same mode.
+        Some(lease) if lease.mode.is_exclusive() => Decision::Extend {
+            lease: Box::new(Lease {
+                mode: claim.mode,
+                slot,
+                ..lease.clone()
+            }),
+            ticket,
+        },
+        own => Decision::Grant {
+            reason: own.map_or(reason, |_| Reason::Upgraded),
+            ended,
+            instead_of: own.cloned().map(Box::new),
+            slot,
+            ticket,
+        },
     }
 }
 
+/// The leases that a claim can be granted beside.
+#[derive(Default)]
+struct Beside<'a> {
+    standing: Vec<&'a Lease>,
+    expired: Vec<(&'a Lease, Evidence)>,
+}
+
+impl Beside<'_> {
+    /// A slot that no lease has. If there is none, an expired lease ends, whose slot it was.
+    fn take_slot(
+        mut self,
+        mode: Mode,
+        reason: &mut Reason,
+        ended: &mut Vec<(Lease, Evidence)>,
+    ) -> Option<u32> {
+        let Mode::Slots(slots) = mode else {
+            return None;
+        };
+        let expired = self.expired.iter().map(|(lease, _)| *lease);
+        let taken: Vec<_> = self
+            .standing
+            .iter()
+            .copied()
+            .chain(expired)
+            .filter_map(|lease| lease.slot)
+            .collect();
+        (0..slots.get())
+            .find(|slot| !taken.contains(slot))
+            .or_else(|| {
+                // The one that was granted first.
+                self.expired.sort_by_key(|(lease, _)| lease.token);
+                let (lease, proof) = self.expired.into_iter().next()?;
+                *reason = Reason::ClaimedExpired;
+                ended.push((lease.clone(), proof));
+                lease.slot
+            })
+    }
+}
+
+/// Whether no waiter goes before a claim: none that is ahead of it conflicts with it, and the others leave it a
+/// slot.
+fn has_turn(
+    now: &Moment,
+    view: &View,
+    claim: &Claim,
+    ticket: ClaimTicket,
+    judged: &[(&Lease, Verdict)],
+) -> bool {
+    let rank = rank(now, view, claim, ticket);
+    let others = others(view, ticket);
+    let (alike, conflicting): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|waiter| waiter.mode.admits(claim.mode));
+    let standing = judged
+        .iter()
+        .filter(|(lease, verdict)| verdict.ended().is_none() && lease.mode.admits(claim.mode));
+    view.left_out.ahead == 0
+        && queue::ahead(&conflicting, rank) == 0
+        && standing.count().saturating_add(queue::ahead(&alike, rank)) < claim.mode.room()
+}
+
+/// The mode of a present waiter that contradicts this claim.
+fn waited_for_in_other_mode(view: &View, claim: &Claim, ticket: ClaimTicket) -> Option<Mode> {
+    let contradicts = |waiter: &&Waiter| {
+        Some(waiter.ticket) != ticket.ticket()
+            && waiter.presence == Presence::Here
+            && waiter.mode.contradicts(claim.mode)
+    };
+    view.queue
+        .iter()
+        .find(contradicts)
+        .map(|waiter| waiter.mode)
+}
+
 /// The ticket of this claim: the one that this process took under this name, or one of the same chosen name
-/// from an interrupted wait in this epoch.
+/// from an interrupted wait in this epoch. Both for the same mode.
 fn ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
     let own = |waiter: &&Waiter| {
-        waiter.holder.binding.same_proof(&claim.asker) && waiter.holder.id == claim.holder.id
+        waiter.holder.binding.same_proof(&claim.asker)
+            && waiter.holder.id == claim.holder.id
+            && waiter.mode == claim.mode
     };
     if let Some(own) = view.queue.iter().find(own) {
         return ClaimTicket::Own(own.ticket);
@@ -254,6 +400,7 @@ fn ticket(now: &Moment, view: &View, claim: &Claim) -> ClaimTicket {
         claim.named
             && waiter.named
             && waiter.holder.id == claim.holder.id
+            && waiter.mode == claim.mode
             && waiter.presence == Presence::Away
             && waiter.epoch.same(&now.epoch)
     };

@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::key::Key;
+use crate::mode::Mode;
+
 /// The kind of a failure. The caller decides by the kind what to do next, never by the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -23,6 +26,8 @@ pub enum ErrorKind {
     NotFound,
     /// The store does not support the operation.
     Unsupported,
+    /// The key is held or waited for in a mode that contradicts the claim's.
+    OtherMode,
     /// The write may or may not have happened.
     OutcomeUnknown,
     /// Any other failure that the operating system reports.
@@ -60,6 +65,20 @@ impl StoreError {
     pub fn opened_read_only(place: impl fmt::Display) -> Self {
         let what = format!("{place} was opened read-only: nothing was changed");
         Self::new(ErrorKind::ReadOnly, what).fix("open it for writing to change it")
+    }
+
+    /// A claim on this key was refused, because the store has one holder for each key.
+    pub fn one_holder_only(key: &Key, mode: Mode) -> Self {
+        let what = format!("{key} can have only one holder in this store, so it can't be {mode}");
+        Self::new(ErrorKind::Unsupported, what)
+            .fix("hold it exclusively, or use a store of tenure's own: sqlite: or memory:")
+    }
+
+    /// A claim on this key was refused, because the key is held or waited for in a mode that contradicts it.
+    pub fn other_mode(key: &Key, asked: Mode, found: Mode) -> Self {
+        let what = format!("{key} is held or waited for as {found}, so it can't be {asked}");
+        Self::new(ErrorKind::OtherMode, what)
+            .fix("ask for it in the same way, or when no process holds it or waits for it")
     }
 
     /// Adds how to fix it.

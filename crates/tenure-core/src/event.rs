@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::lease::{Lease, Token};
+use crate::mode::Mode;
 use crate::verdict::Evidence;
 
 /// What happened to a lease.
@@ -91,6 +92,8 @@ pub struct Event {
     pub key: Key,
     /// What happened.
     pub kind: EventKind,
+    /// How the key was held.
+    pub mode: Mode,
     /// The token of the grant.
     pub token: Token,
     /// The holder of the grant.
@@ -111,6 +114,7 @@ impl Event {
             at,
             key: lease.key.clone(),
             kind,
+            mode: lease.mode,
             token: lease.token,
             holder: lease.holder.id.clone(),
             times: 1,

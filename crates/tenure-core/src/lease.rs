@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
+use crate::mode::Mode;
 use crate::time::{Deadline, Moment};
 
 /// The fencing token. It strictly grows with every grant of a key (G2).
@@ -39,6 +40,10 @@ pub struct Lease {
     pub key: Key,
     /// The holder.
     pub holder: Holder,
+    /// How the key is held.
+    pub mode: Mode,
+    /// Which slot it has, from 0, if the mode is [`Mode::Slots`]. No other lease of the key has it.
+    pub slot: Option<u32>,
     /// The fencing token.
     pub token: Token,
     /// When it was granted; [`Lease::UNKNOWN_TIME`] if the record does not tell. [`Lease::since`] is for

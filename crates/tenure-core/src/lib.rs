@@ -47,6 +47,7 @@ pub mod graph;
 pub mod holder;
 pub mod key;
 pub mod lease;
+pub mod mode;
 pub mod path_pattern;
 pub mod queue;
 pub mod store;
@@ -61,6 +62,7 @@ pub use event::{Event, EventKind};
 pub use holder::{Binding, Holder, HolderId, LivenessId, Process, SessionId};
 pub use key::{BadName, Key, KeyKind};
 pub use lease::{Grant, Lease, Token};
+pub use mode::{BadMode, Mode};
 pub use path_pattern::{BadPattern, PathPattern};
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{

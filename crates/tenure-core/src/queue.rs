@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Priority;
 use crate::holder::Holder;
 use crate::lease::Token;
+use crate::mode::Mode;
 use crate::time::{Epoch, Moment};
 
 /// How much waiting one level of priority is worth.
@@ -54,6 +55,9 @@ pub struct Waiter {
     pub ticket: Ticket,
     /// The waiter. The binding is that of the waiting process.
     pub holder: Holder,
+    /// How the waiter is to hold the key.
+    #[serde(default, skip_serializing_if = "is_exclusive")]
+    pub mode: Mode,
     /// See [`crate::Claim::named`].
     pub named: bool,
     /// The priority.
@@ -73,6 +77,14 @@ pub struct Waiter {
     /// See [`crate::Claim::within`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Token>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for this signature"
+)]
+fn is_exclusive(mode: &Mode) -> bool {
+    mode.is_exclusive()
 }
 
 /// Stores [`Presence`] as a boolean.

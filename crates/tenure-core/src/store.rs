@@ -33,6 +33,8 @@ pub struct Capabilities {
     /// Its leases expire. Without this a lease ends only by release, force, or the proven death of
     /// its holder, and a time to live is refused.
     pub expiry: bool,
+    /// A key can have several holders: [`crate::Mode::Shared`] and [`crate::Mode::Slots`].
+    pub modes: bool,
 }
 
 impl Capabilities {
@@ -40,12 +42,20 @@ impl Capabilities {
     pub const ALL: Self = Self {
         any_key: true,
         expiry: true,
+        modes: true,
     };
 
     /// The same, for the keys of a protocol only.
     #[must_use]
     pub fn only_some_keys(mut self) -> Self {
         self.any_key = false;
+        self
+    }
+
+    /// The same, with one holder for each key.
+    #[must_use]
+    pub fn only_exclusive(mut self) -> Self {
+        self.modes = false;
         self
     }
 
@@ -70,6 +80,8 @@ pub enum Reason {
     ClaimedExpired,
     /// The last holder was proven dead.
     ClaimedDead,
+    /// The same holder had it in another mode, and has a new token now.
+    Upgraded,
 }
 
 impl Reason {
@@ -80,6 +92,7 @@ impl Reason {
             Self::AlreadyOwned => "already_owned",
             Self::ClaimedExpired => "claimed_expired",
             Self::ClaimedDead => "claimed_dead",
+            Self::Upgraded => "upgraded",
         }
     }
 }
@@ -206,9 +219,9 @@ pub enum Released {
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Forced {
-    /// These leases were ended, and the key is free.
+    /// These leases were ended.
     Freed(Vec<Lease>),
-    /// The key was free.
+    /// There was none.
     NotHeld,
 }
 
@@ -348,10 +361,11 @@ pub trait Store: Send + Sync {
     /// The turn passes to the next waiter at once.
     fn park(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
-    /// Ends the leases of a key by force, and records who did it.
+    /// Ends the leases of a key by force, all of them or those of one holder, and records who did it.
     fn force(
         &self,
         key: &Key,
+        of: Option<&HolderId>,
         forced_by: &HolderId,
         reason: Option<&str>,
         by: Instant,

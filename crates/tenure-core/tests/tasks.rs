@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tenure_core::task::{
     LONGEST_BACKOFF, Offer, Permission, Picker, Proof, TaskState, backoff, key_of, may_change,
 };
-use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Token, Verdict};
+use tenure_core::{Binding, Doubt, Evidence, Holder, HolderId, Lease, Mode, Token, Verdict};
 
 fn name(number: u8) -> HolderId {
     HolderId::parse(format!("runner {number}")).unwrap()
@@ -17,6 +17,8 @@ fn name(number: u8) -> HolderId {
 
 fn lease(holder: u8, token: u64) -> Lease {
     Lease {
+        mode: Mode::Exclusive,
+        slot: None,
         key: key_of("t").unwrap(),
         holder: Holder {
             id: name(holder),

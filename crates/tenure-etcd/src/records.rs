@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Binding, Deadline, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Moment, Ticket,
-    Token, Waiter,
+    Binding, Deadline, Event, EventKind, Evidence, Holder, HolderId, Key, Lease, Mode, Moment,
+    Ticket, Token, Waiter,
 };
 
 use crate::layout::{Layout, Record};
@@ -23,6 +23,10 @@ pub(crate) struct LeaseRecord {
     /// For people. Whether the lease has expired is decided by its life.
     pub(crate) expires_at: Timestamp,
     pub(crate) ttl: Duration,
+    #[serde(default)]
+    pub(crate) mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) slot: Option<u32>,
 }
 
 /// A session: present as long as its etcd lease.
@@ -55,6 +59,8 @@ pub(crate) struct EventRecord {
     pub(crate) reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) evidence: Option<Evidence>,
+    #[serde(default)]
+    pub(crate) mode: Mode,
 }
 
 /// How many of the lowest bits of an event's number count the events of one transaction.
@@ -71,6 +77,7 @@ impl EventRecord {
             at: record.at,
             key: record.key,
             kind: record.kind,
+            mode: record.mode,
             token: record.token.unwrap_or(Token(revision)),
             holder: record.holder,
             times: 1,
@@ -105,6 +112,8 @@ impl StoredLease {
             now.deadline(left.max(NOT_YET))
         };
         Lease {
+            mode: self.record.mode,
+            slot: self.record.slot,
             key: key.clone(),
             holder: self.record.holder.clone(),
             token: self.token,

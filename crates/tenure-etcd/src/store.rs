@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{EngineStore, Sweep, inspect};
 use tenure_core::{
-    Binding, Capabilities, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, KeyKind, LivenessId,
-    Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
+    Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, KeyKind,
+    LivenessId, Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
@@ -446,6 +446,16 @@ impl EngineStore for EtcdStore {
             let what = format!("the liveness lock of this process can't be taken in {folder}");
             StoreError::new(ErrorKind::Io, what).because(error)
         })
+    }
+
+    /// Tasks and sections have one holder.
+    fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
+        match claim.key.kind() {
+            KeyKind::Task(_) | KeyKind::Section(_) if !claim.mode.is_exclusive() => {
+                Err(StoreError::one_holder_only(&claim.key, claim.mode))
+            }
+            _ => self.admit(&claim.key),
+        }
     }
 
     fn look<T>(

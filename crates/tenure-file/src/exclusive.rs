@@ -169,6 +169,8 @@ impl Exclusive {
         FoundLock {
             fingerprint,
             lease: Lease {
+                mode: tenure_core::Mode::Exclusive,
+                slot: None,
                 key: self.key.clone(),
                 holder: Holder {
                     id: holder_id(&lock.holder),
@@ -202,6 +204,8 @@ impl Exclusive {
         FoundLock {
             fingerprint,
             lease: Lease {
+                mode: tenure_core::Mode::Exclusive,
+                slot: None,
                 key: self.key.clone(),
                 holder: Holder {
                     id: holder.map_or_else(HolderId::unreadable, holder_id),

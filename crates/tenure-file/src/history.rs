@@ -71,6 +71,7 @@ impl EventRecord {
             at: self.at,
             key: self.key,
             kind: self.kind,
+            mode: tenure_core::Mode::Exclusive,
             token: self.token,
             holder: self.holder,
             times: 1,

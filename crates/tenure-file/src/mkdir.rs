@@ -380,6 +380,8 @@ impl Mkdir {
 
     fn lease(&self, holder: Holder, token: Token, at: Timestamp) -> Lease {
         Lease {
+            mode: tenure_core::Mode::Exclusive,
+            slot: None,
             key: self.key.clone(),
             holder,
             token,

@@ -23,7 +23,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Reason, StoreError, Ticket, Token, Waiter,
+    Epoch, ErrorKind, Evidence, Holder, Key, Lease, Mode, Reason, StoreError, Ticket, Token, Waiter,
 };
 use tenure_host::files::Sidecar;
 use tenure_host::files::atomic::{self, Sync};
@@ -206,6 +206,8 @@ impl LeaseRecord {
     /// The lease, which has no end.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         Lease {
+            mode: Mode::Exclusive,
+            slot: None,
             key: key.clone(),
             holder: self.holder.clone(),
             token: self.token,

@@ -31,7 +31,10 @@ impl<P: LockProtocol> EngineStore for FileStore<P> {
         P: 'a;
 
     fn features(&self) -> Capabilities {
-        Capabilities::ALL.only_some_keys().without_expiry()
+        Capabilities::ALL
+            .only_some_keys()
+            .only_exclusive()
+            .without_expiry()
     }
 
     fn binding(&self) -> Result<Binding, StoreError> {

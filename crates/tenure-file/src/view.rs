@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tenure_core::engine::Look;
 use tenure_core::{
-    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Moment, Revision, StoreError,
-    Token, Waiter,
+    Binding, Doubt, Evidence, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Revision,
+    StoreError, Token, Waiter,
 };
 use tenure_host::LocalPresence;
 use tenure_host::files::protocol::{Fingerprint, FoundLock, HolderProof, LockProtocol, Removal};
@@ -242,6 +242,8 @@ impl<P: LockProtocol> Look for Picture<'_, P> {
         let robbed = robbed.map(|(record, liveness)| {
             // Without its token: for its holder it has ended.
             let lease = Lease {
+                mode: Mode::Exclusive,
+                slot: None,
                 token: Token::NONE,
                 ..record.lease(self.store.key())
             };

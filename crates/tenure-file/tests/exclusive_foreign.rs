@@ -225,7 +225,7 @@ fn force_removes_a_lock_that_another_program_corrupted() {
     let lease = Ask::new(&key(), "us").granted(&store);
     fs::write(lock_path(dir.path()), "{").unwrap();
     let admin = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key(), &admin, None, soon()).unwrap();
+    let _ = store.force(&key(), None, &admin, None, soon()).unwrap();
     assert!(!lock_path(dir.path()).exists());
     let next = Ask::new(&key(), "next").granted(&store);
     assert!(next.token > lease.token);

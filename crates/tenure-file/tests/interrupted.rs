@@ -117,7 +117,7 @@ fn play<P: Protocol + 'static>(before: Before, verb: Verb, interruption: Interru
                     .unwrap(),
             ),
             Verb::Reap => drop(store.reap(Reap::Free, soon()).unwrap()),
-            Verb::Force => drop(store.force(&key, &admin, None, soon()).unwrap()),
+            Verb::Force => drop(store.force(&key, None, &admin, None, soon()).unwrap()),
         }
         None
     }));

@@ -198,7 +198,7 @@ fn a_lock_without_a_valid_pid_is_never_taken_over() {
         fs::write(lock(dir.path()).join("pid"), format!("{own}\n")).unwrap();
         assert_eq!(verdict(&store), Verdict::Alive, "{pid:?}");
         let admin = HolderId::parse("admin").unwrap();
-        let _ = store.force(&key(), &admin, None, soon()).unwrap();
+        let _ = store.force(&key(), None, &admin, None, soon()).unwrap();
         let _lease = Ask::new(&key(), "us").granted(&store);
     }
 }
@@ -227,7 +227,7 @@ fn anything_but_a_lock_is_malformed_and_never_removed() {
         assert_eq!(verdict(&store), Verdict::Malformed);
         assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
         let admin = HolderId::parse("admin").unwrap();
-        let error = store.force(&key(), &admin, None, soon()).unwrap_err();
+        let error = store.force(&key(), None, &admin, None, soon()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotAStore);
         assert!(lock(dir.path()).symlink_metadata().is_ok());
     }

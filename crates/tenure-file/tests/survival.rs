@@ -147,7 +147,9 @@ fn a_torn_state_loses_only_the_queue() {
     assert!(next.token > lease.token);
     tear(dir);
     fs::remove_file(side(dir).join("ceiling")).unwrap();
-    let _ = store.force(&key(), &next.holder.id, None, soon()).unwrap();
+    let _ = store
+        .force(&key(), None, &next.holder.id, None, soon())
+        .unwrap();
     let after = Ask::new(&key(), "next").granted(&store);
     assert!(after.token > next.token, "the history has the newest token");
 }

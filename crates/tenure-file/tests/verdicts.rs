@@ -202,7 +202,7 @@ fn anything_but_a_file_is_never_taken_over_and_never_blocks() {
         let asked = Ask::new(&key(), "next").once(&store);
         assert!(matches!(asked, Acquired::Busy(_)), "{name}: {asked:?}");
         let admin = HolderId::parse("admin").unwrap();
-        let forced = store.force(&key(), &admin, None, soon());
+        let forced = store.force(&key(), None, &admin, None, soon());
         if name == "directory" {
             assert!(forced.unwrap_err().to_string().contains("by hand"));
         } else {
@@ -217,7 +217,9 @@ fn force_removes_a_malformed_lock() {
     let (dir, place) = folder("{");
     let store = open(dir.path());
     let admin = HolderId::parse("admin").unwrap();
-    let forced = store.force(&key(), &admin, Some("torn"), soon()).unwrap();
+    let forced = store
+        .force(&key(), None, &admin, Some("torn"), soon())
+        .unwrap();
     assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
     assert!(!place.exists());
 }

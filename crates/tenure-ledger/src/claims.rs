@@ -264,7 +264,7 @@ impl EngineStore for LedgerStore {
     type Stepping<'a> = LedgerStep<'a>;
 
     fn features(&self) -> Capabilities {
-        Capabilities::ALL.only_some_keys()
+        Capabilities::ALL.only_some_keys().only_exclusive()
     }
 
     fn binding(&self) -> Result<Binding, StoreError> {

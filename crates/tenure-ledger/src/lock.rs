@@ -34,7 +34,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Moment, Process, StoreError, Token,
+    Binding, Clock, Holder, HolderId, Key, Lease, Liveness, Mode, Moment, Process, StoreError,
+    Token,
 };
 use tenure_host::{LivenessFolder, identity, liveness};
 
@@ -457,6 +458,8 @@ impl LockProtocol for LedgerLock {
                 digest: digest(&bytes),
             },
             lease: Lease {
+                mode: Mode::Exclusive,
+                slot: None,
                 key: self.key.clone(),
                 holder,
                 token: Token::NONE,

@@ -163,7 +163,7 @@ fn at_random(store: &LedgerStore, chance: &mut Chance, times: u64) {
             }
             _ => {
                 let by = HolderId::parse("admin").unwrap();
-                let _ = store.force(&key, &by, None, soon()).unwrap();
+                let _ = store.force(&key, None, &by, None, soon()).unwrap();
             }
         }
     }
@@ -336,7 +336,7 @@ fn a_malformed_claim_file_claims_the_node_it_is_named_after() {
     assert!(matches!(asked, Acquired::Busy(_)), "{asked:?}");
     assert!(store.reap(Reap::Free, soon()).unwrap().is_empty());
     let by = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key("1.2"), &by, None, soon()).unwrap();
+    let _ = store.force(&key("1.2"), None, &by, None, soon()).unwrap();
     assert!(!dir.join("locks/1.2.lock").exists());
     assert!(dir.join("locks/what.lock").exists());
     let _ = Ask::new(&key("1.2"), "a").granted(&store);
@@ -372,7 +372,7 @@ fn a_claim_file_beside_an_expired_claim_can_be_forced() {
     std::thread::sleep(Duration::from_millis(5));
     file_claim(dir, "x.lock", "1", "filer", now() + Duration::from_secs(60));
     let by = HolderId::parse("admin").unwrap();
-    let _ = store.force(&key("1"), &by, None, soon()).unwrap();
+    let _ = store.force(&key("1"), None, &by, None, soon()).unwrap();
     assert!(!dir.join("locks/x.lock").exists());
     let new: Vec<Value> = events(dir).split_off(1);
     let owners: Vec<&str> = new

@@ -26,7 +26,8 @@ pub(crate) fn append(
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO history (at, key, kind, token, holder, reason, evidence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO history (at, key, kind, token, holder, reason, evidence, mode)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         rows::time(event.at),
@@ -36,6 +37,7 @@ pub(crate) fn append(
         event.holder.as_str(),
         event.reason,
         event.evidence.as_ref().map(rows::json).transpose()?,
+        event.mode.to_string(),
     ])?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
@@ -96,9 +98,15 @@ pub(crate) fn renewed(
     let counted = db
         .prepare_cached(
             "UPDATE history SET times = times + 1, at = ?1
-             WHERE id = (SELECT max(id) FROM history WHERE key = ?2) AND kind = 'renewed' AND token = ?3",
+             WHERE id = (SELECT max(id) FROM history WHERE key = ?2 AND token = ?3)
+             AND kind = 'renewed' AND mode = ?4",
         )?
-        .execute(params![rows::time(at), lease.key.as_str(), rows::number(lease.token.0)])?;
+        .execute(params![
+            rows::time(at),
+            lease.key.as_str(),
+            rows::number(lease.token.0),
+            lease.mode.to_string(),
+        ])?;
     if counted > 0 {
         Ok(())
     } else {

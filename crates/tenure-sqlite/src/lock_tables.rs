@@ -26,7 +26,7 @@ use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tenure_core::{
     Binding, Deadline, Doubt, Epoch, ErrorKind, Evidence, Holder, HolderId, Key, KeyKind, Lease,
-    Liveness, StoreError, Token,
+    Liveness, Mode, StoreError, Token,
 };
 
 use crate::foreign;
@@ -501,6 +501,8 @@ fn foreign(key: &Key, tables: &LockRow) -> (Lease, Option<Liveness>) {
         .is_none()
         .then_some(Liveness::Unverifiable(Doubt::Malformed));
     let lease = Lease {
+        mode: Mode::Exclusive,
+        slot: None,
         key: key.clone(),
         token: Token::NONE,
         holder: Holder {

@@ -21,7 +21,7 @@ macro_rules! select_lease {
     ($rest:literal) => {
         concat!(
             "SELECT key, token, holder, host, command, binding, acquired_at, expires_at, heartbeat_at, ",
-            "ttl_ms, boot, expires_boot FROM leases ",
+            "ttl_ms, boot, expires_boot, mode, slot FROM leases ",
             $rest
         )
     };
@@ -31,7 +31,7 @@ macro_rules! select_lease {
 macro_rules! select_ticket {
     ($rest:literal) => {
         concat!(
-            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked, within FROM tickets ",
+            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked, within, mode FROM tickets ",
             $rest
         )
     };
@@ -41,7 +41,7 @@ macro_rules! select_ticket {
 macro_rules! select_event {
     ($rest:literal) => {
         concat!(
-            "SELECT id, at, key, kind, token, holder, times, reason, evidence FROM history ",
+            "SELECT id, at, key, kind, token, holder, times, reason, evidence, mode FROM history ",
             $rest
         )
     };
@@ -156,6 +156,8 @@ pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 pub(crate) fn lease(row: &Row<'_>) -> rusqlite::Result<Lease> {
     Ok(Lease {
         key: parsed::<Key>(row, 0)?,
+        mode: parsed(row, 12)?,
+        slot: row.get(13)?,
         token: Token(unsigned(row, 1)?),
         holder: Holder {
             id: holder_id(row, 2)?,
@@ -185,6 +187,7 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
             command: row.get(4)?,
             binding: row.get::<_, Json<_>>(5)?.0,
         },
+        mode: parsed(row, 13)?,
         named: row.get(6)?,
         priority: Priority::new(level).ok_or_else(|| bad(7, format!("priority {level}")))?,
         epoch: Epoch(row.get(8)?),
@@ -211,6 +214,7 @@ pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
         key: parsed::<Key>(row, 2)?,
         kind: EventKind::from_word(&kind)
             .ok_or_else(|| bad(3, format!("unknown kind of event {kind}")))?,
+        mode: parsed(row, 9)?,
         token: Token(unsigned(row, 4)?),
         holder: holder_id(row, 5)?,
         times: unsigned(row, 6)?,

@@ -9,10 +9,10 @@ CREATE TABLE tokens (
 );
 INSERT INTO tokens VALUES (1, 0, '');
 
--- One row for each key that is held. Not WITHOUT ROWID: such a table keeps 231 bytes of a row in its own page, so every
+-- One row for each holder of a key. Not WITHOUT ROWID: such a table keeps 231 bytes of a row in its own page, so every
 -- grant would take another page from the free ones, and every release give it back.
 CREATE TABLE leases (
-    key TEXT PRIMARY KEY NOT NULL,
+    key TEXT NOT NULL,
     token INTEGER NOT NULL,
     holder TEXT NOT NULL,
     host TEXT NOT NULL,
@@ -23,7 +23,10 @@ CREATE TABLE leases (
     heartbeat_at TEXT NOT NULL,
     ttl_ms INTEGER NOT NULL,
     boot TEXT NOT NULL,           -- the boot that expires_boot counts in
-    expires_boot INTEGER NOT NULL -- nanoseconds since that boot, the same instant as expires_at
+    expires_boot INTEGER NOT NULL, -- nanoseconds since that boot, the same instant as expires_at
+    mode TEXT NOT NULL DEFAULT 'exclusive', -- exclusive, shared, or slots:4
+    slot INTEGER,                 -- which of the slots
+    PRIMARY KEY (key, token)
 );
 
 -- One row for each waiter.
@@ -41,6 +44,7 @@ CREATE TABLE tickets (
     seen INTEGER NOT NULL,        -- nanoseconds since boot
     within TEXT NOT NULL,         -- the tokens that the waiter runs under, each between commas: ,5,7,
     parked INTEGER NOT NULL DEFAULT 0, -- 1: the waiter withdrew and may come back
+    mode TEXT NOT NULL DEFAULT 'exclusive',
     -- The order of the queue: one level of priority is worth a minute of waiting.
     rank INTEGER NOT NULL AS (arrived - priority * 60000000000)
 );
@@ -57,7 +61,8 @@ CREATE TABLE history (
     holder TEXT NOT NULL,
     times INTEGER NOT NULL DEFAULT 1,
     reason TEXT,
-    evidence TEXT                 -- JSON
+    evidence TEXT,                -- JSON
+    mode TEXT NOT NULL DEFAULT 'exclusive'
 );
 CREATE INDEX history_by_key ON history (key, id);
 

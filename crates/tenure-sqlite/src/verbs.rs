@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{self, EngineStore, Sweep};
 use tenure_core::{
-    Binding, Capabilities, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped, Revision,
-    Snapshot, StoreError, Waited, Watched,
+    Binding, Capabilities, Claim, ErrorKind, Event, HistoryQuery, Key, LivenessId, Reaped,
+    Revision, Snapshot, StoreError, Waited, Watched,
 };
 use tenure_host::LocalStore;
 
 use crate::call_deadline;
 use crate::history;
+use crate::lock_tables::LockTable;
 use crate::store::SqliteStore;
 use crate::view::ReadTransaction;
 use crate::write::{TransactionError, WriteTransaction};
@@ -25,7 +26,7 @@ impl EngineStore for SqliteStore {
 
     fn features(&self) -> Capabilities {
         if self.foreign.is_some() {
-            Capabilities::ALL.only_some_keys()
+            Capabilities::ALL.only_some_keys().only_exclusive()
         } else {
             Capabilities::ALL
         }
@@ -43,6 +44,15 @@ impl EngineStore for SqliteStore {
 
     fn admit(&self, key: &Key) -> Result<(), StoreError> {
         self.check_key(key)
+    }
+
+    /// Tasks and sections have one holder: other programs read their locks.
+    fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.check_key(&claim.key)?;
+        if !claim.mode.is_exclusive() && LockTable::of(&claim.key).is_some() {
+            return Err(StoreError::one_holder_only(&claim.key, claim.mode));
+        }
+        Ok(())
     }
 
     fn look<T>(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, ToSql};
+use rusqlite::{Connection, ToSql};
 use tenure_core::engine::{self, Look, Part};
 use tenure_core::queue::Rank;
 use tenure_core::{
@@ -153,22 +153,20 @@ impl ReadTransaction<'_> {
 
     /// The leases of one key, and what is known of their holders.
     pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
-        let ours = self
+        let mut ours = self
             .db
-            .prepare_cached(select_lease!("WHERE key = ?1"))?
-            .query_row([key.as_str()], rows::lease)
-            .optional()?;
+            .prepare_cached(select_lease!("WHERE key = ?1 ORDER BY token"))?
+            .query_map([key.as_str()], rows::lease)?
+            .collect::<Result<Vec<_>, _>>()?;
         let Some((table, id)) = LockTable::of(key) else {
+            let judged = ours.into_iter().map(|lease| self.judge(lease, None));
             return Ok(KeyLeases {
-                leases: ours
-                    .map(|lease| self.judge(lease, None))
-                    .into_iter()
-                    .collect(),
+                leases: judged.collect(),
                 overruled: None,
             });
         };
         let lock_tables::CombinedLock { lease, overruled } =
-            lock_tables::merge(key, ours, table.read(self.tables, self.db, id)?);
+            lock_tables::merge(key, ours.pop(), table.read(self.tables, self.db, id)?);
         let overruled = match self.tables {
             LockTables::Own | LockTables::OwnIfAny => overruled,
             LockTables::Attached => overruled.map(|ours| self.how_it_ended(ours, lease.is_none())),
@@ -258,11 +256,13 @@ impl ReadTransaction<'_> {
             tickets: BTreeMap::new(),
             problems: BTreeMap::new(),
         };
-        let mut ours: BTreeMap<Key, Lease> = BTreeMap::new();
-        let mut statement = self.db.prepare_cached(select_lease!(""))?;
+        let mut ours: BTreeMap<Key, Vec<Lease>> = BTreeMap::new();
+        let mut statement = self
+            .db
+            .prepare_cached(select_lease!("ORDER BY key, token"))?;
         for lease in statement.query_map([], rows::lease)? {
             let lease = lease?;
-            ours.insert(lease.key.clone(), lease);
+            ours.entry(lease.key.clone()).or_default().push(lease);
         }
         let mut theirs = BTreeMap::new();
         for table in [LockTable::Task, LockTable::Section] {
@@ -286,14 +286,19 @@ impl ReadTransaction<'_> {
         keys.sort();
         keys.dedup();
         for key in &keys {
-            let ours = ours.remove(key);
-            let lease = match LockTable::of(key) {
-                Some(_) => lock_tables::merge(key, ours, theirs.remove(key)).lease,
-                None => ours.map(|lease| (lease, None)),
+            let mut ours = ours.remove(key).unwrap_or_default();
+            let leases: Vec<_> = match LockTable::of(key) {
+                Some(_) => lock_tables::merge(key, ours.pop(), theirs.remove(key))
+                    .lease
+                    .map(|(lease, known)| self.judge(lease, known))
+                    .into_iter()
+                    .collect(),
+                None => ours
+                    .into_iter()
+                    .map(|lease| self.judge(lease, None))
+                    .collect(),
             };
-            if let Some((lease, known)) = lease {
-                whole.leases.insert(key.clone(), self.judge(lease, known));
-            }
+            whole.leases.insert(key.clone(), leases);
         }
         let mut snapshots = Vec::new();
         for key in keys {
@@ -309,7 +314,7 @@ impl ReadTransaction<'_> {
 /// Every key at once, read with one query for each table.
 struct WholeStore<'a> {
     reader: ReadTransaction<'a>,
-    leases: BTreeMap<Key, (Lease, Liveness)>,
+    leases: BTreeMap<Key, Vec<(Lease, Liveness)>>,
     tickets: BTreeMap<Key, Vec<Waiter>>,
     problems: BTreeMap<Key, Vec<String>>,
 }
@@ -322,7 +327,7 @@ impl Look for WholeStore<'_> {
     }
 
     fn leases(&mut self, key: &Key) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
-        Ok(self.leases.remove(key).into_iter().collect())
+        Ok(self.leases.remove(key).unwrap_or_default())
     }
 
     fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {

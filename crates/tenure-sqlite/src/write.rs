@@ -143,7 +143,8 @@ impl Step for WriteTransaction<'_> {
         let (db, wall) = (self.reader.db, self.now().wall);
         db.prepare_cached(
             "INSERT OR REPLACE INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
-             heartbeat_at, ttl_ms, boot, expires_boot) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             heartbeat_at, ttl_ms, boot, expires_boot, mode, slot)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![
             lease.key.as_str(),
@@ -158,6 +159,8 @@ impl Step for WriteTransaction<'_> {
             rows::millis(lease.ttl),
             lease.expires.as_ref().map(|end| &end.epoch.0),
             lease.expires.as_ref().map(|end| rows::nanos(end.ticks)),
+            lease.mode.to_string(),
+            lease.slot,
         ])?;
         lock_tables::write(self.reader.tables, db, lease)?;
         match put {
@@ -184,8 +187,11 @@ impl Step for WriteTransaction<'_> {
         how: &Ended,
         then: Then,
     ) -> Result<(), TransactionError> {
+        self.reader
+            .db
+            .prepare_cached("DELETE FROM leases WHERE key = ?1 AND token = ?2")?
+            .execute(params![lease.key.as_str(), rows::number(lease.token.0)])?;
         if then == Then::Free {
-            self.remove_own_row(&lease.key)?;
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
             flow::wake_seekers_of(self, &lease.key)?;
         }
@@ -207,8 +213,8 @@ impl Step for WriteTransaction<'_> {
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TransactionError> {
         let db = self.reader.db;
         db.prepare_cached(
-            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO tickets (key, holder, host, command, binding, named, priority, boot, arrived, seen, within, mode)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
             key.as_str(),
@@ -222,6 +228,7 @@ impl Step for WriteTransaction<'_> {
             rows::nanos(waiter.arrived),
             rows::nanos(waiter.seen),
             rows::tokens(&waiter.within),
+            waiter.mode.to_string(),
         ])?;
         Ok(Ticket(u64::try_from(db.last_insert_rowid()).unwrap_or(0)))
     }

@@ -415,7 +415,10 @@ fn a_row_whose_end_can_not_be_read_is_never_taken_over() {
         );
         assert_eq!(project.rows("task_locks").len(), 1);
         let admin = HolderId::parse("admin").unwrap();
-        let _ = project.store.force(&task(), &admin, None, soon()).unwrap();
+        let _ = project
+            .store
+            .force(&task(), None, &admin, None, soon())
+            .unwrap();
         assert!(project.is_free(&task()), "{end:?}: force is the way out");
     }
 }

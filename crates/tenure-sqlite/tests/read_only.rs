@@ -298,7 +298,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
         store.release(&lease.grant(), soon()).map(|_| ()),
         store.leave(&build, ticket, soon()),
         store.park(&build, ticket, soon()),
-        store.force(&build, &by, None, soon()).map(|_| ()),
+        store.force(&build, None, &by, None, soon()).map(|_| ()),
         store.reap(Reap::Free, soon()).map(|_| ()),
         store.wait(&watched, Duration::from_secs(60)).map(|_| ()),
     ];

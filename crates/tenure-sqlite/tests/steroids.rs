@@ -89,7 +89,7 @@ fn nothing_but_the_two_lock_tables_is_ever_written() {
                 0 => drop(store.release(&lease.grant(), soon()).unwrap()),
                 1 => {
                     let by = HolderId::parse("boss").unwrap();
-                    let _ = store.force(&key, &by, None, soon()).unwrap();
+                    let _ = store.force(&key, None, &by, None, soon()).unwrap();
                 }
                 _ => {
                     let _ = store.renew(&lease.grant(), Duration::ZERO, soon()).unwrap();
@@ -407,7 +407,7 @@ fn force_is_recorded_and_frees_what_the_tool_holds() {
     let by = HolderId::parse("boss").unwrap();
     let forced = both
         .store
-        .force(&task(), &by, Some("it hangs"), soon())
+        .force(&task(), None, &by, Some("it hangs"), soon())
         .unwrap();
     assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
     assert!(!both.tool.heartbeat("t1", HOUR), "it is gone");

@@ -67,7 +67,7 @@ impl Store for BrokenStore {
         release(grant: &Grant, by: Instant) -> Result<Released, StoreError>;
         leave(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         park(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
-        force(key: &Key, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
+        force(key: &Key, of: Option<&HolderId>, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;
         fence(key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;
         inspect(key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
         list(by: Instant) -> Result<Vec<Snapshot>, StoreError>;
@@ -140,7 +140,9 @@ impl TaskStore for BrokenStore {
                 let Some((lease, _)) = busy.leases.iter().find(is_task) else {
                     return Ok(Acquired::Busy(busy));
                 };
-                let _ = self.inner.force(&lease.key, &runner.holder.id, None, by)?;
+                let _ = self
+                    .inner
+                    .force(&lease.key, None, &runner.holder.id, None, by)?;
                 self.inner.next(&runner, by)
             }
             other => Ok(other),

@@ -74,7 +74,7 @@ impl World {
     fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
-        let _ = self.store.force(&key, &admin, None, soon()).unwrap();
+        let _ = self.store.force(&key, None, &admin, None, soon()).unwrap();
     }
 
     fn is_held(&self, key: &str) -> bool {

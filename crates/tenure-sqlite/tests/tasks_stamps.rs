@@ -227,7 +227,13 @@ fn a_task_that_another_program_replaces_still_refuses_a_late_worker() {
     let late = begin(&here.store, &id, "late");
     let _ = here
         .store
-        .force(&late.key, &HolderId::parse("admin").unwrap(), None, soon())
+        .force(
+            &late.key,
+            None,
+            &HolderId::parse("admin").unwrap(),
+            None,
+            soon(),
+        )
         .unwrap();
     let newer = begin(&here.store, &id, "newer");
     here.sql(&format!(

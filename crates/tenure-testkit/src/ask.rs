@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::limit::soon;
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Acquired, Binding, Claim, Granted, Holder, HolderId, Key, Lease, Patience, Priority, Reason,
-    Store,
+    Acquired, Binding, Claim, Granted, Holder, HolderId, Key, Lease, Mode, Patience, Priority,
+    Reason, Store,
 };
 
 /// Longer than any test, so no wait ends because this time has passed.
@@ -26,6 +26,8 @@ pub struct Ask {
     pub ttl: Duration,
     /// The priority.
     pub priority: Priority,
+    /// How the key is to be held.
+    pub mode: Mode,
     /// Whether the lease is detached instead of tied to the claiming process.
     pub detached: bool,
     /// How long to wait, if at all.
@@ -43,6 +45,7 @@ impl Ask {
             named: true,
             ttl: HOUR,
             priority: Priority::default(),
+            mode: Mode::Exclusive,
             detached: false,
             limit: None,
             poll: HOUR,
@@ -58,6 +61,12 @@ impl Ask {
     /// With this priority, from 0 to 9.
     pub fn priority(mut self, level: u8) -> Self {
         self.priority = Priority::new(level).unwrap();
+        self
+    }
+
+    /// In this mode.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
         self
     }
 
@@ -97,6 +106,7 @@ impl Ask {
         let host = asker.process().map_or("here", |process| &process.host);
         Claim {
             key: self.key.clone(),
+            mode: self.mode,
             holder: Holder {
                 id: self.holder.clone(),
                 host: host.to_owned(),

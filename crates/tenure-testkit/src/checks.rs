@@ -5,6 +5,7 @@ pub mod crash;
 pub mod deadlock;
 pub mod expired_holder;
 pub mod interrupted;
+pub mod modes;
 pub mod one_holder;
 pub mod one_process;
 pub mod order;

@@ -2,18 +2,18 @@
 //!
 //! For every key separately:
 //!
-//! 1. A lease is granted only when no other is live (G1).
+//! 1. A lease is granted only when no other is live, unless both are shared or have a slot (G1).
 //! 2. Every token is larger than all earlier ones (G2).
 //! 3. A renewal or an end names the live lease: same token, same holder (G6).
 //! 4. Every end except a release has evidence of the right kind (G3).
-//! 5. A grant that took over a dead or expired lease directly follows that end.
+//! 5. A grant that took over a dead or expired lease directly follows that end, and others of the same step.
 //!
 //! A pruned history can't be checked, because its beginning is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tenure_core::{Event, EventKind, HolderId, Key, Token};
+use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
 
 /// A contradiction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +35,10 @@ impl fmt::Display for Contradiction {
 /// The state of a key at one point of its history.
 #[derive(Default)]
 struct KeyState<'a> {
-    lease: Option<(Token, &'a HolderId)>,
+    leases: BTreeMap<Token, (&'a HolderId, Mode)>,
     newest: Option<Token>,
-    last: Option<EventKind>,
+    /// How leases have ended since the last grant, renewal or release.
+    ends: Vec<EventKind>,
 }
 
 /// The contradictions in a complete history, oldest event first.
@@ -63,49 +64,60 @@ pub fn contradictions(events: &[Event]) -> Vec<Contradiction> {
         } else {
             renew_or_end(state, event, &mut say);
         }
-        state.last = Some(event.kind);
+        match event.kind {
+            EventKind::Dead | EventKind::Expired => state.ends.push(event.kind),
+            _ => state.ends.clear(),
+        }
     }
     contradictions
 }
 
 fn grant<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
-    if let Some((token, holder)) = state.lease {
-        say(format!(
-            "granted to {} while {holder} holds it with token {token}",
-            event.holder
-        ));
+    let room = match event.mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => usize::MAX,
+        Mode::Slots(slots) => slots.get() as usize - 1,
+    };
+    for (token, (holder, mode)) in &state.leases {
+        if *mode != event.mode || state.leases.len() > room {
+            say(format!(
+                "granted to {} ({}) while {holder} holds it with token {token} ({mode})",
+                event.holder, event.mode
+            ));
+        }
     }
     if let Some(newest) = state.newest.filter(|newest| event.token <= *newest) {
         say(format!("token {} after {newest}", event.token));
     }
     let follows = match event.reason.as_deref() {
-        Some("acquired_new") => None,
+        Some("acquired_new" | "upgraded") => None,
         Some("claimed_dead") => Some(EventKind::Dead),
         Some("claimed_expired") => Some(EventKind::Expired),
         other => return say(format!("granted for the reason {other:?}")),
     };
-    if follows.is_some() && follows != state.last {
+    if follows.is_some_and(|follows| !state.ends.contains(&follows)) {
         say(format!(
             "{:?} does not follow on {:?}",
-            event.reason, state.last
+            event.reason, state.ends
         ));
     }
-    state.lease = Some((event.token, &event.holder));
+    let lease = (&event.holder, event.mode);
+    state.leases.insert(event.token, lease);
     state.newest = Some(event.token);
 }
 
-fn renew_or_end(state: &mut KeyState<'_>, event: &Event, say: &mut impl FnMut(String)) {
+fn renew_or_end<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
     let kind = event.kind;
-    if kind == EventKind::Deleted && state.lease.is_none() {
+    if kind == EventKind::Deleted && state.leases.is_empty() {
         return;
     }
-    match state.lease {
-        Some((token, holder)) if token == event.token && *holder == event.holder => {}
-        Some((token, holder)) => say(format!(
-            "{kind} of {} with token {}, but {holder} holds it with {token}",
-            event.holder, event.token
+    match state.leases.get(&event.token) {
+        Some((holder, _)) if **holder == event.holder => {}
+        _ if state.leases.is_empty() => say(format!("{kind}, but nobody holds it")),
+        _ => say(format!(
+            "{kind} of {} with token {}, but it is held by {:?}",
+            event.holder, event.token, state.leases
         )),
-        None => say(format!("{kind}, but nobody holds it")),
     }
     match (kind, &event.evidence) {
         (EventKind::Released | EventKind::Renewed, None) => {}
@@ -118,8 +130,11 @@ fn renew_or_end(state: &mut KeyState<'_>, event: &Event, say: &mut impl FnMut(St
         }
         (_, Some(_)) => {}
     }
-    if kind != EventKind::Renewed {
-        state.lease = None;
+    state.leases.remove(&event.token);
+    if kind == EventKind::Renewed {
+        // A holder that admits others keeps its lease.
+        let lease = (&event.holder, event.mode);
+        state.leases.insert(event.token, lease);
     }
 }
 
@@ -156,6 +171,7 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             key: Key::parse("build").unwrap(),
             kind,
+            mode: Mode::Exclusive,
             token: Token(token),
             holder: HolderId::parse(holder).unwrap(),
             times: 1,

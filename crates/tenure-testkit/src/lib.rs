@@ -118,6 +118,12 @@ macro_rules! battery {
             waking::a_waiter_is_woken_by_release_death_and_withdrawal,
             waking::a_waiter_is_woken_by_the_death_of_a_waiter_that_overtook_it,
             waking::a_waiter_behind_a_dead_waiter_does_not_poll,
+            modes::eight_processes_share_a_key_only_as_their_modes_allow,
+            modes::a_waiting_exclusive_claim_is_not_starved,
+            modes::shared_waiters_are_woken_together,
+            modes::slots_are_counted_and_given_once,
+            modes::one_of_several_leases_ends_alone,
+            modes::a_holder_changes_its_mode,
         }
     };
     (one_process $subject:expr) => {
@@ -128,6 +134,7 @@ macro_rules! battery {
             one_process::a_thread_whose_lease_expired_is_refused,
             one_process::a_cycle_of_threads_is_refused,
             one_process::a_thread_that_parks_keeps_its_ticket,
+            one_process::threads_share_a_key_only_as_their_modes_allow,
             release::only_the_holder_releases,
             release::another_name_in_the_same_process_is_another_holder,
         }

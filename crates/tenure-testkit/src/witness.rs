@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenure_core::Token;
+use tenure_core::{Lease, Mode, Token};
 
 use crate::process;
 
@@ -125,6 +125,54 @@ impl Witness {
     /// Records a violation that a holder itself detected.
     pub fn complain(&self, token: Token, what: &str) {
         self.record_violation(token, what);
+    }
+}
+
+/// Watches a critical section that several holders may be in, if the modes of their leases allow it. The kernel's own
+/// locks decide: one file for all holders, and one for each slot.
+#[derive(Debug)]
+pub struct Admission {
+    all: File,
+    slots: Vec<File>,
+}
+
+impl Admission {
+    /// How many slots there may be.
+    const SLOTS: u32 = 8;
+
+    /// The witness of this folder, which must exist. One for each process and thread.
+    pub fn at(place: &Path) -> Self {
+        let open = |name: String| {
+            let mut options = File::options();
+            let options = options.append(true).create(true);
+            options.open(place.join(name)).unwrap()
+        };
+        Self {
+            all: open("all".into()),
+            slots: (0..Self::SLOTS)
+                .map(|slot| open(format!("slot-{slot}")))
+                .collect(),
+        }
+    }
+
+    /// Enters as the mode of the lease allows, works, logs the token, leaves.
+    pub fn observe(&mut self, witness: &Witness, lease: &Lease, work: impl FnOnce()) {
+        let slot = lease.slot.map(|slot| &self.slots[slot as usize]);
+        let entered = match lease.mode {
+            Mode::Exclusive => self.all.try_lock(),
+            Mode::Shared | Mode::Slots(_) => self.all.try_lock_shared(),
+        };
+        if entered.is_err() || slot.is_some_and(|slot| slot.try_lock().is_err()) {
+            let what = format!("{} {:?}: another was inside", lease.mode, lease.slot);
+            witness.record_violation(lease.token, &what);
+        }
+        work();
+        let token = lease.token;
+        let mut log = &witness.log;
+        log.write_all(format!("{token}\n").as_bytes()).unwrap();
+        for file in slot.into_iter().chain([&self.all]) {
+            file.unlock().unwrap();
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub fn work(subject: &Subject) {
     let Job { place, task } = serde_json::from_str(&job).unwrap();
     match task {
         Task::Puppet => puppet::follow_orders(&*subject.open(&place)),
-        Task::Contend(contest) => contest.contend(&*subject.open(&place)),
+        Task::Contend(contest) => contest.contend(subject, &place),
         Task::Reap(reaping) => reaping.reap(&*subject.open(&place)),
         Task::Crash(crash) => crash.go_on_until_killed(subject, &place),
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{
     Acquired, Binding, Busy, Capabilities, Claim, Clock, ErrorKind, Event, Fenced, Forced, Grant,
-    Granted, HistoryQuery, HolderId, Key, Lease, Reap, Reaped, Reason, Released, Renewed, Revision,
-    Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
+    Granted, HistoryQuery, HolderId, Key, Lease, Mode, Reap, Reaped, Reason, Released, Renewed,
+    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
 };
 use tenure_host::{HostClock, identity};
 use tenure_testkit::checks::one_holder::{self, ContestResult, ContestSettings};
@@ -77,7 +77,10 @@ impl LockFile {
 
 impl Store for LockFile {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ALL.only_some_keys().without_expiry()
+        Capabilities::ALL
+            .only_some_keys()
+            .only_exclusive()
+            .without_expiry()
     }
 
     fn this_process(&self) -> Result<Binding, StoreError> {
@@ -102,6 +105,8 @@ impl Store for LockFile {
         }
         let now = HostClock::new().now();
         let lease = Lease {
+            mode: Mode::Exclusive,
+            slot: None,
             key: claim.key.clone(),
             holder: claim.holder.clone(),
             token: self.token(),
@@ -126,6 +131,8 @@ impl Store for LockFile {
         };
         let now = HostClock::new().now();
         Ok(Released::Freed(Lease {
+            mode: Mode::Exclusive,
+            slot: None,
             key: grant.key.clone(),
             holder,
             token: grant.token,
@@ -168,6 +175,7 @@ impl Store for LockFile {
     fn force(
         &self,
         _: &Key,
+        _: Option<&HolderId>,
         _: &HolderId,
         _: Option<&str>,
         _: Instant,
@@ -227,6 +235,7 @@ fn contest(fault: Fault, times: u64) -> ContestResult {
         times,
         // A lock file can't detect dead holders.
         kills_and_stops: false,
+        beside: None,
     };
     one_holder::contest(&mut run, settings)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, Binding, Claim, Holder, HolderId, Key, KeyKind, Patience, Priority, Token,
+    Acquired, Binding, Claim, Holder, HolderId, Key, KeyKind, Mode, Patience, Priority, Token,
 };
 use tenure_host::identity;
 
@@ -48,6 +48,7 @@ pub struct Ask<'a, W = Key> {
     pub(crate) on_timeout: OnTimeout,
     pub(crate) tick: Duration,
     pub(crate) within: Vec<Token>,
+    mode: Mode,
     pub(crate) renewal: Renewal,
 }
 
@@ -67,6 +68,7 @@ impl<'a, W> Ask<'a, W> {
             on_timeout: OnTimeout::Leave,
             tick: Duration::MAX,
             within: Vec::new(),
+            mode: Mode::Exclusive,
             renewal: Renewal::FromTheStart,
         }
     }
@@ -229,6 +231,25 @@ impl<'a, W> Ask<'a, W> {
 }
 
 impl Ask<'_, Key> {
+    /// Holds the key in this mode, instead of alone. Refused by a store in which a key has one holder
+    /// ([`tenure_core::Capabilities::modes`]).
+    ///
+    /// ```
+    /// use tenure::{Acquired, Mode};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}/locks.db", folder.path().display());
+    /// let tenure = tenure::Tenure::open(&url)?;
+    /// let one = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
+    /// let two = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
+    /// assert!(matches!((one, two), (Acquired::Granted(_), Acquired::Granted(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// Makes the request. The guard renews its lease by itself from here on.
     pub fn acquire(self) -> Result<Acquired<Guard>, Error> {
         self.acquire_watched(&Cancel::default(), &mut |_| {})
@@ -257,6 +278,7 @@ impl Ask<'_, Key> {
         let (holder, asker) = self.who()?;
         Ok(Claim {
             key: self.wanted.clone(),
+            mode: self.mode,
             holder,
             asker,
             named: self.named,

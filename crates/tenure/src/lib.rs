@@ -71,9 +71,9 @@ pub use tasks::{AnyTask, TaskGuard};
 pub use tenure_core::{
     Acquired, BadName, Binding, Busy, Capabilities, Claim, Clock, Cycle, Deadline, Doubt,
     ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery, Holder, HolderId,
-    Key, Lease, Liveness, Moment, Patience, Presence, Priority, Process, QueuePosition, Reaped,
-    Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task, TaskError,
-    TaskStore, Ticket, Token, Verdict, Waiter,
+    Key, Lease, Liveness, Mode, Moment, Patience, Presence, Priority, Process, QueuePosition,
+    Reaped, Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task,
+    TaskError, TaskStore, Ticket, Token, Verdict, Waiter,
 };
 #[cfg(feature = "etcd")]
 pub use tenure_etcd::{Comparison, EtcdStore, Relation};

@@ -46,7 +46,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     revision: u64,
-    keys: BTreeMap<Key, (Option<Lease>, Vec<Waiter>)>,
+    keys: BTreeMap<Key, (Vec<Lease>, Vec<Waiter>)>,
     newest_token: u64,
     newest_ticket: u64,
     newest_session: u64,
@@ -133,7 +133,7 @@ pub struct MemoryStep<'a> {
 }
 
 impl MemoryStep<'_> {
-    fn entry(&mut self, key: &Key) -> &mut (Option<Lease>, Vec<Waiter>) {
+    fn entry(&mut self, key: &Key) -> &mut (Vec<Lease>, Vec<Waiter>) {
         self.state.revision += 1;
         self.state.keys.entry(key.clone()).or_default()
     }
@@ -154,15 +154,12 @@ impl Look for MemoryStep<'_> {
     }
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
-        let lease = self
-            .state
-            .keys
-            .get(key)
-            .and_then(|(lease, _)| lease.clone());
-        Ok(lease
-            .map(|lease| (lease.clone(), self.probe(&lease.holder)))
-            .into_iter()
-            .collect())
+        let leases = self.state.keys.get(key).map(|(leases, _)| leases.clone());
+        let judge = |lease: Lease| {
+            let liveness = self.probe(&lease.holder);
+            (lease, liveness)
+        };
+        Ok(leases.unwrap_or_default().into_iter().map(judge).collect())
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
@@ -212,7 +209,9 @@ impl Step for MemoryStep<'_> {
         };
         let event = Event::of(lease, kind, self.now.wall);
         self.record(Event { reason, ..event });
-        self.entry(&lease.key).0 = Some(lease.clone());
+        let leases = &mut self.entry(&lease.key).0;
+        leases.retain(|other| other.token != lease.token);
+        leases.push(lease.clone());
         Ok(())
     }
 
@@ -223,7 +222,8 @@ impl Step for MemoryStep<'_> {
         };
         let event = Event::of(lease, kind, self.now.wall);
         self.record(Event { evidence, ..event });
-        self.entry(&lease.key).0 = None;
+        let leases = &mut self.entry(&lease.key).0;
+        leases.retain(|other| other.token != lease.token);
         Ok(())
     }
 

@@ -91,7 +91,7 @@ fn a_lease_taken_away_by_force_is_noticed_at_once() {
     let by = HolderId::parse("admin").unwrap();
     let forced = open(dir.path())
         .store()
-        .force(held.key(), &by, None, soon())
+        .force(held.key(), None, &by, None, soon())
         .unwrap();
     assert!(matches!(forced, Forced::Freed(_)));
     told.recv_timeout(LONG).unwrap();

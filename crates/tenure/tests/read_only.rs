@@ -185,7 +185,9 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
             store.release(&grant, call_deadline()).map(|_| ()),
             store.leave(key, ticket, call_deadline()),
             store.park(key, ticket, call_deadline()),
-            store.force(key, &by, None, call_deadline()).map(|_| ()),
+            store
+                .force(key, None, &by, None, call_deadline())
+                .map(|_| ()),
             store.reap(Reap::Free, call_deadline()).map(|_| ()),
             store
                 .wait(&watched, std::time::Duration::from_secs(60))

@@ -76,7 +76,7 @@ impl Project {
         let _ = self
             .tenure
             .store()
-            .force(&key, &admin, None, soon())
+            .force(&key, None, &admin, None, soon())
             .unwrap();
     }
 

@@ -60,11 +60,12 @@ impl Store for Hangs {
     fn force(
         &self,
         key: &Key,
+        of: Option<&HolderId>,
         forced_by: &HolderId,
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError> {
-        self.inner.force(key, forced_by, reason, by)
+        self.inner.force(key, of, forced_by, reason, by)
     }
 
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {

@@ -178,7 +178,7 @@ fn next_beside(tenure: &Tenure, path: &Path) {
     let by = HolderId::parse("bench").unwrap();
     let _freed = tenure
         .store()
-        .force(&key, &by, None, tenure::call_deadline())
+        .force(&key, None, &by, None, tenure::call_deadline())
         .unwrap();
     let held = tenure
         .ask("section:s0001")

@@ -214,6 +214,7 @@ fn release(global: &Global, holder: Option<String>, place: &Place) -> Result<Ans
         let by = named.unwrap_or_else(|| lease.holder.id.clone());
         let _forced = tenure.store().force(
             &key,
+            None,
             &by,
             Some("released by its own holder"),
             tenure::call_deadline(),

@@ -5,8 +5,8 @@ use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
 use tenure::{Tenure, call_deadline};
 use tenure_core::{
-    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Moment, Presence, Reap,
-    Snapshot, Verdict,
+    Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Mode, Moment,
+    Presence, Reap, Snapshot, Verdict,
 };
 use tenure_host::identity;
 
@@ -23,8 +23,14 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
     match locks {
         Locks::List => list(&tenure),
         Locks::Show { id } => show(global, &tenure, &id),
-        Locks::Release { id, force, reason } => {
-            release(global, &tenure, &id, force, reason.as_deref())
+        Locks::Release {
+            id,
+            force,
+            reason,
+            holder,
+        } => {
+            let of = holder.map(HolderId::parse).transpose()?;
+            release(global, &tenure, &id, of.as_ref(), force, reason.as_deref())
         }
         Locks::Cleanup { dry_run } => cleanup(&tenure, dry_run),
         Locks::History { id, limit, since } => {
@@ -88,7 +94,7 @@ fn list(tenure: &Tenure) -> Result<Answer, Failure> {
                 lease.key.to_string(),
                 in_row(&lease.holder),
                 lease.token.to_string(),
-                state_word(verdict).to_owned(),
+                state_word(lease, verdict),
                 words::ago_if_known(&now, lease.since()),
                 words::until(&now, lease, verdict),
                 waiting.clone(),
@@ -130,13 +136,13 @@ fn title(tenure: &Tenure, key: &Key) -> Option<String> {
     }
 }
 
-/// The state of a lease in one word.
-fn state_word(verdict: &Verdict) -> &'static str {
+/// The state of a lease, as short as can be.
+fn state_word(lease: &Lease, verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Alive | Verdict::Unknown(_) => "held",
-        Verdict::Dead(_) => "DEAD",
-        Verdict::Expired(_) => "EXPIRED",
-        Verdict::Malformed => "MALFORMED",
+        Verdict::Alive | Verdict::Unknown(_) => words::mode(lease),
+        Verdict::Dead(_) => "DEAD".to_owned(),
+        Verdict::Expired(_) => "EXPIRED".to_owned(),
+        Verdict::Malformed => "MALFORMED".to_owned(),
     }
 }
 
@@ -201,6 +207,7 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
         lines.extend([
             line("Holder:", lease.holder.to_string()),
             line("Token:", lease.token.to_string()),
+            line("Mode:", words::mode_in_full(lease)),
             line("State:", words::state(now, lease, verdict)),
             line("Acquired:", at(lease.since())),
             line("Heartbeat:", at(lease.heard())),
@@ -222,10 +229,14 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
             ", away (its place is kept)"
         };
         let (holder, priority) = (&waiter.holder, waiter.priority);
+        let mode = match waiter.mode {
+            Mode::Exclusive => String::new(),
+            mode => format!(", {mode}"),
+        };
         let place = index + 1;
         lines.push(line(
             name,
-            format!("{place}. {holder}, priority {priority}{away}"),
+            format!("{place}. {holder}, priority {priority}{mode}{away}"),
         ));
     }
     lines.join("\n")
@@ -235,6 +246,7 @@ fn release(
     global: &Global,
     tenure: &Tenure,
     id: &str,
+    of: Option<&HolderId>,
     force: bool,
     reason: Option<&str>,
 ) -> Result<Answer, Failure> {
@@ -258,8 +270,11 @@ fn release(
             .details(LockJson::new(&now, &snapshot)));
     }
     let by: HolderId = context::caller(global)?;
-    let forced = tenure.store().force(&key, &by, reason, call_deadline())?;
+    let forced = tenure
+        .store()
+        .force(&key, of, &by, reason, call_deadline())?;
     match forced {
+        Forced::NotHeld if of.is_some() => Err(of_other_holders(global, tenure, &key)?),
         Forced::NotHeld => Err(not_held(&key, global.store.as_deref())),
         Forced::Freed(leases) => {
             let holders: Vec<String> = leases
@@ -275,6 +290,18 @@ fn release(
             ))
         }
     }
+}
+
+/// The named holder does not hold the key.
+fn of_other_holders(global: &Global, tenure: &Tenure, key: &Key) -> Result<Failure, Failure> {
+    let now = tenure.clock().now();
+    let snapshot = tenure.store().inspect(key, call_deadline())?;
+    if snapshot.leases.is_empty() {
+        return Ok(not_held(key, global.store.as_deref()));
+    }
+    let held = words::holders(&now, snapshot.leases.iter().map(|(lease, _)| lease));
+    let message = format!("that holder does not hold {key}, and nothing was released: {held}");
+    Ok(Failure::new(ErrorCode::LockNotFound, message).details(LockJson::new(&now, &snapshot)))
 }
 
 fn cleanup(tenure: &Tenure, dry_run: bool) -> Result<Answer, Failure> {

@@ -2,23 +2,30 @@
 
 use crate::claim::{Claim, Patience};
 use crate::cycle::{Cycle, Wait};
-use crate::decide::{ClaimTicket, Decision, View};
+use crate::decide::{self, ClaimTicket, Decision, View};
 use crate::lease::Lease;
+use crate::mode::Mode;
 use crate::store::{Acquired, Granted, QueuePosition, Reason};
 
 use super::deadlock::{cycle_of, wake_waits_of};
 use super::look::{busy, standing};
-use super::tickets::{drop_ticket, leave, take_ticket, wake_next};
+use super::tickets::{drop_ticket, leave, take_ticket, wake_beside, wake_second};
 use super::window::view_of;
 use super::{Ended, Put, Step, Then};
 
-/// Claims a key.
-pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Acquired, S::Error> {
+/// Claims a key. If the answer is a mode, the key is held or waited for in that mode, which contradicts the claim's.
+pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Result<Acquired, Mode>, S::Error> {
     let view = view_of(step, claim)?;
     let decision = (step.rules().acquire)(step.now(), &view, claim);
+    if let Decision::OtherMode { mode } = decision {
+        if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &view, claim) {
+            leave(step, &claim.key, ticket)?;
+        }
+        return Ok(Err(mode));
+    }
     match grant(step, claim, &decision)? {
-        Some(granted) => Ok(Acquired::Granted(granted)),
-        None => refuse(step, claim, &view, &decision),
+        Some(granted) => Ok(Ok(Acquired::Granted(granted))),
+        None => refuse(step, claim, &view, &decision).map(Ok),
     }
 }
 
@@ -32,11 +39,16 @@ pub fn grant<S: Step>(
         Decision::Grant {
             reason,
             ended,
+            instead_of,
+            slot,
             ticket,
         } => {
             for (lease, proof) in ended {
                 step.end_lease(lease, &Ended::Proven(proof.clone()), Then::Granted)?;
                 step.wake(&lease.holder);
+            }
+            if let Some(lease) = instead_of {
+                step.end_lease(lease, &Ended::Released, Then::Granted)?;
             }
             drop_ticket(step, &claim.key, *ticket)?;
             let token = step.mint(&claim.key)?;
@@ -44,6 +56,8 @@ pub fn grant<S: Step>(
             let lease = Lease {
                 key: claim.key.clone(),
                 holder: claim.holder.clone(),
+                mode: claim.mode,
+                slot: *slot,
                 token,
                 acquired_at: now.wall,
                 expires: step.expiry(claim.ttl),
@@ -63,9 +77,14 @@ pub fn grant<S: Step>(
             };
             (extended, Put::Extended, Reason::AlreadyOwned)
         }
-        Decision::Wait { .. } | Decision::WaitForSelf { .. } => return Ok(None),
+        Decision::Wait { .. } | Decision::WaitForSelf { .. } | Decision::OtherMode { .. } => {
+            return Ok(None);
+        }
     };
     step.put_lease(&lease, put)?;
+    if !lease.mode.is_exclusive() {
+        wake_second(step, &lease.key)?;
+    }
     if claim.named {
         wake_waits_of(step, claim)?;
     }
@@ -86,17 +105,18 @@ pub fn refuse<S: Step, T>(
             return Ok(Acquired::Deadlock(Cycle(vec![wait])));
         }
         Decision::Wait { ticket, ahead } => (*ticket, *ahead),
-        Decision::WaitForSelf { .. } | Decision::Grant { .. } | Decision::Extend { .. } => {
-            let busy = busy(step, &claim.key, view, None, None);
+        Decision::WaitForSelf { .. }
+        | Decision::OtherMode { .. }
+        | Decision::Grant { .. }
+        | Decision::Extend { .. } => {
+            let busy = busy(step, claim, view, None, None);
             return Ok(Acquired::Busy(Box::new(busy)));
         }
     };
-    if standing(step, view).is_empty() {
-        // Another waiter is first, and may have missed its wake-up.
-        wake_next(step, &view.queue);
-    }
+    // Another waiter may be first, and may have missed its wake-up.
+    wake_beside(step, &view.queue, &standing(step, &view.leases));
     if !queues {
-        let busy = busy(step, &claim.key, view, None, None);
+        let busy = busy(step, claim, view, None, None);
         return Ok(Acquired::Busy(Box::new(busy)));
     }
     if (step.rules().may_close_cycle)(claim, ticket)
@@ -113,6 +133,6 @@ pub fn refuse<S: Step, T>(
         ahead,
         resumed: matches!(ticket, ClaimTicket::Resumed(_)),
     };
-    let busy = busy(step, &claim.key, view, Some(position), Some(rank));
+    let busy = busy(step, claim, view, Some(position), Some(rank));
     Ok(Acquired::Busy(Box::new(busy)))
 }

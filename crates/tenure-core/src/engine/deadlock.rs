@@ -8,6 +8,7 @@ use crate::claim::Claim;
 use crate::cycle::{self, Cycle, Holding};
 use crate::decide::View;
 use crate::lease::Token;
+use crate::mode::Mode;
 use crate::queue::Presence;
 
 use super::look::{is_alive, standing, view as view_of};
@@ -19,10 +20,32 @@ pub fn cycle_of<S: Step>(
     claim: &Claim,
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
-    let wanted = standing(step, view);
+    let wanted: Vec<Holding> = standing(step, &view.leases)
+        .into_iter()
+        .map(Holding::from)
+        .collect();
     let ours =
         |held: &Holding| held.holder == claim.holder.id || claim.within.contains(&held.token);
-    cycle::find(&claim.holder.id, &wanted, ours, |held| waits_of(step, held))
+    let mut find = |wanted: &[Holding]| {
+        cycle::find(&claim.holder.id, wanted, ours, |held| waits_of(step, held))
+    };
+    if !waits_for_any(claim.mode, &wanted) {
+        return find(&wanted);
+    }
+    // Each of the holders could end the wait, so each of them must be part of a cycle.
+    let mut first = None;
+    for holder in &wanted {
+        let Some(cycle) = find(std::slice::from_ref(holder))? else {
+            return Ok(None);
+        };
+        first.get_or_insert(cycle);
+    }
+    Ok(first)
+}
+
+/// Whether the end of any of several leases lets a claim proceed.
+fn waits_for_any(mode: Mode, held: &[Holding]) -> bool {
+    matches!(mode, Mode::Slots(_)) && held.len() > 1
 }
 
 /// Wakes the other processes of a name that was granted a key, if they wait: the grant may have closed a cycle.
@@ -43,18 +66,20 @@ fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Er
     for key in step.waits_of(&held.holder, held.token)? {
         let view = view_of(step, &key, None)?;
         // A waiter that has exited waits for nothing.
+        let wanted: Vec<Holding> = standing(step, &view.leases)
+            .into_iter()
+            .map(Holding::from)
+            .filter(|wanted| wanted.holder != held.holder)
+            .collect();
         let waits_here = view.queue.iter().any(|waiter| {
             (waiter.holder.id == held.holder || waiter.within.contains(&held.token))
+                // A wait for any of several slots is not followed: it may end without the others.
+                && !waits_for_any(waiter.mode, &wanted)
                 && waiter.presence == Presence::Here
                 && is_alive(step, &waiter.holder)
         });
         if waits_here {
-            let standing = standing(step, &view);
-            waits.extend(
-                standing
-                    .into_iter()
-                    .filter(|wanted| wanted.holder != held.holder),
-            );
+            waits.extend(wanted);
         }
     }
     Ok(waits)

@@ -10,8 +10,8 @@ use crate::lease::{Grant, Lease};
 use crate::store::{Forced, Reaped, Released, Renewed};
 use crate::verdict::Evidence;
 
-use super::look::{leases, view};
-use super::tickets::{drop_forgotten, wake_first, wake_next};
+use super::look::{leases, standing, view};
+use super::tickets::{drop_forgotten, wake_beside, wake_first};
 use super::{Ended, Put, Step, Then};
 
 /// Moves the end of a lease to `ttl` from now.
@@ -32,12 +32,13 @@ pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
 
 /// Releases a key.
 pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
-    let view = leases(step, &grant.key)?;
+    let mut view = leases(step, &grant.key)?;
     let Some(lease) = (step.rules().release)(&view, grant).cloned() else {
         return Ok(Released::AlreadyGone(on_record(view)));
     };
     step.end_lease(&lease, &Ended::Released, Then::Free)?;
-    wake_first(step, &grant.key)?;
+    view.leases.retain(|(other, _)| other.token != lease.token);
+    wake_first(step, &grant.key, &view.leases)?;
     Ok(Released::Freed(lease))
 }
 
@@ -45,15 +46,19 @@ fn on_record(view: View) -> Vec<Lease> {
     view.leases.into_iter().map(|(lease, _)| lease).collect()
 }
 
-/// Ends the leases of a key by force.
+/// Ends the leases of a key by force: all of them, or those of one holder.
 pub fn force<S: Step>(
     step: &mut S,
     key: &Key,
+    of: Option<&HolderId>,
     by: &HolderId,
     reason: Option<&str>,
 ) -> Result<Forced, S::Error> {
-    let view = leases(step, key)?;
-    if view.leases.is_empty() {
+    let (ending, others): (Vec<_>, Vec<_>) = leases(step, key)?
+        .leases
+        .into_iter()
+        .partition(|(lease, _)| of.is_none_or(|of| lease.holder.id == *of));
+    if ending.is_empty() {
         return Ok(Forced::NotHeld);
     }
     let how = Ended::Proven(Evidence::Forced {
@@ -61,12 +66,12 @@ pub fn force<S: Step>(
         reason: reason.map(str::to_owned),
     });
     let mut freed = Vec::new();
-    for (lease, _) in view.leases {
+    for (lease, _) in ending {
         step.end_lease(&lease, &how, Then::Free)?;
         step.wake(&lease.holder);
         freed.push(lease);
     }
-    wake_first(step, key)?;
+    wake_first(step, key, &others)?;
     Ok(Forced::Freed(freed))
 }
 
@@ -85,6 +90,7 @@ pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
     let view = view(step, key, None)?;
     let ended = step.rules().ended;
     let mut outcome = ReapedKey::default();
+    let mut others = Vec::new();
     for (lease, liveness) in view.leases {
         match ended(step.now(), &lease, &liveness) {
             Some(evidence) => {
@@ -92,11 +98,14 @@ pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
                 step.wake(&lease.holder);
                 outcome.reaped.push(Reaped { lease, evidence });
             }
-            None => outcome.needed.extend(lease.holder.liveness_lock().cloned()),
+            None => {
+                outcome.needed.extend(lease.holder.liveness_lock().cloned());
+                others.push((lease, liveness));
+            }
         }
     }
     if !outcome.reaped.is_empty() {
-        wake_next(step, &view.queue);
+        wake_beside(step, &view.queue, &standing(step, &others));
     }
     drop_forgotten(step, key, &view.queue)?;
     let waiting = view

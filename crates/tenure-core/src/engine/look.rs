@@ -1,10 +1,11 @@
 //! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
-use crate::cycle::Holding;
+use crate::claim::Claim;
 use crate::decide::{LeftOut, View};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
+use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::store::{Busy, Fenced, QueuePosition, Revision, Snapshot};
 use crate::verdict::{Liveness, Verdict};
@@ -40,24 +41,40 @@ pub fn queue<L: Look>(
     asker: Option<&HolderId>,
 ) -> Result<Vec<Waiter>, L::Error> {
     let mut queue = look.tickets(key)?;
-    settle(look, &mut queue, asker);
+    settle(look, &mut queue, asker, Mode::Exclusive);
     Ok(queue)
 }
 
-/// Puts tickets in order, each once, and finds out which waiters are present.
-pub(super) fn settle<L: Look>(look: &mut L, queue: &mut Vec<Waiter>, asker: Option<&HolderId>) {
+/// Puts tickets in order, each once, and finds out which waiters are present, as far as a claim in this mode depends
+/// on it: up to the first that conflicts with it, or as many as there are slots.
+pub(super) fn settle<L: Look>(
+    look: &mut L,
+    queue: &mut Vec<Waiter>,
+    asker: Option<&HolderId>,
+    mode: Mode,
+) {
     queue.sort_by_key(Waiter::rank);
     queue.dedup_by_key(|waiter| waiter.ticket);
-    let mut turn_known = false;
+    let (mut alike, mut conflicting) = (0, 0);
     for waiter in queue {
-        let probed = !turn_known || asker == Some(&waiter.holder.id);
+        let counted = if waiter.mode.admits(mode) {
+            &mut alike
+        } else {
+            &mut conflicting
+        };
+        let depends = if waiter.mode.admits(mode) {
+            mode != Mode::Shared && *counted < mode.room()
+        } else {
+            *counted == 0 || waiter.mode.contradicts(mode)
+        };
+        let probed = depends || asker == Some(&waiter.holder.id);
         let here = if probed {
             is_here(look, waiter)
         } else {
             waiter.presence == Presence::Here && waiter.epoch.same(&look.now().epoch)
         };
         waiter.presence = if here { Presence::Here } else { Presence::Away };
-        turn_known |= here;
+        *counted += usize::from(here);
     }
 }
 
@@ -90,13 +107,13 @@ pub(super) fn judged<L: Look>(
     leases.into_iter().map(judge).collect()
 }
 
-/// The leases of a view that have not ended.
-pub(super) fn standing<L: Look>(look: &L, view: &View) -> Vec<Holding> {
+/// Those of some leases that have not ended.
+pub(super) fn standing<'a, L: Look>(look: &L, leases: &'a [(Lease, Liveness)]) -> Vec<&'a Lease> {
     let ended = look.rules().ended;
-    view.leases
+    leases
         .iter()
         .filter(|(lease, liveness)| ended(look.now(), lease, liveness).is_none())
-        .map(|(lease, _)| Holding::from(lease))
+        .map(|(lease, _)| lease)
         .collect()
 }
 
@@ -124,7 +141,7 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
 /// The answer to a claim that was not granted. The store fills in the revision.
 pub fn busy<L: Look>(
     look: &mut L,
-    key: &Key,
+    claim: &Claim,
     view: &View,
     position: Option<QueuePosition>,
     rank: Option<Rank>,
@@ -138,16 +155,21 @@ pub fn busy<L: Look>(
     // Watching a dead waiter would wake the caller again and again, watching a stopped one never. But the
     // first of them was there when the view was read, and the decision depends on it: if it has exited
     // since, the watch ends at once. Without it there might be nothing to watch.
-    let first = present.first().map(|waiter| waiter.ticket);
+    let first = present
+        .iter()
+        .find(|waiter| !(claim.mode == Mode::Shared && waiter.mode == Mode::Shared))
+        .map(|waiter| waiter.ticket);
     let behind = present
         .iter()
         .rev()
         .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
         .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
-    let holders = view.leases.iter().map(|(lease, _)| lease.holder.clone());
+    // One of several holders may have died, and its lease need not have ended.
+    let standing = standing(look, &view.leases);
+    let holders = standing.iter().map(|lease| lease.holder.clone());
     Busy {
-        key: key.clone(),
+        key: claim.key.clone(),
         watch: match &behind {
             Some(waiter) => vec![waiter.clone()],
             None => holders.collect(),
@@ -176,7 +198,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::claim::Priority;
+    use crate::claim::{Patience, Priority};
     use crate::engine::Look;
     use crate::holder::{Binding, LivenessId, Process};
     use crate::queue::Ticket;
@@ -208,6 +230,7 @@ mod tests {
                     process,
                 },
             },
+            mode: Mode::Exclusive,
             named: true,
             priority: Priority::default(),
             arrived: Duration::ZERO,
@@ -244,7 +267,17 @@ mod tests {
 
     #[test]
     fn a_waiter_that_exits_after_the_decision_is_still_watched() {
-        let key = Key::parse("k").unwrap();
+        let claim = Claim {
+            key: Key::parse("k").unwrap(),
+            mode: Mode::Exclusive,
+            asker: Binding::Detached,
+            holder: waiter().holder,
+            named: true,
+            ttl: Duration::from_secs(60),
+            priority: Priority::default(),
+            patience: Patience::Try,
+            within: Vec::new(),
+        };
         for (probes_left, watched) in [(0, 0), (1, 1), (2, 1)] {
             let now = Moment {
                 ticks: Duration::ZERO,
@@ -252,8 +285,8 @@ mod tests {
                 epoch: Epoch("boot".into()),
             };
             let mut look = DyingWaiter { now, probes_left };
-            let view = view(&mut look, &key, None).unwrap();
-            let busy = busy(&mut look, &key, &view, None, None);
+            let view = view(&mut look, &claim.key, None).unwrap();
+            let busy = busy(&mut look, &claim, &view, None, None);
             assert_eq!(busy.watch.len(), watched, "{probes_left} probes");
         }
     }

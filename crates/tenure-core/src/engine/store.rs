@@ -147,7 +147,11 @@ impl<S: EngineStore> Store for S {
     fn acquire(&self, claim: &Claim, by: Instant) -> Result<Acquired, StoreError> {
         self.admit_change()?;
         self.admit_claim(claim)?;
+        if !claim.mode.is_exclusive() && !self.features().modes {
+            return Err(StoreError::one_holder_only(&claim.key, claim.mode));
+        }
         let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
+        let answer = answer.map_err(|mode| StoreError::other_mode(&claim.key, claim.mode, mode))?;
         Ok(answer.seen_at(revision))
     }
 
@@ -183,13 +187,14 @@ impl<S: EngineStore> Store for S {
     fn force(
         &self,
         key: &Key,
+        of: Option<&HolderId>,
         forced_by: &HolderId,
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError> {
         self.admit_change()?;
         self.admit(key)?;
-        let (forced, _) = self.step(key, by, |step| force(step, key, forced_by, reason))?;
+        let (forced, _) = self.step(key, by, |step| force(step, key, of, forced_by, reason))?;
         Ok(forced)
     }
 

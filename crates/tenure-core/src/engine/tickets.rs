@@ -4,10 +4,13 @@ use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, View};
 use crate::holder::Holder;
 use crate::key::Key;
+use crate::lease::Lease;
+use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Ticket, Waiter};
+use crate::verdict::Liveness;
 
 use super::Step;
-use super::look::{heard_now, is_alive, is_here};
+use super::look::{heard_now, is_alive, is_here, standing};
 use super::window::{first_waiters, from_ticket};
 
 /// Wakes the first of these waiters that can be woken.
@@ -18,10 +21,46 @@ pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
     }
 }
 
-/// Wakes the first waiter for a key.
-pub(super) fn wake_first<S: Step>(step: &mut S, key: &Key) -> Result<(), S::Error> {
+/// Wakes the waiters that can proceed beside these leases: the first that can be woken, and those behind it that
+/// can hold the key together with it.
+pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease]) {
+    let mut holders: Vec<Mode> = standing.iter().map(|lease| lease.mode).collect();
+    for waiter in queue {
+        if holders.contains(&Mode::Exclusive) {
+            return;
+        }
+        let mode = waiter.mode;
+        let fits = holders.iter().all(|held| held.admits(mode)) && holders.len() < mode.room();
+        if is_here(step, waiter) {
+            if !fits {
+                return;
+            }
+            step.wake(&waiter.holder);
+            holders.push(mode);
+        }
+    }
+}
+
+/// Wakes the waiters for a key that can proceed beside these leases.
+pub(super) fn wake_first<S: Step>(
+    step: &mut S,
+    key: &Key,
+    others: &[(Lease, Liveness)],
+) -> Result<(), S::Error> {
     let queue = first_waiters(step, key)?;
-    wake_next(step, &queue);
+    wake_beside(step, &queue, &standing(step, others));
+    Ok(())
+}
+
+/// Wakes the next waiter for a key that was granted just now, if it can hold the key as well: it may not know that
+/// it is first, because it watches the process of the waiter ahead. It wakes the next one in turn.
+pub(super) fn wake_second<S: Step>(step: &mut S, key: &Key) -> Result<(), S::Error> {
+    let leases = step.leases(key)?;
+    let mut queue = first_waiters(step, key)?;
+    if let Some(next) = queue.iter().position(|waiter| is_here(step, waiter)) {
+        queue.truncate(next + 1);
+        wake_beside(step, &queue, &standing(step, &leases));
+    }
     Ok(())
 }
 
@@ -114,6 +153,7 @@ pub fn take_ticket<S: Step>(
             let new = Waiter {
                 ticket: Ticket(0),
                 holder: waiting,
+                mode: claim.mode,
                 named: claim.named,
                 priority: claim.priority,
                 arrived: (step.rules().arrival)(step.now(), &view.queue),

@@ -6,6 +6,8 @@
 //! unless the claim has a ticket; and its neighbours in the order. The others are only counted. A claim whose turn it is
 //! needs only the first two.
 //!
+//! A claim that is not exclusive depends on every waiter ahead, and reads the whole queue.
+//!
 //! # Invariants
 //!
 //! 1. If a present waiter ranks before the claim, the window contains the first one (G8).
@@ -17,6 +19,7 @@
 use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, LeftOut, View};
 use crate::key::Key;
+use crate::mode::Mode;
 use crate::queue::{Rank, Ticket, Waiter};
 
 use super::look::{is_here, settle};
@@ -35,17 +38,22 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     let mut leases = look.leases(&claim.key)?;
     leases.extend(look.obstacles(claim)?);
     if leases.is_empty()
+        && claim.mode.is_exclusive()
         && let Some(view) = view_of_turn(look, claim)?
     {
         return Ok(view);
     }
     let key = &claim.key;
     let asker = &claim.holder.id;
-    let (mut queue, whole) = front(look, key, look.window() + 1)?;
+    let (mut queue, whole) = if claim.mode.is_exclusive() {
+        front(look, key, look.window() + 1)?
+    } else {
+        (look.tickets(key)?, true)
+    };
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker));
+    settle(look, &mut queue, Some(asker), claim.mode);
     let mut view = View {
         leases,
         queue,
@@ -61,7 +69,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         let before = look.some_tickets(key, Part::Before(rank, limit))?;
         let after = look.some_tickets(key, Part::After(rank, limit))?;
         view.queue.extend(before.into_iter().chain(after));
-        settle(look, &mut view.queue, Some(asker));
+        settle(look, &mut view.queue, Some(asker), claim.mode);
         view.left_out = left_out(look, key, &view.queue, rank)?;
     }
     Ok(view)
@@ -75,7 +83,7 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     if !whole {
         queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker));
+    settle(look, &mut queue, Some(asker), claim.mode);
     let view = View {
         queue,
         ..View::default()
@@ -86,10 +94,14 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     Ok((whole || has_turn).then_some(view))
 }
 
-/// The waiters from the front of the queue to the first one that is present, in order.
+/// The waiters from the front of the queue to the first one that is present, in order; all of them if some can hold
+/// the key together.
 pub(super) fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
-    let (mut tickets, _) = front(look, key, FIRST)?;
-    settle(look, &mut tickets, None);
+    let (mut tickets, whole) = front(look, key, FIRST)?;
+    if !whole && tickets.iter().any(|waiter| !waiter.mode.is_exclusive()) {
+        tickets = look.tickets(key)?;
+    }
+    settle(look, &mut tickets, None, Mode::Exclusive);
     Ok(tickets)
 }
 

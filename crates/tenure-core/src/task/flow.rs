@@ -170,7 +170,7 @@ pub(super) fn decide_key<S: TaskStep>(
         if let Some(lease) = ended_with_its_task(step, id, &view)? {
             view.leases = vec![lease];
         }
-        decide::acquire_shared(step.now(), &view, &claim)
+        decide::acquire_once(step.now(), &view, &claim)
     } else {
         decide::acquire(step.now(), &view, &claim)
     };

@@ -111,7 +111,7 @@ pub fn next<S: TaskStep>(step: &mut S, runner: &Runner) -> Result<Acquired<Start
             resumed: matches!(ticket, ClaimTicket::Resumed(_)),
         });
     }
-    let mut busy = engine::busy(step, &claim.key, &view, position, rank);
+    let mut busy = engine::busy(step, &claim, &view, position, rank);
     let (shortage, later) = shortage(step, &search)?;
     busy.shortage = Some(shortage);
     let expiry = search
@@ -268,7 +268,7 @@ fn section_offer<S: TaskStep>(
             ..
         } => Offer::Mine,
         Decision::Grant { .. } => Offer::Free,
-        Decision::Wait { .. } | Decision::WaitForSelf { .. } => {
+        Decision::Wait { .. } | Decision::WaitForSelf { .. } | Decision::OtherMode { .. } => {
             note_obstacle(step, search, view);
             Offer::Taken
         }
@@ -289,7 +289,7 @@ fn is_available<S: TaskStep>(
     let gives = match decision {
         Decision::Grant { reason, .. } => reason != Reason::AlreadyOwned,
         Decision::Extend { .. } => over,
-        Decision::Wait { .. } | Decision::WaitForSelf { .. } => false,
+        Decision::Wait { .. } | Decision::WaitForSelf { .. } | Decision::OtherMode { .. } => false,
     };
     if gives {
         return Ok(true);

@@ -9,6 +9,7 @@ use crate::claim::{Claim, Patience, Priority};
 use crate::holder::{Binding, Holder};
 use crate::key::{Key, KeyKind};
 use crate::lease::{Lease, Token};
+use crate::mode::Mode;
 use crate::store::Reason;
 
 /// Why there is no task to take.
@@ -64,6 +65,7 @@ impl Runner {
         };
         Claim {
             key,
+            mode: Mode::Exclusive,
             holder: self.holder.clone(),
             asker: self.asker.clone(),
             named: self.named,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
-    Claim, Doubt, Epoch, Evidence, Lease, Liveness, Moment, Patience, Presence, Priority, Reason,
-    Waiter,
+    Claim, Doubt, Epoch, Evidence, Lease, Liveness, Mode, Moment, Patience, Presence, Priority,
+    Reason, Waiter,
 };
 
 use crate::fixed_rng;
@@ -142,7 +142,7 @@ fn taking_over_from_a_running_holder_is_caught() {
         });
         decide::acquire(now, &view, claim)
     });
-    assert_caught(rules, &[OneHolder]);
+    assert_caught(rules, &[OneHolder, UnverifiableStays]);
 }
 
 #[test]
@@ -189,8 +189,12 @@ fn with_evidence(evidence: Option<&Evidence>, decision: Decision) -> Decision {
         Decision::Grant {
             reason,
             ended,
+            instead_of,
+            slot,
             ticket,
         } => Decision::Grant {
+            instead_of,
+            slot,
             reason,
             ended: ended
                 .into_iter()
@@ -235,11 +239,13 @@ fn granting_a_free_key_to_any_claim_is_caught() {
         Decision::Wait { ticket, .. } if view.leases.is_empty() => Decision::Grant {
             reason: Reason::AcquiredNew,
             ended: vec![],
+            instead_of: None,
+            slot: None,
             ticket,
         },
         other => other,
     });
-    assert_caught(rules, &[Fairness]);
+    assert_caught(rules, &[Fairness, OneHolder]);
 }
 
 #[test]
@@ -510,6 +516,145 @@ fn checking_no_claim_for_a_cycle_is_caught() {
     let rules = deciding(decide::Rules {
         may_close_cycle: |_, _| false,
         ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[Progress]);
+}
+
+#[test]
+fn admitting_a_shared_holder_beside_any_other_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let view = with_leases(view, |lease, _| {
+            if claim.mode == Mode::Shared && lease.mode.is_exclusive() {
+                lease.mode = Mode::Shared;
+            }
+        });
+        decide::acquire(now, &view, claim)
+    });
+    assert_caught(rules, &[OneHolder, UnverifiableStays]);
+}
+
+#[test]
+fn admitting_shared_holders_before_a_waiting_exclusive_one_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let mut view = view.clone();
+        if claim.mode == Mode::Shared {
+            view.queue.retain(|waiter| !waiter.mode.is_exclusive());
+        }
+        decide::acquire(now, &view, claim)
+    });
+    assert_caught(rules, &[Fairness]);
+}
+
+#[test]
+fn admitting_one_holder_more_than_there_are_slots_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let mut view = view.clone();
+        if matches!(claim.mode, Mode::Slots(_)) {
+            view.leases.pop();
+        }
+        decide::acquire(now, &view, claim)
+    });
+    assert_caught(rules, &[OneHolder, UnverifiableStays]);
+}
+
+#[test]
+fn giving_a_slot_to_two_holders_is_caught() {
+    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
+        Decision::Grant {
+            reason,
+            ended,
+            instead_of,
+            slot,
+            ticket,
+        } => Decision::Grant {
+            slot: slot.map(|_| 0),
+            reason,
+            ended,
+            instead_of,
+            ticket,
+        },
+        other => other,
+    });
+    assert_caught(rules, &[OneHolder]);
+}
+
+#[test]
+fn giving_the_last_slot_to_a_later_waiter_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let mut view = view.clone();
+        if matches!(claim.mode, Mode::Slots(_)) {
+            let ours = |waiter: &Waiter| waiter.holder.id == claim.holder.id;
+            view.queue.retain(|it| it.mode != claim.mode || ours(it));
+        }
+        decide::acquire(now, &view, claim)
+    });
+    assert_caught(rules, &[Fairness]);
+}
+
+#[test]
+fn changing_to_exclusive_beside_other_holders_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let mut view = view.clone();
+        let ours = |lease: &Lease| lease.holder.id == claim.holder.id;
+        if view.leases.iter().any(|(lease, _)| ours(lease)) {
+            view.leases.retain(|(lease, _)| ours(lease));
+        }
+        decide::acquire(now, &view, claim)
+    });
+    assert_caught(rules, &[OneHolder, UnverifiableStays, Fairness]);
+}
+
+#[test]
+fn changing_to_exclusive_under_the_same_token_is_caught() {
+    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
+        Decision::Grant {
+            instead_of: Some(mut lease),
+            slot,
+            ticket,
+            ..
+        } => {
+            lease.mode = claim.mode;
+            lease.slot = slot;
+            Decision::Extend { lease, ticket }
+        }
+        other => other,
+    });
+    assert_caught(rules, &[OneHolder]);
+}
+
+#[test]
+fn waiting_in_the_queue_to_change_the_mode_is_caught() {
+    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
+        Decision::Grant {
+            instead_of: Some(_),
+            ticket,
+            ..
+        } if !view.queue.is_empty() => Decision::Wait { ticket, ahead: 1 },
+        other => other,
+    });
+    assert_caught(rules, &[Progress, Fairness]);
+}
+
+#[test]
+fn waiting_in_a_contradicting_mode_is_caught() {
+    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
+        Decision::OtherMode { .. } => Decision::Wait {
+            ticket: ClaimTicket::New,
+            ahead: 0,
+        },
+        other => other,
+    });
+    assert_caught(rules, &[Progress, Fairness]);
+}
+
+#[test]
+fn a_nested_shared_claim_that_waits_for_a_waiter_behind_itself_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        let mut claim = claim.clone();
+        if claim.mode == Mode::Shared && view.leases.iter().all(|(it, _)| it.mode == Mode::Shared) {
+            claim.within.clear();
+        }
+        decide::acquire(now, view, &claim)
     });
     assert_caught(rules, &[Progress]);
 }

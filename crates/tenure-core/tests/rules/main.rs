@@ -40,8 +40,10 @@ use simulation::Simulation;
 use store::Rules;
 
 /// The cases that random simulations must reach: a case that never occurs is not tested.
-const REQUIRED_CASES: [&str; 30] = [
+const REQUIRED_CASES: [&str; 38] = [
+    "a claim in a contradicting mode is refused",
     "a claim is granted before another of the same priority",
+    "a claim that could be admitted waits for an earlier one",
     "a claim that does not wait is refused",
     "a claim that would close a cycle is refused",
     "a claim that would wait for itself is refused",
@@ -49,27 +51,33 @@ const REQUIRED_CASES: [&str; 30] = [
     "a dead lease is taken over",
     "a free key waits for the first waiter",
     "a garbled lease is waited for",
+    "a holder admits others",
+    "a holder changes to another mode",
     "a holder claims again",
     "a holder claims again after its lease expired",
     "a holder that can't be probed is waited for",
+    "a key has several holders",
     "a lease expires although the wall clock was set back",
     "a lease is reaped",
     "a lease is released",
     "a lease of an earlier boot is taken over",
     "a lease stays although the wall clock was set ahead",
     "a more urgent claim passes an earlier one",
+    "a nested shared claim passes a waiter",
     "a release by another holder is refused",
     "a stale renewal is refused",
     "a stale token is refused",
     "a ticket is resumed",
     "a ticket of an earlier boot is passed",
     "a wait that a grant put into a cycle ends",
+    "a waiter is granted the key beside another",
     "a waiter is served",
     "an absent waiter is passed",
     "an expired lease is renewed",
     "an expired lease is taken over",
     "an orphan keeps its lease after it expired",
     "an unverifiable lease is taken over once it expires",
+    "one of several leases is released",
     "the newest token is refused once its lease has ended",
 ];
 

@@ -3,7 +3,7 @@
 //! The model reads the [`World`] directly. It never uses a verdict, a deadline or a rank of `tenure-core`,
 //! because those are under test.
 
-use tenure_core::{Evidence, Grant, Reason};
+use tenure_core::{Evidence, Grant, Lease, Mode, Reason};
 
 use crate::world::{self, ModelBinding, ProcessState, Run, World};
 
@@ -15,6 +15,20 @@ const LAPSE: i64 = 15_000;
 
 /// How long the ticket of an absent waiter is kept.
 const GRACE: i64 = 600_000;
+
+/// Whether a key can be held in both modes at once, by two holders.
+pub(crate) fn side_by_side(one: Mode, other: Mode) -> bool {
+    match (one, other) {
+        (Mode::Shared, Mode::Shared) => true,
+        (Mode::Slots(one), Mode::Slots(other)) => one == other && one.get() > 1,
+        _ => false,
+    }
+}
+
+/// Whether two claims disagree on what the key is: slots of different numbers, or slots and shared holders.
+pub(crate) fn disagree(one: Mode, other: Mode) -> bool {
+    one != other && one != Mode::Exclusive && other != Mode::Exclusive
+}
 
 /// A claim.
 #[derive(Debug, Clone)]
@@ -29,6 +43,7 @@ pub(crate) struct ModelClaim {
     pub(crate) patient: bool,
     pub(crate) priority: u8,
     pub(crate) ttl: i64,
+    pub(crate) mode: Mode,
     /// The tokens of the grants it runs under.
     pub(crate) within: Vec<u64>,
 }
@@ -48,6 +63,8 @@ pub(crate) struct ModelLease {
     pub(crate) name: String,
     pub(crate) named: bool,
     pub(crate) binding: ModelBinding,
+    pub(crate) mode: Mode,
+    pub(crate) slot: Option<u32>,
     /// When it ends, in true time and by the wall clock, and in which boot that was promised.
     pub(crate) until: i64,
     pub(crate) until_wall: i64,
@@ -68,9 +85,11 @@ pub(crate) enum HolderMatch {
 
 impl ModelLease {
     /// The lease of a claim that is granted with this token.
-    pub(crate) fn new(world: &World, claim: &ModelClaim, token: u64) -> Self {
+    pub(crate) fn new(world: &World, claim: &ModelClaim, lease: &Lease) -> Self {
         Self {
-            token,
+            token: lease.token.0,
+            mode: claim.mode,
+            slot: lease.slot,
             name: claim.name.clone(),
             named: claim.named,
             binding: claim.binding,
@@ -234,6 +253,7 @@ pub(crate) struct ModelTicket {
     pub(crate) by: Run,
     pub(crate) name: String,
     pub(crate) named: bool,
+    pub(crate) mode: Mode,
     pub(crate) priority: u8,
     pub(crate) arrived: i64,
     pub(crate) last_asked: i64,
@@ -315,16 +335,26 @@ pub(crate) struct KeyModel {
 }
 
 impl KeyModel {
-    pub(crate) fn lease(&self) -> Option<&ModelLease> {
-        self.leases.last().filter(|lease| !lease.ended)
+    /// The leases that have not been ended.
+    pub(crate) fn on_record(&self) -> impl Iterator<Item = &ModelLease> {
+        self.leases.iter().filter(|lease| !lease.ended)
     }
 
-    pub(crate) fn lease_mut(&mut self) -> Option<&mut ModelLease> {
-        self.leases.last_mut().filter(|lease| !lease.ended)
+    pub(crate) fn live(&self, world: &World) -> Vec<&ModelLease> {
+        self.on_record().filter(|it| it.is_live(world)).collect()
     }
 
-    pub(crate) fn end(&mut self) {
-        if let Some(lease) = self.lease_mut() {
+    pub(crate) fn lease(&self, token: u64) -> Option<&ModelLease> {
+        self.on_record().find(|lease| lease.token == token)
+    }
+
+    pub(crate) fn lease_mut(&mut self, token: u64) -> Option<&mut ModelLease> {
+        let mut leases = self.leases.iter_mut();
+        leases.find(|lease| lease.token == token && !lease.ended)
+    }
+
+    pub(crate) fn end(&mut self, token: u64) {
+        if let Some(lease) = self.lease_mut(token) {
             lease.ended = true;
         }
     }
@@ -333,17 +363,38 @@ impl KeyModel {
         self.queue.iter().find(|entry| entry.ticket == ticket)
     }
 
-    pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
-        self.lease().is_some_and(|lease| {
-            lease.token == grant.token.0 && lease.name == grant.holder.as_str()
-        })
+    pub(crate) fn held_by(&self, grant: &Grant) -> Option<&ModelLease> {
+        self.lease(grant.token.0)
+            .filter(|lease| lease.name == grant.holder.as_str())
     }
 
-    /// The first other ticket whose waiter is present and that this rank may not pass.
-    pub(crate) fn first_ahead(&self, world: &World, rank: QueueRank) -> Option<&ModelTicket> {
-        self.queue.iter().find(|entry| {
+    /// The other tickets whose waiters are present and that this rank may not pass.
+    pub(crate) fn ahead(&self, world: &World, rank: QueueRank) -> Vec<&ModelTicket> {
+        let ahead = self.queue.iter().filter(|entry| {
             Some(entry.ticket) != rank.ticket && entry.is_present(world) && !rank.may_pass(entry)
-        })
+        });
+        ahead.collect()
+    }
+
+    /// Whether a claim with this rank would take the key from a waiter ahead of it.
+    pub(crate) fn passes(&self, world: &World, claim: &ModelClaim, rank: QueueRank) -> bool {
+        let ahead = self.ahead(world, rank);
+        let beside = |mode: Mode| side_by_side(mode, claim.mode);
+        if ahead.iter().any(|entry| !beside(entry.mode)) {
+            return true;
+        }
+        let live = self.live(world);
+        let held = live.iter().filter(|it| beside(it.mode)).count();
+        match claim.mode {
+            Mode::Slots(slots) => held + ahead.len() >= slots.get() as usize,
+            _ => false,
+        }
+    }
+
+    /// Whether every waiter ahead of a claim waits for a lease of the claimant: it would hold the key beside it.
+    pub(crate) fn is_held_already(&self, world: &World, claim: &ModelClaim) -> bool {
+        let ours = |it: &&ModelLease| it.mode == Mode::Shared && it.would_wait_for_itself(claim);
+        claim.mode == Mode::Shared && self.live(world).iter().any(ours)
     }
 
     /// The first ticket that the claimant lost contact with and must get back.
@@ -356,6 +407,7 @@ impl KeyModel {
             claim.named
                 && entry.named
                 && entry.name == claim.name
+                && entry.mode == claim.mode
                 && !entry.is_present(world)
                 && !entry.may_be_dropped(world)
         });

@@ -7,10 +7,10 @@ mod claim;
 
 use std::collections::BTreeMap;
 
-use tenure_core::{Evidence, Grant, Lease};
+use tenure_core::{Evidence, Grant, Lease, Mode};
 
 use crate::guarantee::{Checked, Guarantee, ensure};
-use crate::model::{KeyModel, ModelTicket};
+use crate::model::{KeyModel, ModelLease, ModelTicket, side_by_side};
 use crate::store::TestStore;
 use crate::world::{Run, World};
 
@@ -41,15 +41,15 @@ impl Oracle {
         extended: bool,
     ) -> Checked {
         let model = &mut self.keys[key];
-        let dead = model
-            .lease()
-            .is_some_and(|held| !held.garbled && held.is_dead(world));
-        let current = model.is_held_by(grant) && !dead;
+        let held = model.held_by(grant).cloned();
+        let current = held
+            .as_ref()
+            .is_some_and(|held| held.garbled || !held.is_dead(world));
         ensure(extended == current, Guarantee::StaleGrantsRefused, || {
-            format!("renewing {grant:?}: {extended}, held: {:?}", model.lease())
+            format!("renewing {grant:?}: {extended}, held: {held:?}")
         })?;
         let mut late = false;
-        if let Some(held) = model.lease_mut().filter(|_| extended) {
+        if let Some(held) = model.lease_mut(grant.token.0).filter(|_| extended) {
             late = held.is_stale(world);
             held.extend(world, ttl);
         }
@@ -60,73 +60,74 @@ impl Oracle {
 
     pub(crate) fn released(&mut self, key: usize, grant: &Grant, freed: bool) -> Checked {
         let model = &mut self.keys[key];
-        let current = model.is_held_by(grant);
+        let current = model.held_by(grant).is_some();
         ensure(freed == current, Guarantee::OnlyHolderReleases, || {
-            format!("releasing {grant:?}: {freed}, held: {:?}", model.lease())
+            format!("releasing {grant:?}: {freed}, held: {:?}", model.leases)
         })?;
-        let was_held = model.lease().is_some();
+        let was_held = model.on_record().next().is_some();
         if freed {
-            model.end();
+            model.end(grant.token.0);
         }
+        let still_held = model.on_record().next().is_some();
         self.count("a lease is released", freed);
+        self.count("one of several leases is released", freed && still_held);
         self.count("a release by another holder is refused", !freed && was_held);
         Ok(())
     }
 
-    pub(crate) fn forced(&mut self, key: usize, freed: Option<&Lease>) -> Checked {
+    pub(crate) fn forced(&mut self, key: usize, of: Option<&str>, freed: &[u64]) -> Checked {
         let model = &mut self.keys[key];
-        let held = model.lease().map(|held| held.token);
-        model.end();
-        ensure(
-            held == freed.map(|lease| lease.token.0),
-            Guarantee::ProvenEnds,
-            || format!("force ended {freed:?}, not {held:?}"),
-        )
+        let theirs = |it: &&ModelLease| of.is_none_or(|name| it.name == name);
+        let mut held: Vec<u64> = model
+            .on_record()
+            .filter(theirs)
+            .map(|it| it.token)
+            .collect();
+        held.iter().for_each(|token| model.end(*token));
+        held.sort_unstable();
+        let mut freed = freed.to_vec();
+        freed.sort_unstable();
+        ensure(held == freed, Guarantee::ProvenEnds, || {
+            format!("force ended {freed:?}, not {held:?}")
+        })
     }
 
     pub(crate) fn reaped(
         &mut self,
         world: &World,
         key: usize,
-        proof: Option<&Evidence>,
+        proofs: &[(u64, Evidence)],
     ) -> Checked {
         let model = &mut self.keys[key];
-        let held = model.lease().cloned();
-        match (&held, proof) {
-            (Some(held), Some(proof)) => {
-                let guarantee = if held.is_unverifiable(world) || held.is_orphaned(world) {
-                    Guarantee::UnverifiableStays
-                } else {
-                    Guarantee::ProvenEnds
-                };
-                ensure(
-                    held.is_stale(world) && held.is_proven_by(world, proof),
-                    guarantee,
-                    || format!("reaped {held:?} by {proof:?}"),
-                )?;
-            }
-            (Some(held), None) => ensure(!held.is_stale(world), Guarantee::Progress, || {
-                format!("not reaped: {held:?}")
-            })?,
-            (None, _) => ensure(proof.is_none(), Guarantee::ProvenEnds, || {
-                format!("reaped nothing by {proof:?}")
-            })?,
+        for (token, proof) in proofs {
+            let held = model.lease(*token);
+            let unknown = held.is_some_and(|it| it.is_unverifiable(world) || it.is_orphaned(world));
+            let guarantee = if unknown {
+                Guarantee::UnverifiableStays
+            } else {
+                Guarantee::ProvenEnds
+            };
+            let proven = held.is_some_and(|it| it.is_stale(world) && it.is_proven_by(world, proof));
+            ensure(proven, guarantee, || {
+                format!("reaped {held:?} by {proof:?}")
+            })?;
+            model.end(*token);
         }
-        if proof.is_some() {
-            model.end();
-        }
-        self.count("a lease is reaped", proof.is_some());
+        let left = model.on_record().find(|held| held.is_stale(world));
+        ensure(left.is_none(), Guarantee::Progress, || {
+            format!("not reaped: {left:?}")
+        })?;
+        self.count("a lease is reaped", !proofs.is_empty());
         Ok(())
     }
 
     pub(crate) fn fenced(&mut self, world: &World, key: usize, token: u64, may: bool) -> Checked {
-        let held = self.keys[key].lease().cloned();
-        let newest = held.as_ref().is_some_and(|held| held.token == token);
-        let current = newest && held.as_ref().is_some_and(|held| held.is_live(world));
+        let held = self.keys[key].lease(token).cloned();
+        let current = held.as_ref().is_some_and(|held| held.is_live(world));
         self.count("a stale token is refused", !current);
         self.count(
             "the newest token is refused once its lease has ended",
-            newest && !current,
+            held.is_some() && !current,
         );
         self.count("a current token is accepted", current);
         ensure(may == current, Guarantee::StaleGrantsRefused, || {
@@ -146,7 +147,9 @@ impl Oracle {
     }
 
     pub(crate) fn garbled(&mut self, key: usize) {
-        if let Some(held) = self.keys[key].lease_mut() {
+        let model = &mut self.keys[key];
+        let newest = model.on_record().map(|lease| lease.token).max();
+        if let Some(held) = newest.and_then(|token| model.lease_mut(token)) {
             held.garbled = true;
         }
     }
@@ -154,25 +157,42 @@ impl Oracle {
     /// Checks that the store's records agree with the model.
     pub(crate) fn audit(&mut self, world: &World, store: &TestStore) -> Checked {
         for (key, model) in self.keys.iter_mut().enumerate() {
-            let live = model.leases.iter().filter(|it| it.is_live(world)).count();
-            ensure(live <= 1, Guarantee::OneHolder, || {
-                format!("{live} live leases: {:?}", model.leases)
-            })?;
-            let lease = store.lease(key);
-            let matches = match (model.lease(), lease) {
-                (None, None) => true,
-                (Some(held), Some(lease)) => {
+            let live = model.live(world);
+            for (index, one) in live.iter().enumerate() {
+                for other in live.iter().skip(index + 1) {
+                    let apart = one.slot.is_none() || one.slot != other.slot;
+                    ensure(
+                        side_by_side(one.mode, other.mode) && apart,
+                        Guarantee::OneHolder,
+                        || format!("both are live: {one:?}, {other:?}"),
+                    )?;
+                }
+                let slots = match one.mode {
+                    Mode::Slots(slots) => Some(slots.get()),
+                    _ => None,
+                };
+                let valid = one.slot.is_some() == slots.is_some() && one.slot < slots.or(Some(1));
+                ensure(valid, Guarantee::OneHolder, || {
+                    format!("no such slot: {one:?}")
+                })?;
+            }
+            let together = live.len() > 1;
+            let mut leases: Vec<&Lease> = store.leases(key).iter().collect();
+            leases.sort_by_key(|lease| lease.token);
+            let matches = model.on_record().count() == leases.len()
+                && model.on_record().zip(&leases).all(|(held, lease)| {
                     lease.token.0 == held.token
+                        && lease.mode == held.mode
+                        && lease.slot == held.slot
                         && lease.holder.id.as_str() == held.name
                         && lease.holder.binding == world.binding(held.binding)
                         && lease.expires.as_ref().map(|end| end.wall.as_millisecond())
                             == Some(held.until_wall)
-                }
-                (None, Some(_)) | (Some(_), None) => false,
-            };
+                });
             ensure(matches, Guarantee::ProvenEnds, || {
-                format!("the store records {:?} as {lease:?}", model.lease())
+                format!("the store records {:?} as {leases:?}", model.leases)
             })?;
+            *self.cases.entry("a key has several holders").or_default() += u32::from(together);
             let kept = |entry: &ModelTicket| {
                 store
                     .queue(key)

@@ -1,5 +1,7 @@
 //! Scripts that the rules once got wrong, shrunk.
 
+use tenure_core::Mode;
+
 use crate::script::{Action, Forgery, RequestedBinding};
 use crate::simulation::Simulation;
 use crate::store::Rules;
@@ -18,6 +20,7 @@ fn ask(slot: usize, binding: RequestedBinding, name: usize, patient: bool, prior
         patient,
         priority,
         ttl: 30_000,
+        mode: Mode::Exclusive,
         within: None,
     }
 }

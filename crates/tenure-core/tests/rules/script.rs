@@ -3,9 +3,13 @@
 //! Times are drawn from the limits that matter (the lapse of a waiter, one level of priority, the grace of a
 //! ticket), exactly and one millisecond less. Uniformly random times would almost never hit one.
 
+use std::num::NonZeroU32;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+
+use tenure_core::Mode;
 
 use crate::world::SLOTS;
 
@@ -42,6 +46,7 @@ pub(crate) enum Action {
         patient: bool,
         priority: u8,
         ttl: i64,
+        mode: Mode,
         /// The grant that the claimant runs under, counted from the newest.
         within: Option<usize>,
     },
@@ -74,7 +79,11 @@ pub(crate) enum Action {
         grant: usize,
         forgery: Forgery,
     },
-    Force(usize),
+    Force {
+        key: usize,
+        /// The index of the only holder to end, if not all.
+        of: Option<usize>,
+    },
     Reap,
     /// The record of a lease becomes unreadable.
     Garble(usize),
@@ -101,7 +110,8 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(grant, forgery, ttl)| Action::Renew { grant, forgery, ttl }),
         10 => (grant(), forgery()).prop_map(|(grant, forgery)| Action::Release { grant, forgery }),
         5 => (grant(), forgery()).prop_map(|(grant, forgery)| Action::Fence { grant, forgery }),
-        2 => key().prop_map(Action::Force),
+        2 => (key(), prop::option::weighted(0.3, 0..3_usize))
+            .prop_map(|(key, of)| Action::Force { key, of }),
         3 => Just(Action::Reap),
         1 => key().prop_map(Action::Garble),
         20 => time().prop_map(Action::Pass),
@@ -121,10 +131,10 @@ fn ask() -> impl Strategy<Value = Action> {
         2 => slot().prop_map(RequestedBinding::Process),
     ];
     let who = (slot(), binding, 0..3_usize, prop::bool::weighted(0.7));
-    let what = (key(), prop::bool::weighted(0.7), priority(), ttl());
+    let what = (key(), prop::bool::weighted(0.7), priority(), ttl(), mode());
     let within = prop::option::weighted(0.1, 0..3_usize);
     (who, what, within).prop_map(
-        |((slot, binding, name, named), (key, patient, priority, ttl), within)| Action::Ask {
+        |((slot, binding, name, named), (key, patient, priority, ttl, mode), within)| Action::Ask {
             slot,
             key,
             binding,
@@ -133,9 +143,21 @@ fn ask() -> impl Strategy<Value = Action> {
             patient,
             priority,
             ttl,
+            mode,
             within,
         },
     )
+}
+
+/// Mostly one kind of each, so that holders are admitted together.
+fn mode() -> impl Strategy<Value = Mode> {
+    let slots = |number| Mode::Slots(NonZeroU32::new(number).unwrap());
+    prop_oneof![
+        12 => Just(Mode::Exclusive),
+        4 => Just(Mode::Shared),
+        3 => Just(slots(2)),
+        1 => Just(slots(3)),
+    ]
 }
 
 fn slot() -> impl Strategy<Value = usize> {

@@ -119,10 +119,10 @@ impl Simulation {
                 let may = self.store.fence(&self.world, key, grant.token);
                 self.oracle.fenced(&self.world, key, grant.token.0, may)
             }
-            Action::Force(key) => self.force(key),
+            Action::Force { key, of } => self.force(key, of.map(|name| NAMES[name])),
             Action::Reap => (0..KEYS.len()).try_for_each(|key| {
-                let proof = self.store.reap(&self.world, key);
-                self.oracle.reaped(&self.world, key, proof.as_ref())
+                let proofs = self.store.reap(&self.world, key);
+                self.oracle.reaped(&self.world, key, &proofs)
             }),
             Action::Garble(key) => {
                 self.store.garble(key);
@@ -157,9 +157,9 @@ impl Simulation {
         }
     }
 
-    fn force(&mut self, key: usize) -> Result<(), Violation> {
-        let freed = self.store.force(&self.world, key);
-        self.oracle.forced(key, freed.as_ref())
+    fn force(&mut self, key: usize, of: Option<&str>) -> Result<(), Violation> {
+        let freed = self.store.force(&self.world, key, of);
+        self.oracle.forced(key, of, &freed)
     }
 
     /// The claim of an action, in full.
@@ -173,6 +173,7 @@ impl Simulation {
             patient,
             priority,
             ttl,
+            mode,
             within,
         } = *action
         else {
@@ -195,6 +196,7 @@ impl Simulation {
             patient,
             priority,
             ttl,
+            mode,
             within: under.map(|grant| grant.token.0).into_iter().collect(),
         }
     }
@@ -223,7 +225,10 @@ impl Simulation {
                 self.waits.push(claim);
                 Ok(None)
             }
-            Answer::Refused { .. } | Answer::WouldWaitForItself | Answer::Deadlock => Ok(None),
+            Answer::Refused { .. }
+            | Answer::WouldWaitForItself
+            | Answer::Deadlock
+            | Answer::OtherMode => Ok(None),
         }
     }
 
@@ -265,7 +270,7 @@ impl Simulation {
     /// seconds; then each round serves at least one waiter.
     fn serve_every_waiter(&mut self) -> Result<(), Violation> {
         for key in 0..KEYS.len() {
-            self.force(key)?;
+            self.force(key, None)?;
             for _round in 0..3 + self.waits.len() {
                 for slot in 0..SLOTS {
                     for claim in self.waiting(slot, key) {
@@ -300,6 +305,7 @@ fn to_claim(world: &World, claim: &ModelClaim) -> Claim {
     };
     Claim {
         key: Key::parse(KEYS[claim.key]).unwrap(),
+        mode: claim.mode,
         holder: Holder {
             id: HolderId::parse(claim.name.as_str()).unwrap(),
             host: world.process(claim.by).host,

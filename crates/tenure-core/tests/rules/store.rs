@@ -9,7 +9,7 @@ use tenure_core::decide::{self, ClaimTicket, Decision};
 use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
 use tenure_core::{
     Acquired, Claim, Doubt, Epoch, Evidence, Fenced, Grant, Granted, Holder, HolderId, Key, Lease,
-    Liveness, LivenessId, Moment, Reason, Released, Renewed, Ticket, Token, Waiter,
+    Liveness, LivenessId, Moment, Reaped, Reason, Released, Renewed, Ticket, Token, Waiter,
 };
 
 use crate::simulation::KEYS;
@@ -53,6 +53,8 @@ pub(crate) enum Answer {
         lease: Lease,
         reason: Reason,
         ended: Vec<(Lease, Evidence)>,
+        /// The token of the claimant's lease that it replaces.
+        replaced: Option<u64>,
         claim_ticket: ClaimTicket,
     },
     Extended {
@@ -69,17 +71,26 @@ pub(crate) enum Answer {
     },
     /// Busy, and waiting would never end.
     WouldWaitForItself,
-    /// The wait would close a cycle through another key.
+    /// The wait would close a cycle.
     Deadlock,
+    /// The key is held or waited for in a mode that contradicts the claim's.
+    OtherMode,
 }
 
 /// The store's record of one key.
 #[derive(Debug, Default)]
 struct Record {
-    lease: Option<Lease>,
-    /// Another program made the lease unreadable.
-    garbled: bool,
+    leases: Vec<Lease>,
+    /// The leases that another program made unreadable.
+    garbled: Vec<Token>,
     queue: Vec<Waiter>,
+}
+
+impl Record {
+    fn remove(&mut self, token: Token) {
+        self.leases.retain(|lease| lease.token != token);
+        self.garbled.retain(|garbled| *garbled != token);
+    }
 }
 
 pub(crate) struct TestStore {
@@ -127,16 +138,16 @@ impl Look for TestStep<'_> {
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
         let record = self.record(key);
-        let garbled = record.garbled;
-        let Some(lease) = record.lease.clone() else {
-            return Ok(vec![]);
+        let (leases, garbled) = (record.leases.clone(), record.garbled.clone());
+        let judge = |lease: Lease| {
+            let liveness = if garbled.contains(&lease.token) {
+                Liveness::Unverifiable(Doubt::Malformed)
+            } else {
+                self.probe(&lease.holder)
+            };
+            (lease, liveness)
         };
-        let liveness = if garbled {
-            Liveness::Unverifiable(Doubt::Malformed)
-        } else {
-            self.probe(&lease.holder)
-        };
-        Ok(vec![(lease, liveness)])
+        Ok(leases.into_iter().map(judge).collect())
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
@@ -173,15 +184,13 @@ impl Step for TestStep<'_> {
 
     fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
         let record = self.record(&lease.key);
-        record.lease = Some(lease.clone());
-        record.garbled = false;
+        record.remove(lease.token);
+        record.leases.push(lease.clone());
         Ok(())
     }
 
     fn end_lease(&mut self, lease: &Lease, how: &Ended, _then: Then) -> Result<(), Infallible> {
-        let record = self.record(&lease.key);
-        record.lease = None;
-        record.garbled = false;
+        self.record(&lease.key).remove(lease.token);
         if let Ended::Proven(evidence) = how {
             self.ended.push((lease.clone(), evidence.clone()));
         }
@@ -245,8 +254,8 @@ impl TestStore {
         }
     }
 
-    pub(crate) fn lease(&self, key: usize) -> Option<&Lease> {
-        self.records[key].lease.as_ref()
+    pub(crate) fn leases(&self, key: usize) -> &[Lease] {
+        &self.records[key].leases
     }
 
     pub(crate) fn queue(&self, key: usize) -> &[Waiter] {
@@ -283,14 +292,22 @@ impl TestStore {
                     lease,
                     claim_ticket: ticket,
                 },
-                Decision::Grant { ticket, .. } => Answer::Granted {
+                Decision::Grant {
+                    ticket, instead_of, ..
+                } => Answer::Granted {
                     lease,
                     reason,
                     ended,
+                    replaced: instead_of.map(|lease| lease.token.0),
                     claim_ticket: ticket,
                 },
                 other => panic!("{other:?} grants nothing"),
             };
+        }
+        if matches!(decision, Decision::OtherMode { .. }) {
+            let answer = infallible(engine::acquire(&mut step, claim));
+            assert!(answer.is_err(), "{answer:?} is no refusal");
+            return Answer::OtherMode;
         }
         let answer: Acquired = infallible(engine::refuse(&mut step, claim, &view, &decision));
         match (decision, answer) {
@@ -320,11 +337,12 @@ impl TestStore {
     }
 
     /// Takes a key away by force.
-    pub(crate) fn force(&mut self, world: &World, at: usize) -> Option<Lease> {
+    pub(crate) fn force(&mut self, world: &World, at: usize, of: Option<&str>) -> Vec<u64> {
         let by = HolderId::parse("force").unwrap();
+        let of = of.map(|name| HolderId::parse(name).unwrap());
         let mut step = self.step(world, None);
-        let _ = infallible(engine::force(&mut step, &key(at), &by, None));
-        step.ended.pop().map(|(lease, _)| lease)
+        let _ = infallible(engine::force(&mut step, &key(at), of.as_ref(), &by, None));
+        step.ended.iter().map(|(lease, _)| lease.token.0).collect()
     }
 
     pub(crate) fn leave(&mut self, world: &World, at: usize, ticket: Ticket) {
@@ -340,13 +358,18 @@ impl TestStore {
         matches!(fenced, Fenced::Current(_))
     }
 
-    /// Ends the lease if it has expired or its holder is dead, with the proof.
-    pub(crate) fn reap(&mut self, world: &World, at: usize) -> Option<Evidence> {
-        let mut reaped = infallible(engine::reap(&mut self.step(world, None), &key(at))).reaped;
-        reaped.pop().map(|reaped| reaped.evidence)
+    /// Ends the leases that have expired or whose holders are dead, with the proofs.
+    pub(crate) fn reap(&mut self, world: &World, at: usize) -> Vec<(u64, Evidence)> {
+        let reaped = infallible(engine::reap(&mut self.step(world, None), &key(at))).reaped;
+        let proof = |reaped: Reaped| (reaped.lease.token.0, reaped.evidence);
+        reaped.into_iter().map(proof).collect()
     }
 
+    /// Makes the newest lease unreadable.
     pub(crate) fn garble(&mut self, key: usize) {
-        self.records[key].garbled = self.records[key].lease.is_some();
+        let record = &mut self.records[key];
+        record
+            .garbled
+            .extend(record.leases.iter().map(|lease| lease.token).max());
     }
 }

@@ -11,7 +11,7 @@ use tenure_core::task::step::{section_key, task_key};
 use tenure_core::task::{
     DeletedSection, DeletedTask, Edit, NewTask, check_description, check_title,
 };
-use tenure_core::{Event, EventKind, HolderId, Key, Section, Status, Task, TaskError, Token};
+use tenure_core::{Event, EventKind, HolderId, Key, Mode, Section, Status, Task, TaskError, Token};
 
 use super::entries::ALL;
 use super::records::{DeletedRecord, TaskRecord};
@@ -231,6 +231,7 @@ impl EtcdStep<'_> {
             at: self.now.wall,
             key: section_key(&deleted.section)?,
             kind: EventKind::Deleted,
+            mode: Mode::Exclusive,
             token: Token::NONE,
             holder: caller.clone(),
             times: 1,

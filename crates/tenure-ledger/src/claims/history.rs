@@ -9,7 +9,7 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{
-    Event, EventKind, Evidence, HistoryQuery, HolderId, Key, Reason, StoreError, Token,
+    Event, EventKind, Evidence, HistoryQuery, HolderId, Key, Mode, Reason, StoreError, Token,
 };
 
 use crate::Ledger;
@@ -99,6 +99,7 @@ impl Ledger {
                     at: at.unwrap_or(change.claim.heard),
                     key,
                     kind,
+                    mode: Mode::Exclusive,
                     token: Token(change.claim.token),
                     holder: HolderId::parse(change.claim.owner.as_str())
                         .unwrap_or_else(|_| HolderId::unreadable()),

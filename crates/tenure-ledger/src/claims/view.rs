@@ -12,8 +12,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tenure_core::engine::Look;
 use tenure_core::{
-    Binding, Deadline, Doubt, Epoch, Holder, HolderId, Key, Lease, Liveness, Moment, Revision,
-    StoreError, Token, Waiter,
+    Binding, Deadline, Doubt, Epoch, Holder, HolderId, Key, Lease, Liveness, Mode, Moment,
+    Revision, StoreError, Token, Waiter,
 };
 
 use super::{LedgerStore, NodeState};
@@ -111,6 +111,8 @@ impl<'a> ClaimsView<'a> {
             let by_the_wall = || wall_deadline(claim.expires);
             let lasts = || Duration::try_from(claim.expires.duration_since(claim.heard));
             let lease = Lease {
+                mode: Mode::Exclusive,
+                slot: None,
                 key: node.key().clone(),
                 holder: note
                     .as_ref()
@@ -197,6 +199,8 @@ fn in_file(node: &NodeId, file: &FileClaim) -> FoundClaim {
     let lasts = |end: Timestamp| Duration::try_from(end.duration_since(since)).ok();
     FoundClaim {
         lease: Lease {
+            mode: Mode::Exclusive,
+            slot: None,
             key: node.key().clone(),
             holder: known_by_name(owner),
             token: Token::NONE,

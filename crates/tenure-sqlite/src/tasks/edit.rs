@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 use tenure_core::engine::Look as _;
 use tenure_core::task::step::{section_key, task_key};
 use tenure_core::task::{self, DeletedSection, Edit, NewTask, flow, lines, sections};
-use tenure_core::{Event, EventKind, HolderId, Section, Task, TaskError, Token};
+use tenure_core::{Event, EventKind, HolderId, Mode, Section, Task, TaskError, Token};
 use uuid::Uuid;
 
 use super::find;
@@ -234,6 +234,7 @@ impl WriteTransaction<'_> {
             at: self.now().wall,
             key: section_key(&deleted.section)?,
             kind: EventKind::Deleted,
+            mode: Mode::Exclusive,
             token: Token::NONE,
             holder: caller.clone(),
             times: 1,

@@ -112,7 +112,7 @@ impl World {
     pub fn force(&self, key: &str) {
         let admin = HolderId::parse("admin").unwrap();
         let key = Key::parse(key).unwrap();
-        let _ = self.store.force(&key, &admin, None, soon()).unwrap();
+        let _ = self.store.force(&key, None, &admin, None, soon()).unwrap();
     }
 
     /// All that a refusal must leave as it is.

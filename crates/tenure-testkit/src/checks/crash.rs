@@ -80,7 +80,7 @@ impl Actor {
                 let by = HolderId::parse("admin").unwrap();
                 let _ = self
                     .store
-                    .force(key, &by, Some("at random"), soon())
+                    .force(key, None, &by, Some("at random"), soon())
                     .unwrap();
             }
             _ => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{EventKind, Key, Released, Store, Token};
+use tenure_core::{EventKind, Key, Mode, Released, Token};
 
 use crate::ask::Ask;
 use crate::chance::Chance;
@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::run::Run;
 use crate::subject::Subject;
 use crate::waiting;
-use crate::witness::{self, Witness};
+use crate::witness::{self, Admission, Witness};
 use crate::worker::Task;
 
 /// Longer than the check.
@@ -42,6 +42,8 @@ pub struct Contest {
     key: Key,
     name: String,
     named: bool,
+    /// The mode of most claims; the others are exclusive.
+    beside: Option<Mode>,
     times: u64,
     witness: PathBuf,
     log: PathBuf,
@@ -50,17 +52,28 @@ pub struct Contest {
 
 impl Contest {
     /// In the process: acquires and releases the key this many times.
-    pub(crate) fn contend(&self, store: &dyn Store) {
+    pub(crate) fn contend(&self, subject: &Subject, place: &Path) {
         let mut chance = Chance::from_seed(self.seed);
         let mut witness = Witness::at(&self.witness);
+        // Before the store: the kernel closes it first when the process is killed.
+        let mut admission = Admission::at(&self.witness);
+        let store = &*subject.open(place);
         let mut log = append(&self.log);
         let mut ask = Ask::new(&self.key, &self.name).ttl(TTL).waiting();
         ask.named = self.named;
         for _ in 0..self.times {
+            if let Some(mode) = self.beside {
+                let exclusive = chance.one_in(4);
+                ask.mode = if exclusive { Mode::Exclusive } else { mode };
+            }
             let lease = waiting::acquire(store, &ask, |_| ()).lease();
             log.write_all(format!("{}\n", lease.token).as_bytes())
                 .unwrap();
-            witness.observe(lease.token, || work(&mut chance));
+            if self.beside.is_some() {
+                admission.observe(&witness, &lease, || work(&mut chance));
+            } else {
+                witness.observe(lease.token, || work(&mut chance));
+            }
             match store.release(&lease.grant(), soon()).unwrap() {
                 Released::Freed(_) => {}
                 Released::AlreadyGone(now) => {
@@ -99,6 +112,8 @@ pub struct ContestSettings {
     pub times: u64,
     /// Whether some are killed and stopped.
     pub kills_and_stops: bool,
+    /// The mode of most claims, if not all are exclusive.
+    pub beside: Option<Mode>,
 }
 
 /// The result of a contest.
@@ -123,6 +138,7 @@ pub fn eight_processes_never_hold_one_key_together(subject: &Subject) {
         processes: 8,
         times: run.times(750),
         kills_and_stops: true,
+        beside: None,
     };
     let result = contest(&mut run, settings);
     if !result.violations.is_empty() {
@@ -240,6 +256,7 @@ impl Contestants {
                 name: format!("worker-{}", contestant.number),
                 // Some resume their ticket after a kill, some take a new one.
                 named: contestant.number.is_multiple_of(2),
+                beside: self.settings.beside,
                 times: left,
                 witness: self.place.clone(),
                 log: contestant.log.clone(),

@@ -5,17 +5,18 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, EventKind, Evidence, Fenced, Forced, HolderId, Key, Reason, Released, Renewed, Store,
-    Token,
+    Acquired, EventKind, Evidence, Fenced, Forced, HolderId, Key, Mode, Reason, Released, Renewed,
+    Store, Token,
 };
 
 use crate::ask::{Ask, HOUR};
+use crate::checks::modes;
 use crate::history;
 use crate::limit::{LIMIT, soon};
 use crate::run::{Run, until};
 use crate::subject::Subject;
 use crate::waiting::{self, Outcome};
-use crate::witness::{self, Witness};
+use crate::witness::{self, Admission, Witness};
 
 /// Eight threads acquire and release one key: the witness never sees two holders.
 pub fn eight_threads_never_hold_one_key_together(subject: &Subject) {
@@ -107,7 +108,7 @@ pub fn a_thread_is_woken_by_release_force_and_the_end_of_a_handle(subject: &Subj
                     let _ = holder.release(&lease.grant(), soon()).unwrap();
                 }
                 1 => {
-                    let forced = store.force(key, &admin, None, soon()).unwrap();
+                    let forced = store.force(key, None, &admin, None, soon()).unwrap();
                     assert!(matches!(forced, Forced::Freed(_)));
                 }
                 _ => drop(holder),
@@ -196,4 +197,35 @@ pub fn a_thread_that_parks_keeps_its_ticket(subject: &Subject) {
         known.queue.len() == 2
     });
     run.finish(1);
+}
+
+/// Eight threads claim a key in different modes, which the witness checks with the kernel's locks.
+pub fn threads_share_a_key_only_as_their_modes_allow(subject: &Subject) {
+    let run = Run::begin(subject, "threads_share_a_key_only_as_their_modes_allow");
+    let times = run.times(100);
+    for (index, mode) in modes::BESIDE.into_iter().enumerate() {
+        let place = run.place().join(format!("witness-{index}"));
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (run, place) = (&run, &place);
+                scope.spawn(move || {
+                    let store = run.open();
+                    let witness = Witness::at(place);
+                    let mut admission = Admission::at(place);
+                    let ask = Ask::new(subject.key(), &format!("thread-{number}"));
+                    for round in 0..times {
+                        let exclusive = (round + number).is_multiple_of(4);
+                        let mode = if exclusive { Mode::Exclusive } else { mode };
+                        let ask = ask.clone().mode(mode).waiting_at_most(LIMIT);
+                        let lease = waiting::acquire(&*store, &ask, |_| ()).lease();
+                        admission.observe(&witness, &lease, std::thread::yield_now);
+                        let released = store.release(&lease.grant(), soon()).unwrap();
+                        assert!(matches!(released, Released::Freed(_)), "{released:?}");
+                    }
+                });
+            }
+        });
+        assert_eq!(witness::violations(&place), Vec::<String>::new());
+    }
+    run.finish(16 * times);
 }

@@ -43,7 +43,9 @@ pub fn tokens_grow_over_restarts_release_and_force(subject: &Subject) {
                 let released = store.release(&lease.grant(), soon()).unwrap();
                 assert!(matches!(released, Released::Freed(_)), "{released:?}");
             } else {
-                let forced = store.force(key, &admin, Some("to see"), soon()).unwrap();
+                let forced = store
+                    .force(key, None, &admin, Some("to see"), soon())
+                    .unwrap();
                 assert!(matches!(forced, Forced::Freed(_)), "{forced:?}");
             }
             lease.token

@@ -51,7 +51,7 @@ pub fn a_waiter_is_woken_by_release_death_and_withdrawal(subject: &Subject) {
         // By force.
         let last = waiter(&run, &Ask::new(key, "last"));
         let admin = HolderId::parse("admin").unwrap();
-        let _ = store.force(key, &admin, None, soon()).unwrap();
+        let _ = store.force(key, None, &admin, None, soon()).unwrap();
         let _ = last.served();
         last.kill();
         the_one_before_leaves(&run, &*store, key);

@@ -132,7 +132,7 @@ pub fn a_waiter_for_any_task_is_woken_when_one_becomes_ready(subject: &TaskSubje
         ("force", |store, first, _| {
             let key = tenure_core::task::key_of(first).unwrap();
             let admin = tenure_core::HolderId::parse("admin").unwrap();
-            let _ = store.force(&key, &admin, None, soon()).unwrap();
+            let _ = store.force(&key, None, &admin, None, soon()).unwrap();
         }),
     ];
     for (what, act) in acts {

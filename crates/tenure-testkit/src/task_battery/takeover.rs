@@ -235,7 +235,7 @@ pub fn work_that_nobody_took_over_may_be_ended_late(subject: &TaskSubject) {
     );
     let admin = tenure_core::HolderId::parse("admin").unwrap();
     let _ = store
-        .force(&forced.lease.key, &admin, None, soon())
+        .force(&forced.lease.key, None, &admin, None, soon())
         .unwrap();
     for proof in [Proof::Token(forced.lease.token), by_name("forced")] {
         let answer = store.change(&task.id, &proof, &done, &Edit::default(), soon());

@@ -93,6 +93,8 @@ pub enum ErrorCode {
     NotInitialised,
     /// The process runs in another container.
     OtherContainer,
+    /// The key is held or waited for in another mode: with another number of slots, for example.
+    OtherMode,
     /// A write whose outcome is unknown.
     OutcomeUnknown,
     /// Only the holder may do this, or force is needed.

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tenure_core::queue::Presence;
 use tenure_core::{
-    Busy, Cycle, Event, EventKind, Evidence, Grant, HolderId, Key, Lease, Moment, Priority, Reaped,
-    Reason, Snapshot, Ticket, Token, Verdict, Waiter,
+    Busy, Cycle, Event, EventKind, Evidence, Grant, HolderId, Key, Lease, Mode, Moment, Priority,
+    Reaped, Reason, Snapshot, Ticket, Token, Verdict, Waiter,
 };
 
 use super::TimeJson;
@@ -33,6 +33,20 @@ pub struct GrantJson {
     pub pid: Option<u32>,
     /// The command that the holder runs.
     pub command: Option<String>,
+    /// How the key is held: `shared`, or `slots:4`; left out if it has one holder only.
+    #[serde(default, skip_serializing_if = "is_exclusive")]
+    pub mode: Mode,
+    /// Which of the slots, from 0; left out if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for this signature"
+)]
+fn is_exclusive(mode: &Mode) -> bool {
+    mode.is_exclusive()
 }
 
 impl GrantJson {
@@ -50,6 +64,8 @@ impl GrantJson {
             host: lease.holder.host.clone(),
             pid: lease.holder.process().map(|process| process.pid),
             command: lease.holder.command.clone(),
+            mode: lease.mode,
+            slot: lease.slot,
         }
     }
 
@@ -254,6 +270,9 @@ pub struct WaiterJson {
     pub pid: Option<u32>,
     /// Its machine.
     pub host: String,
+    /// How it is to hold the key; left out if alone.
+    #[serde(default, skip_serializing_if = "is_exclusive")]
+    pub mode: Mode,
 }
 
 impl From<&Waiter> for WaiterJson {
@@ -265,6 +284,7 @@ impl From<&Waiter> for WaiterJson {
             here: waiter.presence == Presence::Here,
             pid: waiter.holder.process().map(|process| process.pid),
             host: waiter.holder.host.clone(),
+            mode: waiter.mode,
         }
     }
 }
@@ -576,6 +596,9 @@ pub struct EventJson {
     pub reason: Option<String>,
     /// The proof that the lease had ended.
     pub evidence: Option<EvidenceJson>,
+    /// How the key was held; left out if alone.
+    #[serde(default, skip_serializing_if = "is_exclusive")]
+    pub mode: Mode,
 }
 
 impl From<&Event> for EventJson {
@@ -589,6 +612,7 @@ impl From<&Event> for EventJson {
             times: event.times,
             reason: event.reason.clone(),
             evidence: event.evidence.as_ref().map(Into::into),
+            mode: event.mode,
         }
     }
 }

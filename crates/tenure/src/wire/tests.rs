@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tenure_core::task::{Cause, Changed, DeletedSection, Past, Section};
 use tenure_core::{
     Binding, Busy, Cycle, Epoch, Event, EventKind, Evidence, Grant, Holder, HolderId, Key, Lease,
-    Moment, Presence, Priority, Process, QueuePosition, Reaped, Reason, Revision, SessionId,
+    Mode, Moment, Presence, Priority, Process, QueuePosition, Reaped, Reason, Revision, SessionId,
     Snapshot, Status, Task, Ticket, Token, Verdict, Waiter, cycle,
 };
 
@@ -81,6 +81,8 @@ fn holder(name: &str) -> Holder {
 
 fn lease() -> Lease {
     Lease {
+        mode: Mode::Exclusive,
+        slot: None,
         key: key(),
         holder: holder("agent-1"),
         token: Token(12),
@@ -93,6 +95,8 @@ fn lease() -> Lease {
 
 fn without_end() -> Lease {
     Lease {
+        mode: Mode::Exclusive,
+        slot: None,
         expires: None,
         ..lease()
     }
@@ -217,6 +221,7 @@ fn every_kind_of_evidence() {
 
 fn waiter() -> Waiter {
     Waiter {
+        mode: Mode::Exclusive,
         ticket: Ticket(3),
         holder: holder("agent-2"),
         named: true,
@@ -353,6 +358,7 @@ fn a_cleanup_and_a_history() {
         json!({ "dryRun": true, "ended": [with(grant_json(), why)] }),
     );
     let event = Event {
+        mode: Mode::Exclusive,
         id: 1,
         at: now().wall,
         key: key(),
@@ -482,6 +488,8 @@ fn a_task_on_standard_input() {
 #[test]
 fn claims_on_nodes() {
     let claim = Lease {
+        mode: Mode::Exclusive,
+        slot: None,
         key: Key::parse("node:1.2").unwrap(),
         ..lease()
     };

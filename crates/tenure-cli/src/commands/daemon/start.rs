@@ -30,10 +30,11 @@ use tenure::wire::{DaemonStartedJson, ErrorCode};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Variables that describe a lease of the starter, and mean nothing to the daemon.
-const LEASE_VARIABLES: [&str; 9] = [
+const LEASE_VARIABLES: [&str; 10] = [
     "TENURE_HOLDER",
     "TENURE_KEY",
     "TENURE_TOKEN",
+    "TENURE_SLOT",
     "TENURE_WITHIN",
     "TENURE_MADE_UP",
     "TENURE_TASK_ID",

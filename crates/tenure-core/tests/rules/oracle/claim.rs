@@ -1,11 +1,13 @@
 //! Checks the answer to a claim.
 
 use tenure_core::decide::ClaimTicket;
-use tenure_core::{Evidence, Lease, Reason, Ticket};
+use tenure_core::{Evidence, Lease, Mode, Reason, Ticket};
 
 use super::Oracle;
 use crate::guarantee::{Checked, Guarantee, ensure};
-use crate::model::{HolderMatch, ModelClaim, ModelLease, ModelTicket, QueueRank, reason_for};
+use crate::model::{
+    HolderMatch, ModelClaim, ModelLease, ModelTicket, QueueRank, disagree, reason_for, side_by_side,
+};
 use crate::store::Answer;
 use crate::world::{ModelBinding, ProcessState, World};
 
@@ -21,12 +23,19 @@ impl Oracle {
                 lease,
                 reason,
                 ended,
+                replaced,
                 claim_ticket,
-            } => self.granted(world, claim, lease, *reason, ended, *claim_ticket),
+            } => {
+                self.ends_are_proven(world, claim, ended, *replaced)?;
+                self.reason_is_true(world, claim, *reason, ended, *replaced)?;
+                self.granted(world, claim, lease, *replaced, *claim_ticket)?;
+                self.record(world, claim, lease, ended, *replaced, *claim_ticket);
+                Ok(())
+            }
             Answer::Extended {
                 lease,
                 claim_ticket,
-            } => self.extended(world, claim, lease.token.0, *claim_ticket),
+            } => self.extended(world, claim, lease, *claim_ticket),
             Answer::Refused { claim_ticket } => {
                 self.count("a claim that does not wait is refused", true);
                 ensure(
@@ -47,14 +56,27 @@ impl Oracle {
             } => self.queued(world, claim, ticket.0, *claim_ticket, *ahead),
             Answer::WouldWaitForItself => {
                 self.count("a claim that would wait for itself is refused", true);
-                let held = self.keys[claim.key].lease();
-                ensure(
-                    held.is_some_and(|held| {
-                        held.is_live(world) && held.would_wait_for_itself(claim)
-                    }),
-                    Guarantee::Progress,
-                    || format!("refused as a wait for itself: {held:?}"),
-                )
+                let model = &self.keys[claim.key];
+                let live = model.live(world);
+                let conflicting = live.iter().any(|it| {
+                    !side_by_side(it.mode, claim.mode) && it.would_wait_for_itself(claim)
+                });
+                let all = live.iter().all(|it| it.would_wait_for_itself(claim));
+                let full =
+                    matches!(claim.mode, Mode::Slots(slots) if live.len() == slots.get() as usize);
+                ensure(conflicting || full && all, Guarantee::Progress, || {
+                    format!("refused as a wait for itself: {live:?}")
+                })
+            }
+            Answer::OtherMode => {
+                self.count("a claim in a contradicting mode is refused", true);
+                let own = self.own_ticket(claim).map(|entry| entry.ticket);
+                let found = self.contradiction(world, claim, own);
+                let queue = &mut self.keys[claim.key].queue;
+                queue.retain(|entry| Some(entry.ticket) != own);
+                ensure(found, Guarantee::Progress, || {
+                    format!("{claim:?} contradicts neither a holder nor a waiter")
+                })
             }
             Answer::Deadlock => {
                 let own = self.own_ticket(claim).map(|entry| entry.ticket);
@@ -70,31 +92,81 @@ impl Oracle {
         }
     }
 
-    /// Whether the holder of the key waits, directly or in a command that it runs, for the other key, which the
-    /// claimant holds or runs under. With two keys there is no longer cycle.
+    /// Whether a claim disagrees with a holder, other than the claimant itself, or with another present waiter.
+    fn contradiction(&self, world: &World, claim: &ModelClaim, ticket: Option<u64>) -> bool {
+        let model = &self.keys[claim.key];
+        let (own, others): (Vec<_>, Vec<_>) = model
+            .live(world)
+            .into_iter()
+            .filter(|it| disagree(it.mode, claim.mode))
+            .partition(|it| it.holder_match(claim) == HolderMatch::Same && !it.garbled);
+        // A holder changes the mode of one lease.
+        let held = !others.is_empty() || own.len() > 1;
+        let waited = model.queue.iter().any(|entry| {
+            Some(entry.ticket) != ticket
+                && entry.is_present(world)
+                && disagree(entry.mode, claim.mode)
+        });
+        held || waited
+    }
+
+    /// Whether the claimant would wait for a holder that waits, directly or through others, for a lease that the
+    /// claimant holds or runs under. A waiter for a slot waits for all who have one: any of them could end the wait.
     fn closes_cycle(
         &self,
         world: &World,
         claim: &ModelClaim,
         waits: fn(&ModelTicket, &World) -> bool,
     ) -> bool {
-        let live = |key: usize| self.keys[key].lease().filter(|held| held.is_live(world));
         let ours =
             |held: &ModelLease| held.name == claim.name || claim.within.contains(&held.token);
-        let other = 1 - claim.key;
-        let (Some(wanted), Some(held)) = (live(claim.key), live(other)) else {
-            return false;
+        let live = self.keys[claim.key].live(world);
+        let any = matches!(claim.mode, Mode::Slots(_)) && live.len() > 1;
+        let leads_back = |held: &&ModelLease| {
+            let mut seen = Vec::new();
+            !ours(held) && self.leads_to(world, held, &ours, waits, &mut seen)
         };
-        let holder_waits = self.keys[other].queue.iter().any(|entry| {
-            (entry.name == wanted.name || entry.within.contains(&wanted.token))
-                && waits(entry, world)
-        });
-        !ours(wanted) && ours(held) && held.name != wanted.name && holder_waits
+        if any {
+            live.iter().all(|held| leads_back(held))
+        } else {
+            live.iter().any(|held| leads_back(held))
+        }
+    }
+
+    /// Whether the holder of a lease waits for a lease that is `ours`.
+    fn leads_to(
+        &self,
+        world: &World,
+        held: &ModelLease,
+        ours: &dyn Fn(&ModelLease) -> bool,
+        waits: fn(&ModelTicket, &World) -> bool,
+        seen: &mut Vec<u64>,
+    ) -> bool {
+        if seen.contains(&held.token) {
+            return false;
+        }
+        seen.push(held.token);
+        self.keys.iter().any(|model| {
+            let mut wanted = model.live(world);
+            wanted.retain(|it| it.name != held.name);
+            model.queue.iter().any(|entry| {
+                let waiting = (entry.name == held.name || entry.within.contains(&held.token))
+                    && waits(entry, world);
+                let any = matches!(entry.mode, Mode::Slots(_)) && wanted.len() > 1;
+                waiting
+                    && !any
+                    && wanted
+                        .iter()
+                        .any(|it| ours(it) || self.leads_to(world, it, ours, waits, seen))
+            })
+        })
     }
 
     fn own_ticket(&self, claim: &ModelClaim) -> Option<&ModelTicket> {
         let queue = &self.keys[claim.key].queue;
-        let own = |entry: &&ModelTicket| entry.by == claim.by && entry.name == claim.name;
+        let own = |entry: &&ModelTicket| {
+            entry.by == claim.by && entry.name == claim.name && entry.mode == claim.mode
+        };
         queue
             .iter()
             .find(own)
@@ -141,6 +213,7 @@ impl Oracle {
                 claim.named
                     && entry.named
                     && entry.name == claim.name
+                    && entry.mode == claim.mode
                     && own.is_none()
                     && !entry.is_present(world)
                     && resumable_ticket.is_none_or(|first| !first.ranks_before(entry))
@@ -155,39 +228,94 @@ impl Oracle {
         checked
     }
 
+    /// Checks that every lease that conflicts with a granted claim has ended, with proof, and no other but those.
+    fn ends_are_proven(
+        &self,
+        world: &World,
+        claim: &ModelClaim,
+        ended: &[(Lease, Evidence)],
+        replaced: Option<u64>,
+    ) -> Checked {
+        let model = &self.keys[claim.key];
+        let proof = |token: u64| ended.iter().find(|(lease, _)| lease.token.0 == token);
+        for held in model
+            .on_record()
+            .filter(|held| Some(held.token) != replaced)
+        {
+            let unknown = held.is_unverifiable(world) || held.is_orphaned(world);
+            let guarantee = if unknown {
+                Guarantee::UnverifiableStays
+            } else {
+                Guarantee::OneHolder
+            };
+            let conflicts = !side_by_side(held.mode, claim.mode);
+            ensure(!conflicts || held.is_stale(world), guarantee, || {
+                format!("granted to {claim:?} while this lease is live: {held:?}")
+            })?;
+            let proven = match proof(held.token) {
+                Some((lease, evidence)) => {
+                    lease.holder.id.as_str() == held.name && held.is_proven_by(world, evidence)
+                }
+                None => !conflicts,
+            };
+            ensure(proven, Guarantee::ProvenEnds, || {
+                format!("{held:?} ended with {:?}", proof(held.token))
+            })?;
+        }
+        let unknown = ended
+            .iter()
+            .find(|(lease, _)| model.lease(lease.token.0).is_none());
+        ensure(unknown.is_none(), Guarantee::ProvenEnds, || {
+            format!("{unknown:?} ended, which was not on record")
+        })
+    }
+
+    /// Checks why a claim is said to have been granted.
+    fn reason_is_true(
+        &self,
+        world: &World,
+        claim: &ModelClaim,
+        reason: Reason,
+        ended: &[(Lease, Evidence)],
+        replaced: Option<u64>,
+    ) -> Checked {
+        let reasons: Vec<Reason> = ended.iter().map(|(_, it)| reason_for(it)).collect();
+        let expected = match replaced {
+            Some(_) => reason == Reason::Upgraded,
+            None if reasons.is_empty() => reason == Reason::AcquiredNew,
+            // One of several holders may have died beside the others.
+            None if claim.mode != Mode::Exclusive => {
+                reason == Reason::AcquiredNew || reasons.contains(&reason)
+            }
+            None if reasons.contains(&Reason::ClaimedDead) => reason == Reason::ClaimedDead,
+            None => reason == Reason::ClaimedExpired,
+        };
+        ensure(expected, Guarantee::ProvenEnds, || {
+            format!("granted as {reason:?} after {ended:?}, replacing {replaced:?}")
+        })?;
+        let Some(own) = replaced.map(|token| self.keys[claim.key].lease(token)) else {
+            return Ok(());
+        };
+        let may = own.is_some_and(|own| {
+            own.holder_match(claim) != HolderMatch::Other
+                && own.mode != claim.mode
+                && !own.garbled
+                && !own.is_dead(world)
+        });
+        ensure(may, Guarantee::OneHolder, || {
+            format!("{claim:?} replaced {own:?}")
+        })
+    }
+
     fn granted(
         &mut self,
         world: &World,
         claim: &ModelClaim,
         lease: &Lease,
-        reason: Reason,
-        ended: &[(Lease, Evidence)],
+        replaced: Option<u64>,
         claim_ticket: ClaimTicket,
     ) -> Checked {
-        let held = self.keys[claim.key].lease().cloned();
-        if let Some(held) = &held {
-            let guarantee = if held.is_unverifiable(world) || held.is_orphaned(world) {
-                Guarantee::UnverifiableStays
-            } else {
-                Guarantee::OneHolder
-            };
-            ensure(held.is_stale(world), guarantee, || {
-                format!("granted to {claim:?} while this lease is live: {held:?}")
-            })?;
-        }
-        let proven = match (&held, ended) {
-            (None, []) => reason == Reason::AcquiredNew,
-            (Some(held), [(lease, evidence)]) => {
-                lease.token.0 == held.token
-                    && lease.holder.id.as_str() == held.name
-                    && held.is_proven_by(world, evidence)
-                    && reason == reason_for(evidence)
-            }
-            _ => false,
-        };
-        ensure(proven, Guarantee::ProvenEnds, || {
-            format!("{held:?} ended with {ended:?} and {reason:?}")
-        })?;
+        let held: Vec<ModelLease> = self.keys[claim.key].on_record().cloned().collect();
         let token = lease.token.0;
         let model = &self.keys[claim.key];
         ensure(
@@ -197,24 +325,53 @@ impl Oracle {
         )?;
         self.ensure_ticket(world, claim, claim_ticket)?;
         let rank = self.rank(world, claim, claim_ticket);
-        self.ensure_nobody_is_passed(world, claim, rank)?;
-        self.count_grant_cases(world, claim, held.as_ref(), rank);
-
-        let model = &mut self.keys[claim.key];
-        model.end();
-        model.leases.push(ModelLease::new(world, claim, token));
-        model.queue.retain(|it| Some(it.ticket) != rank.ticket);
+        let held_already = self.keys[claim.key].is_held_already(world, claim);
+        if replaced.is_none() && !held_already {
+            self.ensure_nobody_is_passed(world, claim, rank)?;
+        }
+        let waited_for = !self.keys[claim.key].ahead(world, rank).is_empty();
+        self.count("a holder changes to another mode", replaced.is_some());
+        self.count(
+            "a nested shared claim passes a waiter",
+            held_already && waited_for,
+        );
+        self.count(
+            "a waiter is granted the key beside another",
+            waited_for && replaced.is_none() && !held_already,
+        );
+        self.count_grant_cases(world, claim, &held, rank);
         Ok(())
+    }
+
+    /// Ends leases in the model, as the store did, and adds the new one.
+    fn record(
+        &mut self,
+        world: &World,
+        claim: &ModelClaim,
+        lease: &Lease,
+        ended: &[(Lease, Evidence)],
+        replaced: Option<u64>,
+        claim_ticket: ClaimTicket,
+    ) {
+        let model = &mut self.keys[claim.key];
+        let ended = ended.iter().map(|(lease, _)| lease.token.0);
+        ended.chain(replaced).for_each(|token| model.end(token));
+        model.leases.push(ModelLease::new(world, claim, lease));
+        let used = claim_ticket.ticket().map(|ticket| ticket.0);
+        model.queue.retain(|it| Some(it.ticket) != used);
     }
 
     fn count_grant_cases(
         &mut self,
         world: &World,
         claim: &ModelClaim,
-        held: Option<&ModelLease>,
+        held: &[ModelLease],
         rank: QueueRank,
     ) {
         let expired = |held: &ModelLease| !held.is_dead(world);
+        let taken_over =
+            |held: &&ModelLease| held.is_stale(world) && !side_by_side(held.mode, claim.mode);
+        let stale = || held.iter().filter(taken_over);
         let queue = &self.keys[claim.key].queue;
         let others = || queue.iter().filter(|it| Some(it.ticket) != rank.ticket);
         let present = |entry: &&ModelTicket| entry.is_present(world);
@@ -223,14 +380,17 @@ impl Oracle {
         let away = others().any(|it| !present(&it) && !rank.may_pass(it) && it.boot == world.boot);
         let earlier_boot = others().any(|it| it.boot != world.boot);
         for (what, occurred) in [
-            ("an expired lease is taken over", held.is_some_and(expired)),
+            (
+                "an expired lease is taken over",
+                stale().any(|held| expired(held)),
+            ),
             (
                 "a dead lease is taken over",
-                held.is_some_and(|held| held.is_dead(world)),
+                stale().any(|held| held.is_dead(world)),
             ),
             (
                 "a lease expires although the wall clock was set back",
-                held.is_some_and(|held| expired(held) && !held.has_expired_by_wall(world)),
+                stale().any(|held| expired(held) && !held.has_expired_by_wall(world)),
             ),
             ("a waiter is served", rank.ticket.is_some()),
             (
@@ -242,13 +402,11 @@ impl Oracle {
             ("a ticket of an earlier boot is passed", earlier_boot),
             (
                 "a lease of an earlier boot is taken over",
-                held.is_some_and(|it| it.boot != world.boot),
+                stale().any(|it| it.boot != world.boot),
             ),
             (
                 "an unverifiable lease is taken over once it expires",
-                held.is_some_and(|it| {
-                    it.is_unverifiable(world) && it.binding != ModelBinding::Detached
-                }),
+                stale().any(|it| it.is_unverifiable(world) && it.binding != ModelBinding::Detached),
             ),
         ] {
             self.count(what, occurred);
@@ -261,22 +419,37 @@ impl Oracle {
         claim: &ModelClaim,
         rank: QueueRank,
     ) -> Checked {
-        let first = self.keys[claim.key].first_ahead(world, rank);
-        ensure(first.is_none(), Guarantee::Fairness, || {
-            format!("{claim:?} with {rank:?} passed {first:?}")
-        })
+        let model = &self.keys[claim.key];
+        ensure(
+            !model.passes(world, claim, rank),
+            Guarantee::Fairness,
+            || {
+                format!(
+                    "{claim:?} with {rank:?} passed {:?}",
+                    model.ahead(world, rank)
+                )
+            },
+        )
     }
 
     fn extended(
         &mut self,
         world: &World,
         claim: &ModelClaim,
-        token: u64,
+        lease: &Lease,
         claim_ticket: ClaimTicket,
     ) -> Checked {
-        let Some(held) = self.keys[claim.key].lease().cloned() else {
-            return ensure(false, Guarantee::OneHolder, || "extended nothing".into());
+        let token = lease.token.0;
+        let Some(held) = self.keys[claim.key].lease(token).cloned() else {
+            return ensure(false, Guarantee::TokensGrow, || {
+                format!("extended a lease that is not on record: {lease:?}")
+            });
         };
+        ensure(
+            held.mode == claim.mode || held.mode == Mode::Exclusive,
+            Guarantee::OneHolder,
+            || format!("{claim:?} extended {held:?}"),
+        )?;
         let holder_match = held.holder_match(claim);
         ensure(
             holder_match != HolderMatch::Other,
@@ -285,9 +458,6 @@ impl Oracle {
         )?;
         ensure(!held.garbled, Guarantee::UnverifiableStays, || {
             format!("{claim:?} extended an unreadable lease: {held:?}")
-        })?;
-        ensure(token == held.token, Guarantee::TokensGrow, || {
-            format!("extended {held:?} with token {token}")
         })?;
         ensure(!held.is_dead(world), Guarantee::ProvenEnds, || {
             format!("{claim:?} extended a lease whose process died: {held:?}")
@@ -298,13 +468,16 @@ impl Oracle {
             self.ensure_nobody_is_passed(world, claim, rank)?;
         }
         self.count("a holder claims again", true);
+        self.count("a holder admits others", held.mode != claim.mode);
         self.count(
             "a holder claims again after its lease expired",
             held.is_stale(world),
         );
         let model = &mut self.keys[claim.key];
         model.queue.retain(|it| Some(it.ticket) != rank.ticket);
-        if let Some(held) = model.lease_mut() {
+        if let Some(held) = model.lease_mut(token) {
+            held.mode = claim.mode;
+            held.slot = lease.slot;
             held.binding = claim.binding;
             held.named |= claim.named;
             held.extend(world, claim.ttl);
@@ -315,25 +488,45 @@ impl Oracle {
     /// Checks that something conflicts with a claim that was not granted.
     fn busy(&mut self, world: &World, claim: &ModelClaim, rank: QueueRank) -> Checked {
         let model = &self.keys[claim.key];
-        let held = model.lease().filter(|held| held.is_live(world)).cloned();
-        let first = model.first_ahead(world, rank);
+        let live = model.live(world);
+        let own = |it: &&&ModelLease| it.holder_match(claim) == HolderMatch::Same && !it.garbled;
+        let changeable = live.iter().filter(own).filter(|it| it.mode != claim.mode);
+        // The claimant can change the mode of one lease. If its name has several, the others must end first.
+        let (changes, changes_all) = match changeable.count() {
+            0 => (false, false),
+            one => (true, one == 1),
+        };
+        let conflicting: Vec<ModelLease> = live
+            .iter()
+            .filter(|it| !side_by_side(it.mode, claim.mode) && !(changes_all && own(it)))
+            .map(|it| (*it).clone())
+            .collect();
+        let goes_first = changes || model.is_held_already(world, claim);
+        let behind = !goes_first && model.passes(world, claim, rank);
         ensure(
-            held.is_some() || first.is_some(),
+            !conflicting.is_empty() || behind,
             Guarantee::Progress,
             || format!("nothing conflicts with {claim:?}: {model:?}"),
         )?;
-        let (behind, held) = (first.is_some(), held.as_ref());
+        let same = live.iter().find(|it| own(it) && it.mode == claim.mode);
+        ensure(same.is_none(), Guarantee::Progress, || {
+            format!("{claim:?} waits for its own lease: {same:?}")
+        })?;
+        let itself = conflicting.iter().find(|it| {
+            it.would_wait_for_itself(claim) && it.holder_match(claim) == HolderMatch::Other
+        });
+        ensure(itself.is_none(), Guarantee::Progress, || {
+            format!("{claim:?} waits for itself: {itself:?}")
+        })?;
+        let ticket = self.own_ticket(claim).map(|entry| entry.ticket);
         ensure(
-            held.is_none_or(|held| held.garbled || held.holder_match(claim) != HolderMatch::Same),
+            !self.contradiction(world, claim, ticket),
             Guarantee::Progress,
-            || format!("{claim:?} waits for its own lease: {held:?}"),
+            || format!("{claim:?} waits, but contradicts {model:?}"),
         )?;
-        ensure(
-            held.is_none_or(|held| !held.would_wait_for_itself(claim)),
-            Guarantee::Progress,
-            || format!("{claim:?} waits for itself: {held:?}"),
-        )?;
-        let late = held.is_some_and(|held| held.is_orphaned(world) && held.has_expired(world));
+        let beside = live.iter().any(|it| side_by_side(it.mode, claim.mode));
+        let held = || conflicting.iter();
+        let late = held().any(|held| held.is_orphaned(world) && held.has_expired(world));
         let hidden = |held: &ModelLease| {
             held.binding
                 .run()
@@ -341,20 +534,24 @@ impl Oracle {
         };
         self.count(
             "a lease stays although the wall clock was set ahead",
-            held.is_some_and(|held| !held.has_expired(world) && held.has_expired_by_wall(world)),
+            held().any(|held| !held.has_expired(world) && held.has_expired_by_wall(world)),
         );
         self.count("an orphan keeps its lease after it expired", late);
         self.count(
             "a holder that can't be probed is waited for",
-            held.is_some_and(hidden),
+            held().any(hidden),
         );
         self.count(
             "a garbled lease is waited for",
-            held.is_some_and(|held| held.garbled),
+            held().any(|held| held.garbled),
         );
         self.count(
             "a free key waits for the first waiter",
-            held.is_none() && behind,
+            conflicting.is_empty() && !beside && behind,
+        );
+        self.count(
+            "a claim that could be admitted waits for an earlier one",
+            conflicting.is_empty() && beside && behind,
         );
         Ok(())
     }
@@ -370,10 +567,14 @@ impl Oracle {
         self.ensure_ticket(world, claim, claim_ticket)?;
         let rank = self.rank(world, claim, claim_ticket);
         self.busy(world, claim, rank)?;
-        let first = self.keys[claim.key].first_ahead(world, rank);
-        ensure((ahead > 0) == first.is_some(), Guarantee::Fairness, || {
-            format!("{claim:?} is told that {ahead} are ahead, but {first:?} is")
-        })?;
+        let others = self.keys[claim.key].ahead(world, rank);
+        let told = (ahead > 0) == !others.is_empty();
+        // Waiters that could hold the key together are not probed.
+        ensure(
+            told || claim.mode == Mode::Shared,
+            Guarantee::Fairness,
+            || format!("{claim:?} is told that {ahead} are ahead, but {others:?} are"),
+        )?;
         // A name that its process made up has one process: nothing is granted to it meanwhile.
         let checked = claim.named || !matches!(claim_ticket, ClaimTicket::Own(_));
         let cycle = checked && self.closes_cycle(world, claim, ModelTicket::is_present);
@@ -402,6 +603,7 @@ impl Oracle {
                     by: claim.by,
                     name: claim.name.clone(),
                     named: claim.named,
+                    mode: claim.mode,
                     priority: claim.priority,
                     arrived: world.now,
                     last_asked: world.now,

@@ -1,0 +1,102 @@
+//! How a key is held: [`Mode`].
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a key is held.
+///
+/// ```
+/// use tenure_core::Mode;
+///
+/// let four: Mode = "slots:4".parse().unwrap();
+/// assert!(four.admits(four));
+/// assert!(!four.admits(Mode::Shared));
+/// assert_eq!(four.to_string(), "slots:4");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Mode {
+    /// By one holder, and by no other in any mode.
+    #[default]
+    Exclusive,
+    /// By any number of holders.
+    Shared,
+    /// By at most this many holders, each of which has a slot of its own.
+    Slots(NonZeroU32),
+}
+
+impl Mode {
+    /// Whether one holder in this mode and one in `other` can hold a key together, if there is a slot for
+    /// each of them.
+    pub fn admits(self, other: Self) -> bool {
+        self == other && !self.is_exclusive()
+    }
+
+    /// How many holders there may be.
+    pub fn room(self) -> usize {
+        match self {
+            Self::Exclusive => 1,
+            Self::Shared => usize::MAX,
+            Self::Slots(slots) => usize::try_from(slots.get()).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether there is only one holder.
+    pub fn is_exclusive(self) -> bool {
+        self == Self::Exclusive
+    }
+
+    /// Whether holders in the two modes could neither hold a key together nor wait for each other sensibly: the
+    /// number of slots belongs to the key while it is held or waited for.
+    pub fn contradicts(self, other: Self) -> bool {
+        self != other && !self.is_exclusive() && !other.is_exclusive()
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Slots(slots) => write!(f, "slots:{slots}"),
+        }
+    }
+}
+
+/// A text that names no [`Mode`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no mode: exclusive, shared, or slots:N")]
+pub struct BadMode(String);
+
+impl FromStr for Mode {
+    type Err = BadMode;
+
+    fn from_str(text: &str) -> Result<Self, BadMode> {
+        let bad = || BadMode(text.to_owned());
+        match text {
+            "exclusive" => Ok(Self::Exclusive),
+            "shared" => Ok(Self::Shared),
+            _ => {
+                let slots = text.strip_prefix("slots:").ok_or_else(bad)?;
+                slots.parse().map(Self::Slots).map_err(|_| bad())
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = BadMode;
+
+    fn try_from(text: String) -> Result<Self, BadMode> {
+        text.parse()
+    }
+}
+
+impl From<Mode> for String {
+    fn from(mode: Mode) -> Self {
+        mode.to_string()
+    }
+}
