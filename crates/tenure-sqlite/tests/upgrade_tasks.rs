@@ -1,4 +1,4 @@
-//! Databases of schema 2, 3, 4 and 5 become today's: with every task in them, at once or not at all.
+//! Databases of schema 2 to 6 become today's: with every task in them, at once or not at all.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ use clones::{CloneDb, check_blockers, new_task, open, times};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tenure_core::task::{Edit, TaskQuery, TaskStore as _};
-use tenure_core::{ErrorKind, Key, Reap, Store as _};
+use tenure_core::{Acquired, ErrorKind, HistoryQuery, Key, Mode, Reap, Store as _};
 use tenure_sqlite::{Purpose, SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tenure_testkit::soon;
 use tenure_testkit::{Ask, Chance, Process, limit, process};
@@ -386,6 +386,36 @@ fn an_upgrade_from_version_5_keeps_every_row_and_orders_the_queue() {
         here.count("SELECT seq FROM sqlite_sequence WHERE name = 'tickets'"),
         3
     );
+}
+
+#[test]
+fn an_upgrade_from_version_6_keeps_every_lease_and_ticket_as_exclusive() {
+    let here = upgrade_from(
+        6,
+        include_str!("fixtures/schema/6.sql"),
+        "INSERT INTO leases VALUES
+             ('build', 7, 'a', 'here', NULL, '\"detached\"', '2026-01-01T00:00:00.000Z', '2099-01-01T00:00:00.000Z',
+              '2026-01-01T00:00:00.000Z', 60000, 'earlier', 1);
+         UPDATE tokens SET newest = 7;
+         INSERT INTO tickets (key, holder, host, binding, named, priority, boot, arrived, seen, within) VALUES
+             ('build', 'b', 'here', '\"detached\"', 1, 5, 'earlier', 1000000000, 1, ',');
+         INSERT INTO history (at, key, kind, token, holder, reason)
+             VALUES ('2026-01-01T00:00:00.000Z', 'build', 'granted', 7, 'a', 'acquired_new');",
+    );
+    let key = Key::parse("build").unwrap();
+    let known = here.store.inspect(&key, soon()).unwrap();
+    assert_eq!(known.leases[0].0.mode, Mode::Exclusive);
+    assert_eq!(known.queue[0].mode, Mode::Exclusive);
+    let query = HistoryQuery::default();
+    assert_eq!(
+        here.store.history(&query, soon()).unwrap()[0].mode,
+        Mode::Exclusive
+    );
+    // The lease still keeps every other claim out.
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let busy = Ask::new(&key, "c").mode(mode).once(&here.store);
+        assert!(matches!(busy, Acquired::Busy(_)), "{busy:?}");
+    }
 }
 
 #[test]

@@ -353,7 +353,12 @@ fn detail(event: &Event) -> String {
     match (&event.evidence, &event.reason) {
         (Some(evidence), _) => evidence.to_string(),
         (None, Some(reason)) if event.kind == EventKind::Granted => {
-            words::reason(reason).to_owned()
+            match (event.mode, reason.as_str()) {
+                (Mode::Exclusive, reason) => words::reason(reason).to_owned(),
+                // It need not have been free.
+                (mode, "acquired_new") => mode.to_string(),
+                (mode, reason) => format!("{mode}, {}", words::reason(reason)),
+            }
         }
         (None, Some(reason)) => reason.clone(),
         (None, None) if event.times > 1 => format!("{} times", event.times),

@@ -24,7 +24,7 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("{key} is free")
+                freed(&lease)
             };
             Ok(Answer::new(ReleasedJson::from(&lease), text))
         }
@@ -41,25 +41,32 @@ fn release_all(global: &Global) -> Result<Answer, Failure> {
         .flat_map(|snapshot| snapshot.leases)
         .map(|(lease, _)| lease)
         .filter(|lease| lease.holder.id == caller && !lease.holder.binding.is_kept());
-    let mut released = Vec::new();
+    let (mut released, mut lines) = (Vec::new(), Vec::new());
     for lease in held {
         // One that ended meanwhile needs no release.
         if let Released::Freed(lease) = tenure.store().release(&lease.grant(), call_deadline())? {
             released.push(ReleasedJson::from(&lease));
+            lines.push(freed(&lease));
         }
     }
-    let lines = released
-        .iter()
-        .map(|released| format!("{} is free", released.key));
     let text = match released.len() {
         _ if global.quiet => String::new(),
         0 => format!("{caller} holds no key without a running command."),
-        _ => lines.collect::<Vec<_>>().join("\n"),
+        _ => lines.join("\n"),
     };
     Ok(Answer::new(
         json!({ "holder": caller, "released": released }),
         text,
     ))
+}
+
+/// What a release did. Other holders may be left of a key that has several.
+fn freed(lease: &Lease) -> String {
+    if lease.mode.is_exclusive() {
+        format!("{} is free", lease.key)
+    } else {
+        format!("{} no longer holds {}", lease.holder.id, lease.key)
+    }
 }
 
 /// The caller's lease, if it is on record; otherwise why it is not.

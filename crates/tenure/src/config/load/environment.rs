@@ -12,13 +12,14 @@ use super::{Assignment, of_section, sections};
 
 /// The variables of the command without their prefix: first those that a user sets, then those that it gives
 /// to the commands that it runs.
-const OF_THE_COMMAND: [&str; 12] = [
+const OF_THE_COMMAND: [&str; 13] = [
     "ETCD_PASSWORD",
     "HOLDER",
     "NO_DAEMON",
     "STORE",
     "KEY",
     "TOKEN",
+    "SLOT",
     "WITHIN",
     "MADE_UP",
     "TASK_ID",
