@@ -71,7 +71,7 @@ impl StoreError {
     pub fn one_holder_only(key: &Key, mode: Mode) -> Self {
         let what = format!("{key} can have only one holder in this store, so it can't be {mode}");
         Self::new(ErrorKind::Unsupported, what)
-            .fix("hold it exclusively, or use a store of tenure's own: sqlite: or memory:")
+            .fix("hold it exclusively, or use a store of tenure's own")
     }
 
     /// A claim on this key was refused, because the key is held or waited for in a mode that contradicts it.
