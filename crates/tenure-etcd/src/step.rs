@@ -648,8 +648,13 @@ impl Step for EtcdStep<'_> {
                     sections::renew_section(self, id, lease)?;
                 }
             }
-            (Put::Extended | Put::Renewed, _) => {
+            (Put::Extended | Put::Renewed, stored) => {
                 self.writes.guarded.insert(key.clone());
+                // Renewals are not recorded, but the history must say that others may hold the key now.
+                if stored.is_some_and(|stored| stored.record.mode != lease.mode) {
+                    let event = Event::of(lease, EventKind::Renewed, self.now.wall);
+                    self.record(event, false);
+                }
             }
         }
         Ok(())
