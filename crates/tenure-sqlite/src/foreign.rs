@@ -63,17 +63,11 @@ impl SqliteStore {
     /// Opens a live database of another program that has the two documented lock tables. Tenure
     /// keeps everything else in `PATH-tenure` beside it, which is made if it is not there.
     pub fn open_foreign(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
-        let real = find(path)?;
-        connection::refuse_second_name(&real)?;
-        let side = beside(&real);
+        let (foreign, side) = find_both(path)?;
         if !side.exists() {
             // Make nothing beside a file that is then refused.
-            look_first(path, &real)?;
+            look_first(path, &foreign.path)?;
         }
-        let foreign = ForeignDatabase {
-            file: connection::which_file(&real)?,
-            path: real,
-        };
         let (connection, side) = attach(path, &foreign, &side, &options.clock.now().epoch)?;
         Self::assemble(connection, path, &side, Some(foreign), options)
     }
@@ -154,6 +148,11 @@ impl SqliteStore {
 }
 
 impl ForeignDatabase {
+    /// Its real path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Fails if the file at the path is no longer the one that is open.
     pub(crate) fn still_there(&self) -> Result<(), StoreError> {
         if connection::which_file(&self.path)? == self.file {
@@ -321,6 +320,18 @@ fn find(path: &Path) -> Result<PathBuf, StoreError> {
     .fix("name the database file, for example steroids:.steroids/steroids.db"))
 }
 
+/// The other program's database, and the path of tenure's beside it, which need not exist.
+pub(crate) fn find_both(path: &Path) -> Result<(ForeignDatabase, PathBuf), StoreError> {
+    let real = find(path)?;
+    connection::refuse_second_name(&real)?;
+    let side = beside(&real);
+    let foreign = ForeignDatabase {
+        file: connection::which_file(&real)?,
+        path: real,
+    };
+    Ok((foreign, side))
+}
+
 /// Tenure's database beside the other program's.
 fn beside(real: &Path) -> PathBuf {
     let mut side = real.as_os_str().to_owned();
@@ -381,7 +392,7 @@ pub(crate) fn address(path: &Path, parameters: &str) -> String {
 }
 
 /// Checks that a database has both lock tables, with the columns that tenure reads and writes.
-fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
+pub(crate) fn check(path: &Path, db: &Connection, schema: &str) -> Result<(), StoreError> {
     let place = path.display();
     let sql = |error| refuse(path, error);
     let application: i32 = db

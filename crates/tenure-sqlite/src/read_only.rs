@@ -11,6 +11,9 @@
 //! | no `-wal`, or an empty one | from a copy in memory |
 //! | a log in `-wal`, but no `-shm` | not at all: the log has to be recovered first, which writes |
 //!
+//! Another program's database and tenure's beside it are copied into memory, both, and again if tenure's changed
+//! meanwhile ([`connect_both`]).
+//!
 //! A database without a log is whole in its file, and a writer makes `-wal` before it changes that file.
 //! So a copy is good if the file did not change while it was read and there is no log afterwards.
 //!
@@ -137,8 +140,69 @@ pub(crate) fn connect(path: &Path, real: &Path) -> Result<Connection, StoreError
             None => open_files(real).map_err(refused),
         };
     }
+    Err(changes_all_the_time(path))
+}
+
+/// Copies tenure's database `side`, or an empty one if there is none, and the other program's, attached to it as
+/// `other`.
+///
+/// Two files are not committed in one step: tenure's comes first. So the copies count only if tenure's was the
+/// same before and after the other was copied. What a process has committed to one of them only is in `leaving`,
+/// or is a grant that was not reported yet.
+pub(crate) fn connect_both(
+    path: &Path,
+    other: &Path,
+    side: &Path,
+) -> Result<Connection, StoreError> {
+    let refused = |error| explain(path, error);
+    let copy_ours = || -> Result<Option<Vec<u8>>, StoreError> {
+        if !side.exists() {
+            return Ok(None);
+        }
+        let db = connect(side, side)?;
+        let owner = schema::owner(&db).map_err(refused)?;
+        schema::check(side, side, &db, &owner)?;
+        Ok(Some(bytes_of(db).map_err(refused)?))
+    };
+    for _ in 0..ATTEMPTS {
+        let ours = copy_ours()?;
+        let theirs = bytes_of(connect(path, other)?).map_err(refused)?;
+        if copy_ours()? != ours {
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        let combine = || -> rusqlite::Result<Connection> {
+            let mut db = Connection::open_in_memory()?;
+            match ours {
+                Some(bytes) => {
+                    db.deserialize_read_exact(MAIN_DB, &*bytes, bytes.len(), true)?;
+                }
+                None => db.execute_batch(schema::LOCKS)?,
+            }
+            db.execute_batch("ATTACH ':memory:' AS other")?;
+            db.deserialize_read_exact(c"other", &*theirs, theirs.len(), true)?;
+            set_up(db)
+        };
+        return combine().map_err(refused);
+    }
+    Err(changes_all_the_time(path))
+}
+
+/// The whole database as the connection sees it, with what is in its log, in the form of one without a log.
+fn bytes_of(mut db: Connection) -> rusqlite::Result<Vec<u8>> {
+    begin(&db)?;
+    let mut bytes = db.serialize(MAIN_DB)?.to_vec();
+    if let Some(versions) = bytes.get_mut(FORMAT_VERSIONS)
+        && versions.contains(&WITH_LOG)
+    {
+        versions.fill(WITHOUT_LOG);
+    }
+    Ok(bytes)
+}
+
+fn changes_all_the_time(path: &Path) -> StoreError {
     let what = format!("{} changed each time it was read", path.display());
-    Err(StoreError::new(ErrorKind::Contended, what).fix("try again; nothing was changed"))
+    StoreError::new(ErrorKind::Contended, what).fix("try again; nothing was changed")
 }
 
 /// How a database becomes readable that has to be written first.

@@ -42,7 +42,7 @@ pub const VERSION: i32 = 7;
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;
 
 /// The tables and indexes that locks need.
-const LOCKS: &str = include_str!("schema.sql");
+pub(crate) const LOCKS: &str = include_str!("schema.sql");
 
 /// The tables and indexes of tasks.
 const TASKS: &str = include_str!("tasks.sql");

@@ -161,6 +161,23 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// Opens a live database of another program to look at it, as [`Self::open_read_only`] does. If tenure has
+    /// no database beside it, every lock is the other program's.
+    pub fn open_foreign_read_only(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
+        let (foreign, side) = foreign::find_both(path)?;
+        let db = {
+            let _nothing_is_opened = connection::OPENING
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            read_only::connect_both(path, foreign.path(), &side)?
+        };
+        foreign::check(path, &db, "other")?;
+        let mut store = Self::assemble(db, path, &side, None, options)?;
+        store.foreign = Some(foreign);
+        store.access = Access::ReadOnly;
+        Ok(store)
+    }
+
     /// The store of an open database: `named` is the path for messages, `real` the real one.
     pub(crate) fn assemble(
         connection: Connection,
@@ -455,7 +472,12 @@ impl SqliteStore {
                 let _nothing_is_opened = connection::OPENING
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
-                let mut db = read_only::connect(&self.path, &self.real)?;
+                let mut db = match &self.foreign {
+                    None => read_only::connect(&self.path, &self.real)?,
+                    Some(foreign) => {
+                        read_only::connect_both(&self.path, foreign.path(), &self.real)?
+                    }
+                };
                 db.transaction().and_then(|tx| {
                     read_only::begin(&tx)?;
                     self.look_at(&tx, 0, verb)

@@ -211,7 +211,7 @@ impl Tenure {
     /// | store | what is different |
     /// |---|---|
     /// | `sqlite:` | An older schema and a log that must be recovered are refused with [`ErrorKind::ReadOnly`]: open the database once for writing. While a verb reads, SQLite holds shared locks. It writes to no file: `-shm` is mapped read-only, and if there is no log, a copy of the file in memory is read. |
-    /// | `steroids:` | [`ErrorKind::Unsupported`]: the two databases agree only while no process commits, and a reader can't prevent that. |
+    /// | `steroids:` | The same, for both databases, which are copied into memory. If they change each time, [`ErrorKind::Contended`]. Without tenure's database beside it, every lock is the other program's. |
     /// | `exclusive:`, `mkdir:` | Without a sidecar, what the lock itself says is shown. A step that a killed process left unfinished is shown as it is. |
     /// | `ledger:` | The same; and the ledger lock of a killed process stays. |
     /// | `etcd:` | Permission to read the prefix is enough. A prefix without keys is an empty store, not a missing one. |
@@ -254,12 +254,7 @@ impl Tenure {
             #[cfg(feature = "sqlite")]
             StoreUrl::Sqlite(path) => Self::open_sqlite_read_only(path, config),
             #[cfg(feature = "sqlite")]
-            StoreUrl::Steroids(_) => {
-                let what = format!(
-                    "{url} can't be opened read-only: two databases that are written together can't be read consistently without locking both"
-                );
-                Err(StoreError::new(ErrorKind::Unsupported, what).fix("open it for writing"))
-            }
+            StoreUrl::Steroids(path) => Self::open_steroids_read_only(path, config),
             #[cfg(not(feature = "sqlite"))]
             StoreUrl::Sqlite(_) | StoreUrl::Steroids(_) => Err(not_built_in(url, "sqlite")),
             #[cfg(feature = "file")]

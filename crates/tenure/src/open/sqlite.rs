@@ -25,10 +25,22 @@ impl Tenure {
 
     /// The tasks in the database belong to the other program: only its locks are shared.
     pub(super) fn open_steroids(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_other_programs(path, config, SqliteStore::open_foreign)
+    }
+
+    pub(super) fn open_steroids_read_only(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_other_programs(path, config, SqliteStore::open_foreign_read_only)
+    }
+
+    fn open_other_programs(
+        path: &Path,
+        config: Config,
+        open: fn(&Path, SqliteOptions) -> Result<SqliteStore, StoreError>,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             tasks: None,
             foreign_tasks: true,
-            ..Self::open_database(path, config, Purpose::Locks, SqliteStore::open_foreign)?
+            ..Self::open_database(path, config, Purpose::Locks, open)?
         })
     }
 
