@@ -8,6 +8,7 @@ mod parse;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod typed;
+pub(crate) mod view;
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -158,6 +159,9 @@ To take a key from another holder: tenure locks release KEY --force")]
   tenure locks cleanup --dry-run"
     )]
     Locks(Locks),
+    /// Find what is wrong with the locks of the project, and fix what is safe
+    #[command(after_help = view::DOCTOR)]
+    Doctor(view::Doctor),
     /// Add, list, start and finish tasks, or work through them
     #[command(
         subcommand,
@@ -285,6 +289,7 @@ impl Command {
             Self::Release(_) => ("release", None),
             Self::Fence(_) => ("fence", None),
             Self::Locks(locks) => ("locks", Some(locks.name())),
+            Self::Doctor(_) => ("doctor", None),
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),
@@ -444,8 +449,17 @@ pub(crate) enum Locks {
     /// List locks: holder, time left, waiters
     #[command(after_help = "Examples:
   tenure locks list
-  tenure locks list --json | jq -r '.data.locks[].key'")]
-    List,
+  tenure locks list --all                   and those of bd, bilu, git, cargo
+  tenure locks list --json | jq -r '.data.locks[].key'
+
+--all shows every store of the project and the locks of other tools, without
+changing any of them: who holds it, in which process, since when, and whether
+that process is alive.")]
+    List {
+        /// Show the locks of every store of the project, and of git, cargo and other tools
+        #[arg(long)]
+        all: bool,
+    },
     /// Show one lock and its queue
     #[command(after_help = "Examples:
   tenure locks show build
@@ -500,7 +514,7 @@ holder is printed), 4 no.")]
 impl Locks {
     fn name(&self) -> &'static str {
         match self {
-            Self::List => "list",
+            Self::List { .. } => "list",
             Self::Show { .. } => "show",
             Self::Release { .. } => "release",
             Self::Cleanup { .. } => "cleanup",

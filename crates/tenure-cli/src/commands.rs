@@ -6,6 +6,7 @@ pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
+pub(crate) mod doctor;
 pub(crate) mod exclusive;
 pub(crate) mod fence;
 pub(crate) mod init;

@@ -2,7 +2,7 @@
 //!
 //! A command opens only what it needs.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -69,9 +69,15 @@ pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
 
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
+    let project = existing_project(from)?;
+    // Nothing of ours may show in git; a folder that can't be written can still be read.
+    let _ = project.create();
+    Ok(project)
+}
+
+/// The same for a command that changes nothing.
+pub(crate) fn existing_project(from: &Path) -> Result<Project, Failure> {
     if let Some(project) = Project::find(from, home().as_deref())? {
-        // Nothing of ours may show in git; a folder that can't be written can still be read.
-        let _ = project.create();
         return Ok(project);
     }
     let failure = Failure::new(
@@ -160,7 +166,23 @@ fn open_by(
         }
         return Ok(tenure);
     };
-    let url = match StoreUrl::parse(&url)? {
+    let url = located(global, &start, &url)?;
+    // The store is named, so a worktree whose project can't be found is no reason to fail.
+    let project = Project::find(&start, home().as_deref()).unwrap_or_default();
+    Ok(open(&url, config(project.as_ref())?)?)
+}
+
+/// The store that the caller chose instead of the project's own, with its whole path.
+pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
+    let Some(url) = chosen_store(global) else {
+        return Ok(None);
+    };
+    located(global, &start()?, &url).map(Some)
+}
+
+/// A store that was named, with its path seen from `start`.
+fn located(global: &Global, start: &Path, url: &OsStr) -> Result<StoreUrl, Failure> {
+    Ok(match StoreUrl::parse(url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
         StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),
         StoreUrl::Exclusive(dir) => StoreUrl::Exclusive(start.join(dir)),
@@ -179,10 +201,7 @@ fn open_by(
                            locks. Name a store on disk, or use memory: from Rust";
             return Err(Failure::new(ErrorCode::BadStore, message));
         }
-    };
-    // The store is named, so a worktree whose project can't be found is no reason to fail.
-    let project = Project::find(&start, home().as_deref()).unwrap_or_default();
-    Ok(open(&url, config(project.as_ref())?)?)
+    })
 }
 
 /// The same for a command that needs something that is there: a store that does not exist is an error, most

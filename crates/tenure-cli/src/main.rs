@@ -87,6 +87,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Release(release) => commands::release::release(&global, &release),
         Command::Fence(fence) => commands::fence::fence(&global, &fence),
         Command::Locks(locks) => commands::locks::locks(&global, locks),
+        Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),
         Command::Exclusive(exclusive) => commands::exclusive::exclusive(&global, exclusive),

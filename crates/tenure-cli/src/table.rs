@@ -10,8 +10,8 @@ use std::io::IsTerminal;
 use crate::fit;
 
 /// The columns that may be shortened.
-const NAMES: [&str; 9] = [
-    "ID", "KEY", "HOLDER", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
+const NAMES: [&str; 10] = [
+    "ID", "KEY", "HOLDER", "PROCESS", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
 ];
 
 /// The columns that hold prose.
@@ -30,6 +30,8 @@ const GAP: usize = 2;
 pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Lines that stand before a row, by the number of that row.
+    groups: Vec<(usize, String)>,
 }
 
 impl Table {
@@ -37,7 +39,13 @@ impl Table {
         Self {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
+            groups: Vec::new(),
         }
+    }
+
+    /// Begins a group of rows, under a line of its own.
+    pub(crate) fn group(&mut self, title: &str) {
+        self.groups.push((self.rows.len(), fit::flat(title)));
     }
 
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
@@ -62,7 +70,12 @@ impl Table {
         let used: usize = widths.iter().sum::<usize>() + gaps;
         let left = prose.map_or(0, |width| width.saturating_sub(used + GAP));
         let mut lines = Vec::new();
-        for row in [&self.header].into_iter().chain(&self.rows) {
+        for (number, row) in [&self.header].into_iter().chain(&self.rows).enumerate() {
+            let titles = self.groups.iter();
+            for (_, title) in titles.filter(|(before, _)| *before + 1 == number) {
+                lines.push(String::new());
+                lines.push(fit::cut(title, width.unwrap_or(usize::MAX)));
+            }
             let cells = row.iter().zip(&widths);
             let cells: Vec<String> = cells
                 .map(|(cell, width)| fit::filled(&fit::middle(cell, *width), *width))

@@ -17,6 +17,7 @@
 //! | `connection` | opening, pragmas, waiting for other writers |
 //! | `log` | the write-ahead log, kept short |
 //! | `read_only` | opening a database that is only read |
+//! | `integrity` | whether a database is damaged |
 //! | `fault` | SQLite's errors as messages |
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ mod connection;
 mod fault;
 mod foreign;
 mod history;
+mod integrity;
 mod lock_tables;
 mod log;
 mod read_only;
@@ -49,5 +51,6 @@ mod verbs;
 mod view;
 mod write;
 
+pub use integrity::integrity;
 pub use schema::{Purpose, VERSION as SCHEMA_VERSION};
 pub use store::{SqliteOptions, SqliteStore};

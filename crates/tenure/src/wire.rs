@@ -27,6 +27,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod time;
+mod view;
 
 pub use self::board::{
     BoardIndexJson, BoardJson, BoardMigrationJson, BoardProblemJson, BoardSetJson, BoardTaskJson,
@@ -63,6 +64,10 @@ pub use self::task::{
     TaskInputJson, TaskJson, TaskLockedJson, TaskLostJson, TasksJson, WorkJson,
 };
 pub use self::time::TimeJson;
+pub use self::view::{
+    AllLocksJson, DoctorJson, FindingJson, FixedJson, ForeignLockJson, ForeignProcessJson,
+    StoreLocksJson,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! `tenure locks`: list locks, show their history, and end expired and dead ones.
 
+pub(crate) mod all;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, LocksJson};
@@ -19,9 +21,12 @@ use crate::table::Table;
 use crate::words;
 
 pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
+    if let Locks::List { all: true } = locks {
+        return all::list(global);
+    }
     let tenure = context::open_existing_for_locks(global)?;
     match locks {
-        Locks::List => list(&tenure),
+        Locks::List { .. } => list(&tenure),
         Locks::Show { id } => show(global, &tenure, &id),
         Locks::Release {
             id,

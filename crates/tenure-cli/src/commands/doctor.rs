@@ -1,0 +1,247 @@
+//! `tenure doctor`: what is wrong in the project, and how to put it right.
+
+use std::path::{Path, PathBuf};
+
+use tenure::wire::{CleanupJson, DoctorJson, FindingJson, FixedJson};
+use tenure::{Project, StoreUrl, plural};
+use tenure_view::Overview;
+use tenure_view::doctor::{self, Finding, Fixed, Remedy, Severity};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::view::Doctor;
+use crate::commands::locks::all;
+use crate::context;
+use crate::exit::Exit;
+use crate::fit;
+use crate::words;
+
+/// The columns of the report.
+const WIDTH: usize = 80;
+
+pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure> {
+    let (project, overview) = all::look(global)?;
+    let mut found = doctor::examine(&project, &overview);
+    let mut lines = Vec::new();
+    let mut fixed = Vec::new();
+    if asked.fix && asked.dry_run {
+        lines.extend(planned(&project, &found));
+    } else if asked.fix {
+        let config = context::config(Some(&project))?;
+        let done = doctor::fix(&found, &config);
+        lines.extend(done.iter().flat_map(|fixed| report(&project, fixed)));
+        fixed = done
+            .iter()
+            .map(|fixed| fixed_json(&project, &overview, fixed))
+            .collect();
+        // What is left, as it is now.
+        let (_, overview) = all::look(global)?;
+        found = doctor::examine(&project, &overview);
+    }
+    if asked.fix && !lines.is_empty() {
+        lines.push(String::new());
+    }
+    let of = |severity: Severity| found.iter().filter(move |one| one.severity == severity);
+    let problems = of(Severity::Problem).count();
+    lines.extend(text(&project, &overview, &found));
+    let data = DoctorJson {
+        healthy: problems == 0,
+        dry_run: asked.dry_run,
+        problems: of(Severity::Problem)
+            .map(|one| json(&project, one))
+            .collect(),
+        notes: of(Severity::Note).map(|one| json(&project, one)).collect(),
+        fixed,
+    };
+    let mut answer = Answer::new(data, lines.join("\n"));
+    if problems > 0 {
+        answer.exit = Exit::Runtime;
+    }
+    if global.quiet && !global.json {
+        answer.text = String::new();
+    }
+    Ok(answer)
+}
+
+fn text(project: &Project, overview: &Overview, found: &[Finding]) -> Vec<String> {
+    let problems = found
+        .iter()
+        .filter(|one| one.severity == Severity::Problem)
+        .count();
+    let notes = found.len() - problems;
+    let stores = overview.stores.len();
+    let looked = format!(
+        "{} and {} of other tools",
+        plural::count(stores, "store"),
+        plural::count(overview.foreign.len(), "lock")
+    );
+    let mut lines = vec![match (problems, notes) {
+        (0, 0) => format!("Healthy: {looked} examined, nothing is wrong."),
+        (0, notes) => format!(
+            "Healthy: {looked} examined, {} below.",
+            plural::count(notes, "note")
+        ),
+        (problems, 0) => format!("{} ({looked} examined)", plural::count(problems, "problem")),
+        (problems, notes) => format!(
+            "{} and {} ({looked} examined)",
+            plural::count(problems, "problem"),
+            plural::count(notes, "note")
+        ),
+    }];
+    for (number, finding) in found.iter().enumerate() {
+        lines.push(String::new());
+        let mark = match finding.severity {
+            Severity::Problem => format!("{}. ", number + 1),
+            Severity::Note => "Note: ".to_owned(),
+        };
+        paragraph(&mut lines, &mark, &finding.what);
+        for evidence in &finding.evidence {
+            paragraph(&mut lines, "   seen:  ", evidence);
+        }
+        if !finding.meaning.is_empty() {
+            paragraph(&mut lines, "   means: ", &finding.meaning);
+        }
+        match &finding.remedy {
+            None => {}
+            Some(Remedy::Advice(advice)) => paragraph(&mut lines, "   do:    ", advice),
+            Some(remedy) => {
+                // In one line, to be copied.
+                lines.push(format!("   fix:   {}", command(project, remedy)));
+                if remedy.is_safe() {
+                    lines.push("          (safe: tenure doctor --fix does it)".to_owned());
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// Text behind a mark, broken into lines below each other. Only a name that is too long goes beyond the width.
+fn paragraph(lines: &mut Vec<String>, mark: &str, text: &str) {
+    let indent = " ".repeat(fit::width(mark));
+    let mut line = mark.to_owned();
+    let mut is_empty = true;
+    for word in fit::flat(text).split_whitespace() {
+        if !is_empty && fit::width(&line) + 1 + fit::width(word) > WIDTH {
+            lines.push(std::mem::replace(&mut line, indent.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
+}
+
+/// The option that names a store, unless it is the project's own.
+fn in_store(project: &Project, url: &StoreUrl) -> String {
+    if *url == project.store() {
+        return String::new();
+    }
+    let mut url = url.clone();
+    if let StoreUrl::Sqlite(path)
+    | StoreUrl::Steroids(path)
+    | StoreUrl::Exclusive(path)
+    | StoreUrl::Mkdir(path)
+    | StoreUrl::Ledger(path) = &mut url
+    {
+        *path = from_here(path);
+    }
+    words::in_store(Some(&url.to_os_string()))
+}
+
+/// A path as short as it can be from the current folder.
+fn from_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok();
+    match here.and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)) {
+        Some(inner) if inner.as_os_str().is_empty() => ".".into(),
+        Some(inner) => inner,
+        None => path.to_owned(),
+    }
+}
+
+/// The command that a remedy is.
+fn command(project: &Project, remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::Cleanup(url) | Remedy::CleanupByHand(url) => {
+            format!("tenure locks cleanup{}", in_store(project, url))
+        }
+        Remedy::BreakDeadLock(root) => format!(
+            "tenure ledger break-lock --dir {}",
+            words::quoted_bytes(from_here(root).as_os_str())
+        ),
+        Remedy::Force(url, key) => format!(
+            "tenure locks release {} --force{}",
+            words::quoted(key.as_str()),
+            in_store(project, url)
+        ),
+        Remedy::Remove(path) => {
+            format!("rm -- {}", words::quoted_bytes(from_here(path).as_os_str()))
+        }
+        Remedy::Command(text) | Remedy::Advice(text) => text.clone(),
+    }
+}
+
+fn planned(project: &Project, found: &[Finding]) -> Vec<String> {
+    let safe = doctor::safe_remedies(found);
+    if safe.is_empty() {
+        return vec!["Nothing can be fixed safely.".to_owned()];
+    }
+    safe.iter()
+        .map(|remedy| format!("Would run: {}", command(project, remedy)))
+        .collect()
+}
+
+fn report(project: &Project, fixed: &Fixed) -> Vec<String> {
+    let command = command(project, &fixed.remedy);
+    let mut lines = vec![format!("Ran: {command}")];
+    match &fixed.ended {
+        Err(error) => lines.push(format!("  It failed: {error}")),
+        Ok(ended) => {
+            lines.extend(ended.iter().map(|reaped| {
+                format!(
+                    "  Ended the lease of {} on {}: {}",
+                    reaped.lease.holder.id, reaped.lease.key, reaped.evidence
+                )
+            }));
+            lines.extend(fixed.lock.iter().map(|lock| {
+                format!("  Removed the ledger lock of {lock}: its process has exited")
+            }));
+            if lines.len() == 1 {
+                lines.push("  Nothing was left to do.".to_owned());
+            }
+        }
+    }
+    lines
+}
+
+fn json(project: &Project, finding: &Finding) -> FindingJson {
+    FindingJson {
+        code: finding.code.to_owned(),
+        store: finding.store.as_ref().map(ToString::to_string),
+        key: finding.key.as_ref().map(ToString::to_string),
+        message: finding.what.clone(),
+        evidence: finding.evidence.clone(),
+        meaning: finding.meaning.clone(),
+        fix: finding
+            .remedy
+            .as_ref()
+            .map(|remedy| command(project, remedy)),
+        safe: finding.remedy.as_ref().is_some_and(Remedy::is_safe),
+    }
+}
+
+fn fixed_json(project: &Project, overview: &Overview, fixed: &Fixed) -> FixedJson {
+    let ended = fixed.ended.as_ref().map_or(&[][..], Vec::as_slice);
+    FixedJson {
+        command: command(project, &fixed.remedy),
+        ended: CleanupJson::new(&overview.now, false, ended).ended,
+        removed: fixed
+            .lock
+            .as_ref()
+            .map(|lock| lock.path.display().to_string()),
+        error: fixed.ended.as_ref().err().map(ToString::to_string),
+    }
+}

@@ -1,0 +1,534 @@
+//! Every lock in a project: `tenure locks list --all` and `tenure doctor`, with each local store, each verdict, and
+//! the locks of other tools, made by those tools.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod project;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use project::daemon::{NOBODY, lock_text, put};
+use project::{Project, Running, process, until};
+use rusqlite::Connection;
+use serde_json::Value;
+
+/// Two tasks and a section of the sample database of steroids.
+const TASK: &str = "8f3842e9-1e5a-4520-9de2-a766262ea768";
+const LOCKED_TASK: &str = "89b48375-3e92-4062-a254-b993b66fd67b";
+const STEROIDS: &str = "steroids:.steroids/steroids.db";
+
+/// A binding to a process of another machine.
+const FAR: &str = r#"{"kind":"process","process":{"pid":4711,"started":1,"boot":"another","namespace":"x","host":"far"}}"#;
+
+/// A project with every local store.
+fn with_every_store() -> Project {
+    let project = Project::new();
+    for folder in [".beads", ".bilu/board/tasks", ".bilu/storage", ".steroids"] {
+        fs::create_dir_all(project.path(folder)).unwrap();
+    }
+    let sample =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tenure-sqlite/tests/fixtures/steroids.db");
+    fs::copy(sample, project.path(".steroids/steroids.db")).unwrap();
+    project.tenure("ledger init").exits(0);
+    for node in ["1", "1.1", "1.2"] {
+        let event = format!(r#"{{"type":"node_created","node_id":"{node}"}}"#);
+        let call = project.call("ledger append").arg(event);
+        call.end().exits(0);
+    }
+    project
+}
+
+/// Holds a key of a store and is killed, with its command.
+fn die(project: &Project, words: &str) {
+    let holder = project.hold(words);
+    let command = holder.command();
+    holder.killed();
+    until("the command is dead", || !process::alive(command));
+}
+
+/// Every lock by its store's role and its key, with its verdict; foreign ones by their tool and path.
+fn verdicts(project: &Project) -> BTreeMap<String, String> {
+    let said = project.tenure("locks list --all --json").exits(0).json();
+    let mut found = BTreeMap::new();
+    for store in said["data"]["stores"].as_array().unwrap() {
+        assert_eq!(store["error"], Value::Null, "{store}");
+        let role = store["role"].as_str().unwrap();
+        for lock in store["locks"].as_array().unwrap() {
+            for lease in lock["leases"].as_array().unwrap() {
+                let name = format!("{role} {}", lock["key"].as_str().unwrap());
+                found.insert(name, lease["verdict"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    for lock in said["data"]["foreign"].as_array().unwrap() {
+        let path = Path::new(lock["path"].as_str().unwrap());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let name = format!("{} {name}", lock["tool"].as_str().unwrap());
+        found.insert(name, lock["verdict"].as_str().unwrap().to_owned());
+    }
+    found
+}
+
+/// Names, inodes, sizes and times of everything in a folder.
+fn listing(folder: &Path, all: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let at = fs::symlink_metadata(&path).unwrap();
+        let line = format!(
+            "{} {} {}.{}",
+            at.ino(),
+            at.size(),
+            at.mtime(),
+            at.mtime_nsec()
+        );
+        if at.is_dir() {
+            listing(&path, all);
+        }
+        all.insert(path, line);
+    }
+}
+
+/// Makes a live, a dead, a remote, an expired and a malformed lock in the stores that hold many keys.
+fn fill(project: &Project) -> Vec<Running> {
+    let mut live = vec![
+        project.hold("run live --as a"),
+        project.hold(&format!("--store {STEROIDS} run task:{TASK} --as a")),
+        project.hold("--store ledger:. run node:1 --as a"),
+    ];
+    die(project, "run dead --as b");
+    die(project, "--store ledger:. run node:1.1 --as b");
+    project.acquire("far --as c");
+    project.acquire("over --as d --ttl 1s");
+    let own = Connection::open(project.database()).unwrap();
+    let sql = "UPDATE leases SET host = 'far', binding = ?1 WHERE key = 'far'";
+    assert_eq!(own.execute(sql, [FAR]).unwrap(), 1);
+    let task = project.tenure("tasks add Broken --quiet").exits(0);
+    let task = task.out.trim();
+    let sql = "INSERT INTO task_locks (task_id, runner_id, expires_at) VALUES (?1, 'x', 'soon')";
+    assert_eq!(own.execute(sql, [task]).unwrap(), 1);
+    let other = Connection::open(project.path(".steroids/steroids.db")).unwrap();
+    let sql = "UPDATE task_locks SET expires_at = '2024-01-15T11:30:00.000Z' WHERE task_id = ?1";
+    assert_eq!(other.execute(sql, [LOCKED_TASK]).unwrap(), 1);
+    let sql = "UPDATE section_locks SET expires_at = 'never'";
+    assert_eq!(other.execute(sql, []).unwrap(), 1);
+    until("the lease has expired", || {
+        project.verdict("over") == "expired"
+    });
+    live.push(project.queue("live", "run live --as e -- true"));
+    live
+}
+
+#[test]
+fn every_lock_of_every_store_is_listed_with_its_verdict_and_nothing_changes() {
+    let project = with_every_store();
+    let live = fill(&project);
+    put(&project.lock_file(".beads"), lock_text("nightly", NOBODY));
+    fs::create_dir(project.path(".bilu/storage/lock")).unwrap();
+    let mut before = BTreeMap::new();
+    listing(&project.root(), &mut before);
+
+    let found = verdicts(&project);
+    let verdict = |name: &str| {
+        if let Some(exactly) = found.get(name) {
+            return exactly.as_str();
+        }
+        let of = |(key, _): &(&String, &String)| key.starts_with(name);
+        let mut all = found.iter().filter(of).map(|(_, verdict)| verdict.as_str());
+        let first = all.next();
+        assert_eq!(all.next(), None, "{name} is not one: {found:?}");
+        first.unwrap_or_else(|| panic!("no {name} in {found:?}"))
+    };
+    assert_eq!(verdict("own live"), "alive");
+    assert_eq!(verdict("own dead"), "dead");
+    assert_eq!(verdict("own far"), "unknown");
+    assert_eq!(verdict("own over"), "expired");
+    assert_eq!(verdict("own task:"), "malformed");
+    assert_eq!(verdict(&format!("other_program task:{TASK}")), "alive");
+    assert_eq!(
+        verdict(&format!("other_program task:{LOCKED_TASK}")),
+        "expired"
+    );
+    assert_eq!(verdict("other_program section:"), "malformed");
+    assert_eq!(verdict("ledger node:1"), "alive");
+    assert_eq!(verdict("ledger node:1.1"), "dead");
+    assert_eq!(verdict("exclusive_lock database"), "dead");
+    assert_eq!(verdict("board_lock board"), "unknown");
+
+    let text = project.tenure("locks list --all").exits(0).out;
+    for words in [
+        "sqlite:.tenure/tenure.db (locks of this project)",
+        "live",
+        "cat",
+        "(exited)",
+    ] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    let mut after = BTreeMap::new();
+    listing(&project.root(), &mut after);
+    assert_eq!(after, before);
+    drop(live);
+}
+
+/// A repository with a commit and a change, in the project's root.
+fn repository(project: &Project) {
+    let script = "git init -q . && git config user.email a@b && git config user.name a && \
+                  git config gc.auto 0 && echo 1 > file && git add file && git commit -qm one && echo 2 > file";
+    project.shell(script).end().exits(0);
+}
+
+/// Starts a git command with a hook that waits until its input ends.
+fn stopped_git(project: &Project, command: &str) -> Running {
+    let hook = project.path(".git/hooks/pre-commit");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "#!/bin/sh\necho in > ../in\ncat <&3\n").unwrap();
+    let mut mode = fs::metadata(&hook).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+    fs::set_permissions(&hook, mode).unwrap();
+    let running = project
+        .shell(&format!("exec 3<&0; exec git {command}"))
+        .input()
+        .start();
+    let came = project.root().parent().unwrap().join("in");
+    until("the hook runs", || came.exists());
+    running
+}
+
+/// The foreign locks whose paths end so.
+fn foreign(project: &Project, end: &str) -> Vec<Value> {
+    let said = project.tenure("locks list --all --json").exits(0).json();
+    let all = said["data"]["foreign"].as_array().unwrap().clone();
+    let ends = |lock: &Value| lock["path"].as_str().unwrap().ends_with(end);
+    all.into_iter().filter(ends).collect()
+}
+
+#[test]
+fn a_lock_of_a_git_that_waits_for_its_hook_is_shown_with_its_process() {
+    let project = Project::new();
+    repository(&project);
+    let mut git = stopped_git(&project, "commit -qam two");
+    let found = foreign(&project, ".git/index.lock");
+    assert_eq!(found.len(), 1);
+    let lock = &found[0];
+    assert_eq!(lock["tool"], "git");
+    assert_ne!(lock["verdict"], "dead", "{lock}");
+    let pids: Vec<u64> = lock["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|by| by["pid"].as_u64().unwrap())
+        .collect();
+    assert!(pids.contains(&u64::from(git.pid())), "{lock}");
+    // It is no problem: it is in use.
+    let said = project.tenure("doctor --json").json();
+    assert!(!said["data"].to_string().contains("index.lock"), "{said}");
+    git.let_go();
+    git.ended().exits(0);
+    assert!(foreign(&project, ".lock").is_empty());
+}
+
+#[test]
+fn a_lock_that_a_killed_git_left_is_reported_and_never_removed() {
+    let project = Project::new();
+    repository(&project);
+    let git = stopped_git(&project, "commit -qam two");
+    git.killed();
+    let lock = project.path(".git/index.lock");
+    until("git is gone", || {
+        foreign(&project, "index.lock")[0]["processes"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    });
+    let found = foreign(&project, ".git/index.lock");
+    let verdict = found[0]["verdict"].as_str().unwrap();
+    // In a container, processes outside of it can't be seen.
+    let first = fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
+    assert_eq!(verdict, if first { "dead" } else { "unknown" }, "{found:?}");
+    let said = project.tenure("doctor --fix");
+    assert_eq!(said.code, i32::from(first), "{said:?}");
+    assert!(said.out.contains("rm -- "), "{said:?}");
+    assert!(lock.exists(), "{said:?}");
+}
+
+#[test]
+fn locks_of_refs_worktrees_and_submodules_and_pid_files_are_found() {
+    let project = Project::new();
+    repository(&project);
+    project.shell("git worktree add -q ../linked && mkdir -p .git/modules/a/b/refs tmp/pids && echo x > .git/modules/a/b/HEAD").end().exits(0);
+    for lock in [
+        ".git/HEAD.lock",
+        ".git/shallow.lock",
+        ".git/refs/heads/deep/er.lock",
+        ".git/worktrees/linked/index.lock",
+        ".git/modules/a/b/index.lock",
+    ] {
+        fs::create_dir_all(project.path(lock).parent().unwrap()).unwrap();
+        project.write(lock, "");
+        assert_eq!(foreign(&project, lock).len(), 1, "{lock}");
+    }
+    project.write("server.pid", &std::process::id().to_string());
+    project.write("tmp/pids/dead.pid", &NOBODY.to_string());
+    project.write("tmp/pids/odd.pid", "12x");
+    let verdict = |end: &str| {
+        foreign(&project, end)[0]["verdict"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(verdict("server.pid"), "alive");
+    assert!(["dead", "unknown"].contains(&&*verdict("dead.pid")));
+    assert_eq!(verdict("odd.pid"), "malformed");
+    // Nothing of this is a lock of tenure.
+    assert_eq!(
+        project.tenure("locks list").exits(0).out.trim(),
+        "No locks."
+    );
+}
+
+/// The codes of what the doctor found, with the keys.
+fn codes(said: &Value, kind: &str) -> Vec<String> {
+    let found = said["data"][kind].as_array().unwrap().iter();
+    let mut codes: Vec<String> = found
+        .map(|one| {
+            let key = one["key"].as_str().unwrap_or_default();
+            let key = key.split_once(':').map_or(key, |(kind, _)| kind);
+            format!("{} {key}", one["code"].as_str().unwrap())
+        })
+        .collect();
+    codes.sort();
+    codes
+}
+
+#[test]
+fn the_doctor_names_every_problem_and_fixes_exactly_what_is_proven() {
+    let project = with_every_store();
+    let live = fill(&project);
+    put(&project.lock_file(".beads"), lock_text("nightly", NOBODY));
+    put(
+        &project.lock_file(".tenure"),
+        "{\"holder\": \"x\",\n \"pid\": ",
+    );
+    let before = verdicts(&project);
+
+    let said = project.tenure("doctor --json").exits(1).json();
+    let problems = [
+        "dead_holder database",
+        "dead_holder dead",
+        "dead_holder node",
+        "expired over",
+        "expired task",
+        "malformed database",
+        "malformed section",
+        "malformed task",
+    ];
+    assert_eq!(codes(&said, "problems"), problems, "{said}");
+    assert_eq!(said["data"]["healthy"], false);
+    let text = said.to_string();
+    assert!(text.contains("breaks at byte"), "{text}");
+    assert!(
+        text.contains("locks release database --force --store exclusive:.tenure"),
+        "{text}"
+    );
+    let planned = project.tenure("doctor --fix --dry-run").exits(1);
+    assert!(
+        planned.out.starts_with("Would run: tenure locks cleanup"),
+        "{planned:?}"
+    );
+    assert_eq!(verdicts(&project), before);
+
+    let said = project.tenure("doctor --fix --json").exits(1).json();
+    let left = ["malformed database", "malformed section", "malformed task"];
+    assert_eq!(codes(&said, "problems"), left, "{said}");
+    let ended: usize = said["data"]["fixed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["ended"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(ended, 5, "{said}");
+    let proven = |verdict: &String| verdict == "dead" || verdict == "expired";
+    let mut rest = before;
+    rest.retain(|_, verdict| !proven(verdict));
+    // Both exclusive locks have the same key; the malformed one is listed first and stays.
+    rest.insert("exclusive_lock database".into(), "malformed".into());
+    assert_eq!(verdicts(&project), rest);
+    assert!(project.story("dead").contains(", dead "));
+    drop(live);
+}
+
+#[test]
+fn single_locks_are_judged_in_each_state_and_the_doctor_fixes_only_the_dead_one() {
+    let project = with_every_store();
+    let lock = project.lock_file(".beads");
+    let far = lock_text("far", 1).replace(
+        rustix::system::uname().nodename().to_str().unwrap(),
+        "another-host",
+    );
+    for (text, verdict, stays) in [
+        (lock_text("live", std::process::id()), "alive", true),
+        (far, "unknown", true),
+        ("{".to_owned(), "malformed", true),
+        (lock_text("dead", NOBODY), "dead", false),
+    ] {
+        put(&lock, text);
+        assert_eq!(verdicts(&project)["exclusive_lock database"], verdict);
+        project.tenure("doctor --fix --quiet");
+        assert_eq!(lock.exists(), stays, "{verdict}");
+    }
+    // Tenure was never used in the other program's database: it stays as it is.
+    let said = project.tenure("doctor --fix").exits(1);
+    let command = "fix:   tenure locks cleanup --store steroids:.steroids/steroids.db";
+    assert!(said.out.contains(command), "{said:?}");
+    assert!(!project.path(".steroids/steroids.db-tenure").exists());
+    fs::remove_dir_all(project.path(".steroids")).unwrap();
+    fs::create_dir(&lock).unwrap();
+    let said = project.tenure("doctor").exits(1);
+    assert!(said.out.contains("is a folder, not a file"), "{said:?}");
+    fs::remove_dir(&lock).unwrap();
+    // The lock folder of a board: held by a process, then by a dead one.
+    let holder = project.hold("--store mkdir:.bilu/storage/lock run board --as a");
+    assert_eq!(verdicts(&project)["board_lock board"], "alive");
+    project.tenure("doctor --fix").exits(0);
+    let command = holder.command();
+    holder.killed();
+    until("the command is dead", || !process::alive(command));
+    assert_eq!(verdicts(&project)["board_lock board"], "dead");
+    project.tenure("doctor --fix").exits(0);
+    assert!(!project.path(".bilu/storage/lock").exists());
+}
+
+#[test]
+fn the_doctor_finds_a_cycle_a_namesake_a_wrong_clock_a_gap_and_damage() {
+    let project = with_every_store();
+    let _x = project.hold("run x --as a");
+    let _y = project.hold("run y --as b");
+    let _waits = project.queue("x", "run x --as b -- true");
+    project.acquire("twin --as c");
+    let db = Connection::open(project.database()).unwrap();
+    // The engine refuses such a wait, so another program has to write it.
+    let columns: Vec<String> = db
+        .prepare("SELECT name FROM pragma_table_info('tickets')")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let values: Vec<&str> = columns
+        .iter()
+        .map(|name| match name.as_str() {
+            "ticket" => "NULL",
+            "key" => "'y'",
+            "holder" => "'a'",
+            other => other,
+        })
+        .collect();
+    let sql = format!(
+        "INSERT INTO tickets SELECT {} FROM tickets",
+        values.join(", ")
+    );
+    assert_eq!(db.execute(&sql, []).unwrap(), 1);
+    let host = rustix::system::uname();
+    let twin = FAR.replace("far", host.nodename().to_str().unwrap());
+    let sql = "UPDATE leases SET binding = ?1, acquired_at = '2099-01-01T00:00:00.000Z' WHERE key = 'twin'";
+    assert_eq!(db.execute(sql, [twin]).unwrap(), 1);
+    let second = fs::read_dir(project.path("ledger"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut events: Vec<PathBuf> = second
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    events.sort();
+    fs::remove_file(&events[1]).unwrap();
+    let said = project.tenure("doctor --json").exits(1).json();
+    let found = codes(&said, "problems");
+    for code in ["clock twin", "deadlock x", "gap ", "same_host_name twin"] {
+        assert!(
+            found.iter().any(|one| one == code),
+            "no {code:?} in {found:?}: {said}"
+        );
+    }
+    // Nothing is cleaned up in a store in which a living holder looks dead.
+    project.tenure("doctor --fix --quiet").exits(1);
+    assert!(project.tenure("locks list --json").out.contains("twin"));
+
+    let broken = Project::new();
+    broken.acquire("k --as a");
+    Connection::open(broken.database())
+        .unwrap()
+        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .unwrap();
+    let mut bytes = fs::read(broken.database()).unwrap();
+    let length = bytes.len();
+    bytes[2048..length].fill(0xa5);
+    fs::write(broken.database(), bytes).unwrap();
+    let said = broken.tenure("doctor --json").exits(1).json();
+    let found = codes(&said, "problems");
+    assert!(
+        found
+            .iter()
+            .any(|one| one == "damaged_database " || one == "unreadable_store "),
+        "{said}"
+    );
+}
+
+#[test]
+fn no_live_lock_is_touched_while_processes_acquire_and_release_at_full_speed() {
+    let project = Project::new();
+    let long = project.hold("run long --as keeper");
+    let loops: Vec<Running> = (0..4)
+        .map(|number| {
+            // A second holder would find the folder, and leave a witness. The shell that a lease is tied to exits at once.
+            let (key, other) = (number % 2, number);
+            let script = format!(
+                "i=0; while [ $i -lt 12 ]; do i=$((i+1)); \
+                 \"$TENURE\" run k{key} --as w{other} -q -- sh -c 'mkdir w{key} && rmdir w{key} || touch broken' || touch broken; \
+                 sh -c '\"$TENURE\" acquire t{other} --as w{other} --pid $$ -q > /dev/null 2>&1; true'; done; true"
+            );
+            project.shell(&script).start()
+        })
+        .collect();
+    let mut loops = loops;
+    let mut rounds = 0;
+    while loops.iter_mut().any(Running::runs) {
+        let said = project.tenure("doctor --fix --json");
+        assert!(said.code == 0 || said.code == 1, "{said:?}");
+        for one in said.json()["data"]["fixed"].as_array().unwrap() {
+            assert_eq!(one["error"], Value::Null, "{one}");
+        }
+        rounds += 1;
+    }
+    for one in loops {
+        one.ended().exits(0);
+    }
+    assert!(rounds > 0);
+    assert!(!project.path("broken").exists(), "two held one key");
+    assert_eq!(project.verdict("long"), "alive");
+    assert_eq!(project.story("long"), "granted 1");
+    drop(long);
+}
+
+#[test]
+fn ten_thousand_locks_are_listed() {
+    let project = Project::new();
+    project.acquire("first --as a");
+    let mut db = Connection::open(project.database()).unwrap();
+    let tx = db.transaction().unwrap();
+    let columns = "token, holder, host, command, binding, acquired_at, expires_at, heartbeat_at, ttl_ms, boot, expires_boot";
+    for number in 1..10_000 {
+        let sql = format!(
+            "INSERT INTO leases (key, {columns}) SELECT 'k{number}', {columns} FROM leases WHERE key = 'first'"
+        );
+        tx.execute(&sql, []).unwrap();
+    }
+    tx.commit().unwrap();
+    assert_eq!(verdicts(&project).len(), 10_000);
+    let text = project.tenure("locks list --all").exits(0).out;
+    assert_eq!(text.lines().count(), 10_003);
+}

@@ -1,0 +1,111 @@
+//! Databases: damage, a log that grew, permissions, and what killed processes left.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tenure::StoreUrl;
+
+use super::{Finding, Remedy};
+use crate::processes::Processes;
+
+/// A log above this size was not emptied by many commits.
+const LONG_LOG: u64 = 64 << 20;
+
+pub(super) fn examine(url: &StoreUrl, path: &Path, unreadable: bool, found: &mut Vec<Finding>) {
+    if !unreadable {
+        match tenure_sqlite::integrity(path) {
+            Ok(problems) if problems.is_empty() => {}
+            Ok(problems) => {
+                let mut finding = Finding::problem(
+                    "damaged_database",
+                    format!("{} is damaged", path.display()),
+                )
+                .store(url)
+                .means("Some of its content is lost or wrong. Stop every process that uses it before you repair it.")
+                .remedy(Remedy::Advice(
+                    "restore it from a copy, or save what can be read with the command .recover of sqlite3".into(),
+                ));
+                finding.evidence = problems;
+                found.push(finding);
+            }
+            Err(error) => found.push(
+                Finding::problem(
+                    "damaged_database",
+                    format!("{} can't be checked", path.display()),
+                )
+                .store(url)
+                .seen(error.to_string())
+                .means("Commands that use it may fail."),
+            ),
+        }
+    }
+    let log = beside(path, "-wal");
+    if let Ok(at) = fs::metadata(&log)
+        && at.len() > LONG_LOG
+    {
+        let file = (at.dev(), at.ino());
+        let readers = Processes::read();
+        let readers = readers.having_open(&log, file);
+        let mut finding = Finding::problem(
+            "long_log",
+            format!("the log of {} has grown to {} MiB", path.display(), at.len() >> 20),
+        )
+        .store(url)
+        .means("A process that reads without an end keeps it from being emptied. Every command reads it, and becomes slower.")
+        .remedy(Remedy::Advice("end the process that reads".into()));
+        for reader in readers {
+            finding = finding.seen(format!(
+                "pid {} has it open: {}",
+                reader.pid, reader.command
+            ));
+        }
+        found.push(finding);
+    }
+    permissions(url, path, found);
+}
+
+/// The log and its index must be as writable for the group as the database is.
+fn permissions(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) {
+    let Ok(database) = fs::metadata(path) else {
+        return;
+    };
+    let writers = database.mode() & 0o060;
+    for end in ["-wal", "-shm"] {
+        let file = beside(path, end);
+        let Ok(at) = fs::metadata(&file) else {
+            continue;
+        };
+        if at.mode() & writers != writers || (writers != 0 && at.gid() != database.gid()) {
+            found.push(
+                Finding::problem(
+                    "permissions",
+                    format!("{} is not as writable as its database", file.display()),
+                )
+                .store(url)
+                .seen(format!(
+                    "its mode is {:o}, that of the database {:o}",
+                    at.mode() & 0o777,
+                    database.mode() & 0o777
+                ))
+                .means("Other users of the group can't use the database.")
+                .remedy(Remedy::Command(format!(
+                    "chmod --reference={} {}",
+                    quoted(path),
+                    quoted(&file)
+                ))),
+            );
+        }
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut file = path.as_os_str().to_owned();
+    file.push(end);
+    file.into()
+}
+
+/// A path for a shell.
+pub(super) fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}

@@ -1,0 +1,240 @@
+//! Leases that have ended, that can't be verified or understood, and waits that never end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tenure::{StoreRole, StoreUrl};
+use tenure_core::cycle::{self, Holding};
+use tenure_core::{Cycle, Doubt, Evidence, Lease, Moment, Snapshot, Verdict};
+use tenure_host::identity;
+
+use super::{Finding, Remedy};
+use crate::overview::{Overview, Role, StoreView};
+
+/// How far clocks may differ before it is reported.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>) {
+    if let Some(error) = &store.error {
+        let mut finding =
+            Finding::problem("unreadable_store", format!("{} can't be read", store.url))
+                .store(&store.url)
+                .seen(&error.what)
+                .means("Commands that use it fail, and its locks are not in this report.");
+        if let Some(cause) = error.cause() {
+            finding = finding.seen(cause.to_string());
+        }
+        if let Some(fix) = &error.fix {
+            finding = finding.remedy(Remedy::Advice(fix.clone()));
+        }
+        found.push(finding);
+    }
+    // One lease that can't be told from a living one keeps the whole store from being cleaned up.
+    let doubtful = store
+        .locks
+        .iter()
+        .flat_map(|lock| &lock.leases)
+        .any(|(lease, verdict)| is_of_namesake(now, lease, verdict));
+    let cleanup = cleanup(store, doubtful);
+    for lock in &store.locks {
+        for (lease, verdict) in &lock.leases {
+            judge(now, store, lock, lease, verdict, cleanup.as_ref(), found);
+        }
+    }
+}
+
+/// What ends the leases of a store that have ended.
+fn cleanup(store: &StoreView, doubtful: bool) -> Option<Remedy> {
+    let url = store.url.clone();
+    match (store.role, &store.url) {
+        _ if doubtful => None,
+        (Role::Project(StoreRole::OtherProgram), StoreUrl::Steroids(path)) => {
+            // Tenure writes there only if it was used there before.
+            let mut side = path.as_os_str().to_owned();
+            side.push("-tenure");
+            Some(if std::path::Path::new(&side).exists() {
+                Remedy::Cleanup(url)
+            } else {
+                Remedy::CleanupByHand(url)
+            })
+        }
+        _ => Some(Remedy::Cleanup(url)),
+    }
+}
+
+/// Whether a holder counts as dead because this machine was restarted, although its lease is younger than that.
+fn is_of_namesake(now: &Moment, lease: &Lease, verdict: &Verdict) -> bool {
+    let booted = SignedDuration::try_from(now.ticks).ok();
+    let booted = booted.and_then(|up| now.wall.checked_sub(up).ok());
+    matches!(verdict, Verdict::Dead(Evidence::Rebooted { .. }))
+        && booted
+            .zip(lease.since())
+            .is_some_and(|(booted, since)| since > booted + CLOCK_SLACK)
+}
+
+fn judge(
+    now: &Moment,
+    store: &StoreView,
+    lock: &Snapshot,
+    lease: &Lease,
+    verdict: &Verdict,
+    cleanup: Option<&Remedy>,
+    found: &mut Vec<Finding>,
+) {
+    let key = &lock.key;
+    let holder = &lease.holder;
+    let force = || Remedy::Force(store.url.clone(), key.clone());
+    let add = |finding: Finding| finding.store(&store.url).key(key);
+    if let Some(since) = lease
+        .since()
+        .filter(|since| *since > now.wall + CLOCK_SLACK)
+    {
+        let ahead = since.duration_since(now.wall).unsigned_abs();
+        found.push(add(Finding::problem(
+            "clock",
+            format!("{key} was granted to {holder} in the future"),
+        )
+        .seen(format!("by {} seconds", Duration::as_secs(&ahead)))
+        .means("The clock of this machine and that of the holder differ, or one was set back. An end by the wall clock comes too late or too early.")
+        .remedy(Remedy::Advice("set both clocks, for example with NTP".into()))));
+    }
+    match verdict {
+        Verdict::Dead(_) if is_of_namesake(now, lease, verdict) => found.push(add(Finding::problem(
+            "same_host_name",
+            format!("{key} is held by {holder}, on a machine that has this machine's name"),
+        )
+        .seen("its boot is another one, and it was granted after this machine was started")
+        .means("Two machines are called the same, so the holder looks as if it had ended with a restart. It may be alive: nothing is cleaned up in this store.")
+        .remedy(Remedy::Advice(format!("give one of the machines another name than {}", identity::host()))))),
+        Verdict::Dead(evidence) | Verdict::Expired(evidence) => {
+            let (code, state) = match verdict {
+                Verdict::Dead(_) => ("dead_holder", "which is dead"),
+                _ => ("expired", "and has expired"),
+            };
+            let mut finding = add(Finding::problem(
+                code,
+                format!("{key} is on record as held by {holder}, {state}"),
+            )
+            .seen(evidence.to_string())
+            .means("The next claim takes it over. Until then it is listed, and programs that do not judge holders believe that it is held."));
+            if let Some(cleanup) = cleanup {
+                finding = finding.remedy(cleanup.clone());
+            }
+            found.push(finding);
+        }
+        Verdict::Malformed => {
+            let mut finding = add(Finding::problem(
+                "malformed",
+                format!("the record of {key} can't be understood"),
+            )
+            .means("It counts as held, and never as ended: a holder that can't be read may be alive.")
+            .remedy(force()));
+            finding.evidence.extend(lock.problems.iter().cloned());
+            finding.evidence.extend(flaw(&store.url));
+            if finding.evidence.is_empty() {
+                finding = finding.seen(verdict.to_string());
+            }
+            found.push(finding);
+        }
+        Verdict::Unknown(Doubt::OtherNamespace) => found.push(add(Finding::note(
+            "hidden_holder",
+            format!("{key} is held by {holder}, in another container"),
+        )
+        .seen(Doubt::OtherNamespace.to_string())
+        .means("Its end can't be proven from here. It can in that container, and by a holder that uses tenure run.")
+        .remedy(force()))),
+        Verdict::Unknown(doubt) if lease.expires.is_none() => found.push(add(Finding::note(
+            "unverified",
+            format!("{key} is held by {holder}, which can't be verified"),
+        )
+        .seen(doubt.to_string())
+        .means("It has no end of its own and is never taken over. If you know that its holder has ended, take it away.")
+        .remedy(force()))),
+        Verdict::Unknown(_) | Verdict::Alive => {}
+    }
+}
+
+/// Waiters that wait for each other.
+pub(super) fn cycles(overview: &Overview, found: &mut Vec<Finding>) {
+    for store in &overview.stores {
+        let mut known = BTreeSet::new();
+        for lock in &store.locks {
+            for waiter in &lock.queue {
+                let id = &waiter.holder.id;
+                let next = |held: &Holding| -> Result<Vec<Holding>, std::convert::Infallible> {
+                    let waits = store.locks.iter().filter(|other| {
+                        other
+                            .queue
+                            .iter()
+                            .any(|other| other.holder.id == held.holder)
+                    });
+                    Ok(waits.flat_map(holdings).collect())
+                };
+                let wanted: Vec<Holding> = holdings(lock).collect();
+                let ours = |held: &Holding| held.holder == *id;
+                let Ok(Some(Cycle(waits))) = cycle::find(id, &wanted, ours, next) else {
+                    continue;
+                };
+                let names: BTreeSet<String> = waits
+                    .iter()
+                    .map(|wait| format!("{} {}", wait.waiter, wait.key))
+                    .collect();
+                if known.insert(names) {
+                    let cycle = Cycle(waits);
+                    found.push(
+                        Finding::problem("deadlock", "waiters wait for each other, for ever")
+                            .store(&store.url)
+                            .key(&lock.key)
+                            .seen(cycle.to_string())
+                            .means("None of them goes on until one gives up.")
+                            .remedy(Remedy::Advice(format!(
+                                "stop one of them, for example {id}"
+                            ))),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn holdings(lock: &Snapshot) -> impl Iterator<Item = Holding> {
+    let held = lock.leases.iter();
+    held.filter(|(_, verdict)| verdict.ended().is_none())
+        .map(|(lease, _)| Holding::from(lease))
+}
+
+/// What is wrong with the file of an exclusive lock, with the byte where it breaks.
+fn flaw(url: &StoreUrl) -> Option<String> {
+    let StoreUrl::Exclusive(folder) = url else {
+        return None;
+    };
+    let path = folder.join(".exclusive-lock");
+    let shown = path.display();
+    let kind = std::fs::symlink_metadata(&path).ok()?.file_type();
+    if kind.is_dir() {
+        return Some(format!("{shown} is a folder, not a file"));
+    }
+    if !kind.is_file() {
+        return Some(format!("{shown} is no regular file"));
+    }
+    let text = std::fs::read(&path).ok()?;
+    let error = match serde_json::from_slice::<serde_json::Value>(&text) {
+        Ok(_) => {
+            return Some(format!(
+                "{shown} is JSON, but lacks a field or has one of a wrong type"
+            ));
+        }
+        Err(error) => error,
+    };
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let before: usize = lines
+        .take(error.line().saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum();
+    let byte = (before + error.column()).min(text.len());
+    Some(format!(
+        "{shown} breaks at byte {byte} of {}: {error}",
+        text.len()
+    ))
+}

@@ -1,0 +1,65 @@
+//! Ledgers: gaps, strange names, claims that overlapped, claim files and the ledger lock.
+
+use std::path::Path;
+
+use tenure::StoreUrl;
+use tenure_ledger::{Access, Ledger, Options, Severity as LedgerSeverity};
+
+use super::{Finding, Remedy, Severity};
+
+pub(super) fn examine(url: &StoreUrl, root: &Path, found: &mut Vec<Finding>) {
+    let options = Options {
+        access: Access::ReadOnly,
+        ..Options::default()
+    };
+    let Ok(ledger) = Ledger::open(root, options) else {
+        // Reported as a store that can't be read.
+        return;
+    };
+    let lock = ledger.locked_by();
+    if let Some(lock) = lock.filter(|lock| lock.dead) {
+        found.push(
+            Finding::problem(
+                "dead_ledger_lock",
+                format!("the ledger lock is held by {lock}"),
+            )
+            .store(url)
+            .seen("its process has exited")
+            .means("Other programs can't write to the ledger until it is removed.")
+            .remedy(Remedy::BreakDeadLock(root.to_owned())),
+        );
+    }
+    let verified = match ledger.verify() {
+        Ok(verified) => verified,
+        Err(error) => {
+            found.push(
+                Finding::problem("ledger", format!("{} can't be checked", root.display()))
+                    .store(url)
+                    .seen(error.to_string()),
+            );
+            return;
+        }
+    };
+    for finding in verified.findings {
+        let severity = match finding.severity {
+            LedgerSeverity::Error => Severity::Problem,
+            LedgerSeverity::Warning | LedgerSeverity::Note => Severity::Note,
+        };
+        // Reported above, with its remedy.
+        if finding.code == "dead_lock" {
+            continue;
+        }
+        let mut report = Finding::new(severity, finding.code, finding.what).store(url);
+        if let Some(event) = finding.event {
+            report = report.seen(format!("event {event}"));
+        }
+        found.push(
+            report
+                .means("The ledger is only ever appended to, so tenure changes nothing here.")
+                .remedy(Remedy::Command(format!(
+                    "tenure ledger verify --dir {}",
+                    super::database::quoted(root)
+                ))),
+        );
+    }
+}

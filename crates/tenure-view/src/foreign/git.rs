@@ -1,0 +1,215 @@
+//! git's lock files. git creates `X.lock`, writes the new content of `X` into it and renames it; or removes it.
+//! Meanwhile it may have closed the file, for example while an editor or a hook runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
+use crate::processes::{Processes, Seen};
+
+/// How many entries of `refs` are looked at in each repository.
+const MOST_REFS: usize = 20_000;
+
+/// How deep modules are nested at most.
+const DEEPEST: usize = 8;
+
+/// How many entries of any other folder are looked at.
+const MOST_ENTRIES: usize = 4096;
+
+/// A repository, with its linked worktrees and submodules.
+#[derive(Debug)]
+pub(super) struct Repository {
+    /// The folders that a git process of this repository works in.
+    places: Vec<PathBuf>,
+    /// The git folders in which there may be locks.
+    folders: Vec<PathBuf>,
+}
+
+impl Repository {
+    /// The repository that a folder is in.
+    pub(super) fn of(root: &Path) -> Option<Self> {
+        let (top, own) = root
+            .ancestors()
+            .find_map(|folder| Some((folder, git_folder(folder)?)))?;
+        let common = fs::read_to_string(own.join("commondir"))
+            .map_or_else(|_| own.clone(), |to| own.join(to.trim_end()));
+        let common = common.canonicalize().unwrap_or(common);
+        let own = own.canonicalize().unwrap_or(own);
+        let mut repository = Self {
+            places: vec![top.canonicalize().unwrap_or_else(|_| top.to_owned())],
+            folders: vec![common.clone()],
+        };
+        repository.places.push(common.clone());
+        if own != common {
+            repository.folders.push(own);
+        }
+        for worktree in subfolders(&common.join("worktrees")) {
+            if let Ok(link) = fs::read_to_string(worktree.join("gitdir"))
+                && let Some(place) = Path::new(link.trim_end()).parent()
+            {
+                repository.places.push(place.to_owned());
+            }
+            if !repository.folders.contains(&worktree) {
+                repository.folders.push(worktree);
+            }
+        }
+        modules(&common.join("modules"), DEEPEST, &mut repository.folders);
+        Some(repository)
+    }
+
+    /// The lock files that are there now.
+    pub(super) fn candidates(&self, found: &mut Vec<Candidate>, left_out: &mut Vec<String>) {
+        for folder in &self.folders {
+            let more = [
+                "objects/maintenance.lock",
+                "objects/info/commit-graph.lock",
+                "objects/info/commit-graphs/commit-graph-chain.lock",
+            ];
+            found.extend(
+                more.iter()
+                    .filter_map(|name| Candidate::at(Tool::Git, folder.join(name))),
+            );
+            found.extend(
+                files(folder)
+                    .filter(|path| is_lock(path))
+                    .filter_map(|path| Candidate::at(Tool::Git, path)),
+            );
+            found.extend(Candidate::at(Tool::PidFile, folder.join("gc.pid")));
+            let mut left = MOST_REFS;
+            refs(&folder.join("refs"), &mut left, found);
+            if left == 0 {
+                left_out.push(format!(
+                    "{} has more than {MOST_REFS} entries: locks beyond them were not looked for",
+                    folder.join("refs").display()
+                ));
+            }
+        }
+    }
+
+    /// Whether a process works in this repository.
+    fn is_place_of(&self, process: &Seen) -> bool {
+        let folder = process.folder.as_ref();
+        let within = folder.is_some_and(|folder| {
+            self.places.iter().any(|place| folder.starts_with(place))
+                || self.folders.iter().any(|place| folder.starts_with(place))
+        });
+        // `git --git-dir` from elsewhere.
+        within || process.folder.is_none() || process.command.contains("--git-dir")
+    }
+}
+
+/// The git folder of a worktree or of a bare repository.
+fn git_folder(folder: &Path) -> Option<PathBuf> {
+    let link = folder.join(".git");
+    if link.is_dir() {
+        return Some(link);
+    }
+    if let Ok(text) = fs::read_to_string(&link) {
+        let to = text.strip_prefix("gitdir:")?.trim();
+        return Some(folder.join(to));
+    }
+    let is_bare = folder.join("HEAD").is_file()
+        && folder.join("objects").is_dir()
+        && folder.join("refs").is_dir();
+    is_bare.then(|| folder.to_owned())
+}
+
+fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "lock")
+}
+
+fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.take(MOST_ENTRIES).map(|entry| entry.path())
+}
+
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = files(folder).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The git folders of submodules, whose names may have slashes.
+fn modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if depth == 0 {
+        return;
+    }
+    for module in subfolders(folder) {
+        if module.join("HEAD").is_file() {
+            let inner = module.join("modules");
+            found.push(module);
+            modules(&inner, depth - 1, found);
+        } else {
+            modules(&module, depth - 1, found);
+        }
+    }
+}
+
+/// The locks of refs, up to a number of entries.
+fn refs(folder: &Path, left: &mut usize, found: &mut Vec<Candidate>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => refs(&entry.path(), left, found),
+            Ok(kind) if kind.is_file() && is_lock(&entry.path()) => {
+                found.extend(Candidate::at(Tool::Git, entry.path()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether it is a process of git: `git`, `git-remote-https`, and the like.
+fn is_git(process: &Seen) -> bool {
+    process.program == "git" || process.program.starts_with("git-")
+}
+
+pub(super) fn judge(
+    repository: &Repository,
+    lock: &Candidate,
+    processes: &Processes,
+) -> (ForeignVerdict, Vec<ForeignProcess>) {
+    let open = processes.having_open(&lock.path, lock.file);
+    if let Some(first) = open.first() {
+        let why = format!("pid {} has it open", first.pid);
+        let by = open.iter().map(|seen| ForeignProcess::of(seen, How::Open));
+        return (ForeignVerdict::Alive(why), by.collect());
+    }
+    let may_have_made = |seen: &&Seen| {
+        is_git(seen)
+            && (seen.uid == lock.owner || lock.owner == 0 || seen.uid == 0)
+            && lock.since.is_none_or(|since| seen.may_have_made(since))
+            && repository.is_place_of(seen)
+    };
+    let likely: Vec<&Seen> = processes.all.iter().filter(may_have_made).collect();
+    if let Some(first) = likely.first() {
+        let why = format!(
+            "a git process works in this repository (pid {}) and may hold it, although it has not got it open",
+            first.pid
+        );
+        let by = likely
+            .iter()
+            .map(|seen| ForeignProcess::of(seen, How::Likely));
+        return (ForeignVerdict::Unknown(why), by.collect());
+    }
+    let owners = processes.all.iter().filter(|seen| seen.uid == lock.owner);
+    let hidden = owners.filter(|seen| !seen.readable).count();
+    let verdict = if hidden > 0 {
+        ForeignVerdict::Unknown(format!(
+            "no git process is seen here, but {hidden} processes of its owner can't be examined by this user"
+        ))
+    } else if Processes::all_visible() {
+        ForeignVerdict::Dead(
+            "no process has it open, and no git process works in this repository".to_owned(),
+        )
+    } else {
+        ForeignVerdict::Unknown(
+            "no process in this container has it open and no git process works here, but processes outside can't be seen"
+                .to_owned(),
+        )
+    };
+    (verdict, Vec::new())
+}

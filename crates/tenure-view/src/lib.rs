@@ -1,0 +1,28 @@
+//! One view over every lock in a project, whichever program made it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`overview`] | [`Overview`]: every store of a project, and the locks of other tools |
+//! | [`foreign`] | the locks of git and cargo, and pid files: found, and judged by the processes of this machine |
+//! | [`doctor`] | [`doctor::examine`]: what is wrong in a project, and [`doctor::fix`]: what can be put right safely |
+//! | [`processes`] | the processes of this machine, and what they have open or locked |
+//!
+//! # Invariants
+//!
+//! 1. Looking changes nothing: every store is opened read-only, and a foreign lock is only read. Only
+//!    [`doctor::fix`] writes, through the stores' own verbs.
+//! 2. The work is bounded: no folder is walked as a whole but git's `refs`, and that up to a limit, which is
+//!    reported when it is reached.
+//! 3. A lock that is released while it is examined is left out.
+//!
+//! # What this does not do
+//!
+//! It opens no store of another machine unless the caller names it.
+
+pub mod doctor;
+pub mod foreign;
+pub mod overview;
+pub mod processes;
+
+pub use foreign::{ForeignLock, ForeignProcess, How, Tool};
+pub use overview::{Overview, Role, StoreView};

@@ -1,0 +1,132 @@
+//! [`Overview`]: every store of a project with its locks, and the locks of other tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
+use tenure_core::{Clock, Moment, Snapshot, StoreError};
+use tenure_host::HostClock;
+
+use crate::foreign::{self, ForeignLock};
+
+/// How many entries of the project's root are looked at for ledgers.
+const MOST_ENTRIES: usize = 4096;
+
+/// What a store is to the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A store that is in the project.
+    Project(StoreRole),
+    /// The store that the caller named, for example on a server.
+    Chosen,
+}
+
+impl Role {
+    /// The word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Project(StoreRole::Own) => "own",
+            Self::Project(StoreRole::ExclusiveLock) => "exclusive_lock",
+            Self::Project(StoreRole::BoardLock) => "board_lock",
+            Self::Project(StoreRole::Ledger) => "ledger",
+            Self::Project(_) => "other_program",
+            Self::Chosen => "chosen",
+        }
+    }
+}
+
+/// A store and what is in it.
+pub struct StoreView {
+    /// What it is to the project.
+    pub role: Role,
+    /// Its address.
+    pub url: StoreUrl,
+    /// Every key that is held or waited for.
+    pub locks: Vec<Snapshot>,
+    /// Why it can't be read, if it can't.
+    pub error: Option<StoreError>,
+    /// The store, opened read-only.
+    pub tenure: Option<Tenure>,
+}
+
+/// Every lock in a project.
+pub struct Overview {
+    /// When it was made.
+    pub now: Moment,
+    /// The stores, the project's own first.
+    pub stores: Vec<StoreView>,
+    /// The locks of other tools.
+    pub foreign: Vec<ForeignLock>,
+    /// Which parts were too large to be looked at as a whole, as sentences.
+    pub left_out: Vec<String>,
+}
+
+impl Overview {
+    /// Looks at every store of a project, at the one that the caller chose besides, and at the locks of other
+    /// tools.
+    pub fn of(project: &Project, chosen: Option<StoreUrl>, config: &Config) -> Self {
+        let mut left_out = Vec::new();
+        let foreign = foreign::find(project.root(), &mut left_out);
+        let stores = stores(project, chosen)
+            .into_iter()
+            .map(|(role, url)| StoreView::of(role, url, config))
+            .collect();
+        Self {
+            now: HostClock::new().now(),
+            stores,
+            foreign,
+            left_out,
+        }
+    }
+}
+
+/// The stores of a project, the project's own first, and the one that the caller chose.
+pub fn stores(project: &Project, chosen: Option<StoreUrl>) -> Vec<(Role, StoreUrl)> {
+    let found = project.stores().into_iter();
+    let mut stores: Vec<(Role, StoreUrl)> = found
+        .map(|store| (Role::Project(store.role), store.url))
+        .collect();
+    let nested = ledgers(project.root()).into_iter();
+    stores.extend(nested.map(|root| (Role::Project(StoreRole::Ledger), StoreUrl::Ledger(root))));
+    if let Some(url) = chosen
+        && !stores.iter().any(|(_, known)| *known == url)
+    {
+        stores.push((Role::Chosen, url));
+    }
+    stores
+}
+
+/// The ledgers in folders of the root. The root's own is a store of the project.
+fn ledgers(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let mut ledgers: Vec<PathBuf> = entries
+        .take(MOST_ENTRIES)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .filter(|dir| dir.join("ledger").is_dir() && dir.join("meta.json").is_file())
+        .collect();
+    ledgers.sort();
+    ledgers
+}
+
+impl StoreView {
+    fn of(role: Role, url: StoreUrl, config: &Config) -> Self {
+        let mut view = Self {
+            role,
+            url,
+            locks: Vec::new(),
+            error: None,
+            tenure: None,
+        };
+        let looked = Tenure::open_read_only(&view.url, config.clone()).and_then(|tenure| {
+            let locks = tenure.store().list(call_deadline());
+            view.tenure = Some(tenure);
+            locks
+        });
+        match looked {
+            Ok(locks) => view.locks = locks,
+            Err(error) => view.error = Some(error),
+        }
+        view
+    }
+}

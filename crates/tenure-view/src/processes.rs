@@ -1,0 +1,201 @@
+//! The processes of this machine, and what they have open or locked: [`Processes`].
+//!
+//! A process of another user can't be examined without privileges. That is on record for each process, so that
+//! "no process has it open" is said only where it is known.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tenure_core::{Clock, Moment};
+use tenure_host::{HostClock, identity};
+
+/// The pid namespace that every machine starts with. Only from there all processes can be seen.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// How many characters of a command are kept.
+const MOST_COMMAND: usize = 200;
+
+/// How much later than its file a process may have started: the clock of files is coarse.
+const SLACK: SignedDuration = SignedDuration::from_secs(2);
+
+/// A file, by its device and inode.
+pub type FileId = (u64, u64);
+
+/// A process of this machine.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its pid.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its command line.
+    pub command: String,
+    /// The name of its program.
+    pub program: String,
+    /// When it started.
+    pub started: Option<Timestamp>,
+    /// Its current folder, if that can be read.
+    pub folder: Option<PathBuf>,
+    /// Whether its open files can be listed.
+    pub readable: bool,
+}
+
+impl Seen {
+    /// Whether it may have made a file that was last changed then.
+    pub fn may_have_made(&self, changed: Timestamp) -> bool {
+        self.started.is_none_or(|at| at <= changed + SLACK)
+    }
+}
+
+/// The processes of this machine, as far as this user may see them.
+#[derive(Debug)]
+pub struct Processes {
+    /// All of them.
+    pub all: Vec<Seen>,
+    locks: Vec<(u32, FileId)>,
+}
+
+impl Processes {
+    /// Reads `/proc`.
+    pub fn read() -> Self {
+        let now = HostClock::new().now();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let all = pids.filter_map(|pid| see(pid, &now)).collect();
+        let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let locks = table.lines().filter_map(held_lock).collect();
+        Self { all, locks }
+    }
+
+    /// The processes that have this file open.
+    pub fn having_open(&self, path: &Path, file: FileId) -> Vec<&Seen> {
+        let readable = self.all.iter().filter(|process| process.readable);
+        readable
+            .filter(|process| has_open(process.pid, path, file))
+            .collect()
+    }
+
+    /// The processes that have a kernel lock on this file.
+    pub fn having_locked(&self, path: &Path, file: FileId) -> Vec<&Seen> {
+        let holders = self.locks.iter().filter(|(_, locked)| locked.1 == file.1);
+        let mut found: Vec<&Seen> = Vec::new();
+        for (pid, locked) in holders {
+            // Some file systems show another device in the list of locks than a file's own.
+            let is_it = locked.0 == file.0 || has_open(*pid, path, file);
+            let process = self.all.iter().find(|process| process.pid == *pid);
+            if let Some(process) = process.filter(|_| is_it)
+                && !found.iter().any(|other| other.pid == *pid)
+            {
+                found.push(process);
+            }
+        }
+        found
+    }
+
+    /// Whether this process sees every process of this machine.
+    pub fn all_visible() -> bool {
+        identity::namespace() == FIRST_NAMESPACE
+    }
+
+    /// The process with this pid.
+    pub fn with_pid(&self, pid: u32) -> Option<&Seen> {
+        self.all.iter().find(|process| process.pid == pid)
+    }
+}
+
+fn see(pid: u32, now: &Moment) -> Option<Seen> {
+    let started = identity::start_time(pid).ok()?;
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let uid = fs::metadata(&folder).ok()?.uid();
+    let words = fs::read(folder.join("cmdline")).unwrap_or_default();
+    let program = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+    let program = program.trim_end().to_owned();
+    let words = String::from_utf8_lossy(&words).replace('\0', " ");
+    let command: String = words.trim_end().chars().take(MOST_COMMAND).collect();
+    Some(Seen {
+        pid,
+        uid,
+        command: if command.is_empty() {
+            format!("[{program}]")
+        } else {
+            command
+        },
+        program,
+        started: started.and_then(|ticks| began(now, ticks)),
+        folder: fs::read_link(folder.join("cwd")).ok(),
+        readable: fs::read_dir(folder.join("fd")).is_ok(),
+    })
+}
+
+/// The time of a start that is counted in hundredths of a second since boot.
+fn began(now: &Moment, ticks: u64) -> Option<Timestamp> {
+    let since = now.ticks.checked_sub(Duration::from_millis(ticks * 10))?;
+    now.wall
+        .checked_sub(SignedDuration::try_from(since).ok()?)
+        .ok()
+}
+
+fn has_open(pid: u32, path: &Path, file: FileId) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    open.into_iter().flatten().flatten().any(|entry| {
+        let fd = entry.path();
+        // The name first: asking for the state of a file on a server that does not answer would block.
+        let named = fs::read_link(&fd).is_ok_and(|to| to.file_name() == path.file_name());
+        named && fs::metadata(&fd).is_ok_and(|open| (open.dev(), open.ino()) == file)
+    })
+}
+
+/// A line of `/proc/locks`, if the lock is held: `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.
+fn held_lock(line: &str) -> Option<(u32, FileId)> {
+    let mut words = line.split_ascii_whitespace();
+    words.next()?;
+    // A waiter's line has `->` here.
+    if words.next()? == "->" {
+        return None;
+    }
+    let pid = words.nth(2)?.parse().ok()?;
+    let mut file = words.next()?.split(':');
+    let mut number = || u32::from_str_radix(file.next()?, 16).ok();
+    let device = rustix::fs::makedev(number()?, number()?);
+    let inode = file.next()?.parse().ok()?;
+    Some((pid, (device, inode)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_lock_table_is_read_and_a_waiter_is_skipped() {
+        let line = "3: FLOCK  ADVISORY  WRITE 4711 08:11:5678 0 EOF";
+        let device = rustix::fs::makedev(8, 17);
+        assert_eq!(held_lock(line), Some((4711, (device, 5678))));
+        assert_eq!(
+            held_lock("3: -> FLOCK  ADVISORY  WRITE 4711 08:11:5678 0 EOF"),
+            None
+        );
+        assert_eq!(held_lock("nonsense"), None);
+    }
+
+    #[test]
+    fn the_process_that_has_a_file_open_and_locked_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.lock");
+        let file = fs::File::create(&path).unwrap();
+        file.lock().unwrap();
+        let at = fs::metadata(&path).unwrap();
+        let id = (at.dev(), at.ino());
+        let processes = Processes::read();
+        let us = std::process::id();
+        let pids = |seen: Vec<&Seen>| seen.iter().map(|seen| seen.pid).collect::<Vec<_>>();
+        assert!(pids(processes.having_open(&path, id)).contains(&us));
+        assert!(pids(processes.having_locked(&path, id)).contains(&us));
+        drop(file);
+        assert!(Processes::read().having_locked(&path, id).is_empty());
+        let process = processes.with_pid(us).unwrap();
+        assert!(process.may_have_made(HostClock::new().now().wall));
+    }
+}
