@@ -269,6 +269,11 @@ fn comparable(text: &str) -> String {
             Some(kind.to_owned())
         });
         let line = line.replace("SPAN SPAN", "SPAN");
+        // A busy machine has fewer of them left.
+        let line = match line.split_once("\"remainingSeconds\": ") {
+            Some((before, _)) => format!("{before}\"remainingSeconds\": SPAN"),
+            None => line,
+        };
         let _ = writeln!(out, "{}", without_pids(&line));
     }
     out
