@@ -159,6 +159,15 @@ To take a key from another holder: tenure locks release KEY --force")]
   tenure locks cleanup --dry-run"
     )]
     Locks(Locks),
+    /// Show the project at a glance: stores, daemon, what you hold, what is wrong
+    #[command(after_help = view::STATUS)]
+    Status,
+    /// Show what keeps a key, a task or a file from you, and what you can do
+    #[command(after_help = view::WHY)]
+    Why(view::Why),
+    /// Show who held what when
+    #[command(after_help = view::TIMELINE)]
+    Timeline(view::Timeline),
     /// Find what is wrong with the locks of the project, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
@@ -289,6 +298,9 @@ impl Command {
             Self::Release(_) => ("release", None),
             Self::Fence(_) => ("fence", None),
             Self::Locks(locks) => ("locks", Some(locks.name())),
+            Self::Status => ("status", None),
+            Self::Why(_) => ("why", None),
+            Self::Timeline(_) => ("timeline", None),
             Self::Doctor(_) => ("doctor", None),
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
@@ -495,6 +507,14 @@ holder is printed), 4 no.")]
         #[arg(long)]
         dry_run: bool,
     },
+    /// Prove from the history that no two holders overlapped and that tokens grew
+    #[command(after_help = "Example: tenure locks verify
+
+Checks the history of every store of the project, and says what it can't prove:
+events that were pruned, and locks that other programs took.
+
+Exit codes: 0 no violation, 1 holders overlapped or a token did not grow.")]
+    Verify,
     /// Show what happened to a key: granted, renewed, released, expired, forced
     #[command(after_help = "Examples:
   tenure locks history build
@@ -519,6 +539,7 @@ impl Locks {
             Self::Release { .. } => "release",
             Self::Cleanup { .. } => "cleanup",
             Self::History { .. } => "history",
+            Self::Verify => "verify",
         }
     }
 }

@@ -62,6 +62,17 @@ pub(crate) fn home() -> Option<PathBuf> {
     std::env::home_dir()
 }
 
+/// Whether a command line without a command is about a project: that of the current folder, or of `-C`.
+pub(crate) fn is_in_project(words: &[OsString]) -> bool {
+    let status = [words, &["status".into()]].concat();
+    let dir = crate::args::parse(&status).ok().map(|args| args.global.dir);
+    let (Some(dir), Ok(here)) = (dir, std::env::current_dir()) else {
+        return false;
+    };
+    let from = dir.map_or_else(|| here.clone(), |dir| here.join(dir));
+    matches!(Project::find(&from, home().as_deref()), Ok(Some(_)))
+}
+
 /// The project of the current folder, if it is in one.
 pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
     Ok(Project::find(&start()?, home().as_deref())?)

@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["run", "acquire", "renew", "release", "fence", "status"],
     ),
     ("Tasks", &["tasks", "sections", "sync"]),
-    ("Looking", &["locks", "doctor"]),
+    ("Looking", &["locks", "why", "timeline", "doctor"]),
     (
         "Other tools' locks",
         &["exclusive", "ledger", "board", "shell-lib"],
@@ -34,8 +34,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// What people type who know other tools, and the command of tenure that does it.
-const HABITS: [(&str, &str); 20] = [
-    ("status", "tenure locks list"),
+const HABITS: [(&str, &str); 19] = [
     ("ls", "tenure locks list"),
     ("list", "tenure locks list"),
     ("ps", "tenure locks list"),

@@ -56,9 +56,12 @@ fn main() {
 }
 
 fn run() {
-    let words = args::typed::typed(std::env::args_os());
+    let mut words = args::typed::typed(std::env::args_os());
     if let Some(page) = help::asked(&words) {
         std::process::exit(answer::print_page(page));
+    }
+    if args::typed::is_alone(&words) && context::is_in_project(&words) {
+        words.push("status".into());
     }
     let mut args = match args::parse(&words) {
         Ok(args) => args,
@@ -87,6 +90,9 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Release(release) => commands::release::release(&global, &release),
         Command::Fence(fence) => commands::fence::fence(&global, &fence),
         Command::Locks(locks) => commands::locks::locks(&global, locks),
+        Command::Status => commands::status::status(&global),
+        Command::Why(why) => commands::why::why(&global, &why.what),
+        Command::Timeline(timeline) => commands::timeline::timeline(&global, &timeline),
         Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),

@@ -84,7 +84,6 @@ fn help_is_found_however_it_is_asked_for() {
 fn what_other_tools_call_it_leads_to_the_right_command() {
     let project = Project::uninitialised();
     for (typed, meant) in [
-        ("status", "tenure locks list"),
         ("ls", "tenure locks list"),
         ("ps --json", "tenure locks list"),
         ("lock build", "tenure run KEY"),

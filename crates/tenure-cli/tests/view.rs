@@ -1,4 +1,4 @@
-//! Every lock in a project: `tenure locks list --all` and `tenure doctor`, with each local store, each verdict, and
+//! Every lock in a project: `locks list --all`, `doctor`, `status`, `why`, `timeline`, with each local store, each verdict, and
 //! the locks of other tools, made by those tools.
 #![allow(
     clippy::unwrap_used,
@@ -531,4 +531,178 @@ fn ten_thousand_locks_are_listed() {
     assert_eq!(verdicts(&project).len(), 10_000);
     let text = project.tenure("locks list --all").exits(0).out;
     assert_eq!(text.lines().count(), 10_003);
+}
+
+#[test]
+fn status_is_shown_also_by_tenure_alone_in_a_project() {
+    let project = Project::new();
+    project.acquire("mine --as me");
+    let _other = project.hold("run build --as agent");
+    let said = project.tenure("status --as me").exits(0);
+    for words in [
+        "Project:",
+        "2 held, 0 waiting",
+        "not running",
+        "mine (",
+        "as me",
+        "Wrong:     nothing",
+    ] {
+        assert!(said.out.contains(words), "no {words:?} in {said:?}");
+    }
+    let alone = project.tenure("--as me").exits(0);
+    assert_eq!(
+        alone.out.lines().count(),
+        said.out.lines().count(),
+        "{alone:?}"
+    );
+    let json = project.tenure("status --as me --json").exits(0).json();
+    assert_eq!(json["data"]["held"][0]["key"], "mine", "{json}");
+    assert_eq!(json["data"]["problems"], 0, "{json}");
+    // A word that is wrong is still wrong, and without a project there is only help.
+    project.tenure("--frobnicate").exits(2);
+    let nowhere = Project::uninitialised();
+    assert!(nowhere.tenure("").exits(2).err.contains("Usage"));
+    nowhere.tenure("status").exits(3);
+    let root = project.root();
+    let there = nowhere.call("-C").arg(root).end().exits(0);
+    assert!(there.out.contains("Project:"), "{there:?}");
+}
+
+#[test]
+fn why_follows_the_chain_to_its_end_and_gives_commands() {
+    let project = Project::new();
+    repository(&project);
+    let _b = project.hold("run y --as b");
+    let _a = project.hold("run x --as a");
+    let _a_waits = project.queue("y", "run y --as a -- true");
+    let _c_waits = project.queue("x", "run x --as c -- true");
+    let said = project.tenure("why x --as d").exits(0);
+    for words in [
+        "x is held by a (pid",
+        "and waits for y in turn:",
+        "y is held by b (pid",
+        "1st in the queue: c (pid",
+        "tenure run x --wait 30m -- CMD",
+        "tenure locks release x --force --reason 'WHY'",
+    ] {
+        assert!(said.out.contains(words), "no {words:?} in {said:?}");
+    }
+    let json = project.tenure("why x --as d --json").exits(0).json();
+    let depths: Vec<&Value> = json["data"]["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|link| &link["depth"])
+        .collect();
+    assert_eq!(depths, [0, 2], "{json}");
+    // What the caller holds, what is free, what is dead, a task and a file.
+    project.acquire("mine --as d");
+    assert!(
+        project
+            .tenure("why mine --as d")
+            .exits(0)
+            .out
+            .contains("tenure release mine")
+    );
+    assert!(
+        project
+            .tenure("why nothing")
+            .exits(0)
+            .out
+            .contains("nothing is free")
+    );
+    die(&project, "run gone --as e");
+    assert!(
+        project
+            .tenure("why gone")
+            .exits(0)
+            .out
+            .contains("\n  tenure locks cleanup\n")
+    );
+    project.call("tasks add").arg("Fix bug").end().exits(0);
+    let task = project.call("why").arg("Fix bug").end().exits(0);
+    assert!(task.out.contains("Task \"Fix bug\""), "{task:?}");
+    project.tenure("tasks next --as f").exits(0);
+    let task = project.call("why").arg("Fix bug").end().exits(0);
+    assert!(task.out.contains("is held by f"), "{task:?}");
+    project.write(".git/index.lock", "");
+    let file = project.tenure("why .git/index.lock").exits(0);
+    assert!(file.out.contains("is a lock of git"), "{file:?}");
+    assert!(file.out.contains("rm -- "), "{file:?}");
+}
+
+#[test]
+fn a_history_is_proven_and_a_history_that_was_changed_is_not() {
+    let project = with_every_store();
+    for holder in ["a", "b"] {
+        project.acquire(&format!("k --as {holder}"));
+        project.tenure(&format!("release k --as {holder}")).exits(0);
+    }
+    let said = project.tenure("locks verify").exits(0);
+    assert!(
+        said.out
+            .contains("Sound: sqlite:.tenure/tenure.db: 4 events, 2 grants"),
+        "{said:?}"
+    );
+    assert!(
+        said.out.contains("not proven: what other programs did"),
+        "{said:?}"
+    );
+    let db = Connection::open(project.database()).unwrap();
+    db.execute(
+        "DELETE FROM history WHERE kind = 'released' AND holder = 'a'",
+        [],
+    )
+    .unwrap();
+    let said = project.tenure("locks verify").exits(1);
+    assert!(
+        said.err.contains("while token 1 of a has not ended"),
+        "{said:?}"
+    );
+    let json = project.tenure("locks verify --json").exits(1);
+    assert_eq!(json.error(), "HISTORY_NOT_SOUND");
+}
+
+#[test]
+fn the_timeline_shows_each_grant_and_how_it_ended() {
+    let project = Project::new();
+    project.acquire("k --as a");
+    project.tenure("release k --as a").exits(0);
+    die(&project, "run k --as b<&>");
+    project.acquire("k --as c");
+    let said = project.tenure("timeline k").exits(0);
+    for words in ["█", "✗", "k: c (token 3)", "held until now"] {
+        assert!(said.out.contains(words), "no {words:?} in {said:?}");
+    }
+    for line in said.out.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let json = project.tenure("timeline --json").exits(0).json();
+    let ends: Vec<&Value> = json["data"]["spans"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|span| &span["end"])
+        .collect();
+    assert_eq!(
+        ends,
+        [&Value::from("released"), &Value::from("dead"), &Value::Null],
+        "{json}"
+    );
+    assert_eq!(json["data"]["spans"][2]["takenOver"], true, "{json}");
+    project.tenure("timeline --svg out.svg").exits(0);
+    let svg = project.read("out.svg");
+    assert_eq!(svg.matches("<title>").count(), 3, "{svg}");
+    assert_eq!(svg.matches("</rect>").count(), 3, "{svg}");
+    assert!(svg.contains("b&lt;&amp;&gt;"), "{svg}");
+    project
+        .tenure("timeline --svg no/such/out.svg")
+        .fails(1, &["can't be written"]);
+    assert!(
+        project
+            .tenure("timeline other")
+            .exits(0)
+            .out
+            .contains("Nothing was held")
+    );
 }

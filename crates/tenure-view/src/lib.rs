@@ -5,6 +5,7 @@
 //! | [`overview`] | [`Overview`]: every store of a project, and the locks of other tools |
 //! | [`foreign`] | the locks of git and cargo, and pid files: found, and judged by the processes of this machine |
 //! | [`doctor`] | [`doctor::examine`]: what is wrong in a project, and [`doctor::fix`]: what can be put right safely |
+//! | [`history`] | what the history of a store proves, and who held what when |
 //! | [`processes`] | the processes of this machine, and what they have open or locked |
 //!
 //! # Invariants
@@ -21,6 +22,7 @@
 
 pub mod doctor;
 pub mod foreign;
+pub mod history;
 pub mod overview;
 pub mod processes;
 

@@ -107,7 +107,8 @@ impl Processes {
 }
 
 fn see(pid: u32, now: &Moment) -> Option<Seen> {
-    let started = identity::start_time(pid).ok()?;
+    // A process that has exited and was not waited for has nothing open.
+    let started = identity::start_time(pid).ok()??;
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let uid = fs::metadata(&folder).ok()?.uid();
     let words = fs::read(folder.join("cmdline")).unwrap_or_default();
@@ -124,7 +125,7 @@ fn see(pid: u32, now: &Moment) -> Option<Seen> {
             command
         },
         program,
-        started: started.and_then(|ticks| began(now, ticks)),
+        started: began(now, started),
         folder: fs::read_link(folder.join("cwd")).ok(),
         readable: fs::read_dir(folder.join("fd")).is_ok(),
     })

@@ -66,7 +66,8 @@ pub use self::task::{
 pub use self::time::TimeJson;
 pub use self::view::{
     AllLocksJson, DoctorJson, FindingJson, FixedJson, ForeignLockJson, ForeignProcessJson,
-    StoreLocksJson,
+    SpanJson, StatusJson, StoreCountJson, StoreLocksJson, StoreVerifiedJson, TimelineJson,
+    VerifiedJson, WhyJson, WhyLinkJson,
 };
 
 use serde::{Deserialize, Serialize};

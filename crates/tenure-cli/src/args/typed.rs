@@ -37,6 +37,13 @@ pub(crate) fn command(words: &[OsString]) -> Option<usize> {
     command_in(words.get(1..)?).map(|at| at + 1)
 }
 
+/// Whether there is no command, and nothing else that the parser has to judge.
+pub(crate) fn is_alone(words: &[OsString]) -> bool {
+    let rest = words.get(1..).unwrap_or_default();
+    let with_end: Vec<OsString> = rest.iter().cloned().chain(["end".into()]).collect();
+    command(words).is_none() && command_in(&with_end) == Some(rest.len())
+}
+
 /// The first word that is neither an option nor the value of a global option. An option that is not
 /// global ends the search: it belongs to a command that was left out.
 fn command_in(words: &[OsString]) -> Option<usize> {

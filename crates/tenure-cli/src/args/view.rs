@@ -21,3 +21,44 @@ proves to have ended, and records that. Everything else is left to you, and
 nothing is changed without --fix.
 
 Exit codes: 0 no problem, 1 problems (with --fix: problems that are left).";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// A key, a task (its id or title), or the path of a lock file
+    #[arg(value_name = "KEY|TASK|PATH")]
+    pub(crate) what: String,
+}
+
+pub(crate) const WHY: &str = "Examples:
+  tenure why build
+  tenure why 'Fix bug'
+  tenure why .git/index.lock
+
+Shows who holds it, since when, what that holder waits for in turn, when it ends
+by itself, who waits before you, and what you can do, as commands to copy.";
+
+pub(crate) const STATUS: &str = "Example: tenure status
+
+The same as tenure alone, in a project: its stores, the daemon, what you hold,
+and whether anything is wrong (see tenure doctor).";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Timeline {
+    /// Only these keys
+    #[arg(value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Only what was held in this period
+    #[arg(long, value_name = "D", value_parser = tenure::duration::parse, default_value = "24h")]
+    pub(crate) since: std::time::Duration,
+    /// Write a picture instead, which any browser shows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<std::path::PathBuf>,
+}
+
+pub(crate) const TIMELINE: &str = "Examples:
+  tenure timeline
+  tenure timeline build deploy --since 2h
+  tenure timeline --svg timeline.svg
+
+Made from the history of every store of the project: grants, takeovers, and
+leases that were lost. Waits are not in a history, so they are not shown.";

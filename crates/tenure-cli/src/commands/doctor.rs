@@ -136,7 +136,7 @@ fn paragraph(lines: &mut Vec<String>, mark: &str, text: &str) {
 }
 
 /// The option that names a store, unless it is the project's own.
-fn in_store(project: &Project, url: &StoreUrl) -> String {
+pub(crate) fn in_store(project: &Project, url: &StoreUrl) -> String {
     if *url == project.store() {
         return String::new();
     }

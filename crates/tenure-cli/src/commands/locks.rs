@@ -1,6 +1,7 @@
 //! `tenure locks`: list locks, show their history, and end expired and dead ones.
 
 pub(crate) mod all;
+mod verify;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -21,13 +22,12 @@ use crate::table::Table;
 use crate::words;
 
 pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
-    if let Locks::List { all: true } = locks {
-        return all::list(global);
-    }
-    let tenure = context::open_existing_for_locks(global)?;
+    let open = || context::open_existing_for_locks(global);
     match locks {
-        Locks::List { .. } => list(&tenure),
-        Locks::Show { id } => show(global, &tenure, &id),
+        Locks::List { all: true } => all::list(global),
+        Locks::List { all: false } => list(&open()?),
+        Locks::Verify => verify::verify(global),
+        Locks::Show { id } => show(global, &open()?, &id),
         Locks::Release {
             id,
             force,
@@ -35,10 +35,11 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
             holder,
         } => {
             let of = holder.map(HolderId::parse).transpose()?;
-            release(global, &tenure, &id, of.as_ref(), force, reason.as_deref())
+            release(global, &open()?, &id, of.as_ref(), force, reason.as_deref())
         }
-        Locks::Cleanup { dry_run } => cleanup(&tenure, dry_run),
+        Locks::Cleanup { dry_run } => cleanup(&open()?, dry_run),
         Locks::History { id, limit, since } => {
+            let tenure = open()?;
             let key = id
                 .map(|id| with_history(global, &tenure, &id))
                 .transpose()?;

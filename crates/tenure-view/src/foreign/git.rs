@@ -187,7 +187,7 @@ pub(super) fn judge(
     let likely: Vec<&Seen> = processes.all.iter().filter(may_have_made).collect();
     if let Some(first) = likely.first() {
         let why = format!(
-            "a git process works in this repository (pid {}) and may hold it, although it has not got it open",
+            "a git process works in this repository (pid {}) and may hold it, although it does not have it open",
             first.pid
         );
         let by = likely

@@ -53,6 +53,8 @@ pub enum ErrorCode {
     ExclusiveLocked,
     /// The process to tie a lease to belongs to another user.
     HiddenProcess,
+    /// A history shows holders that overlapped, or tokens that did not grow.
+    HistoryNotSound,
     /// A signal ended the command.
     Interrupted,
     /// The operating system refused.

@@ -1,8 +1,9 @@
-//! Every lock in a project: what `tenure locks list --all` and `tenure doctor` print.
+//! Every lock in a project: what `tenure locks list --all`, `doctor`, `status`, `why` and `timeline` print.
 
 use serde::{Deserialize, Serialize};
+use tenure_core::{EventKind, HolderId, Key, Token};
 
-use super::{LockJson, ReapedJson, TimeJson, VerdictWord};
+use super::{GrantJson, LeaseJson, LockJson, ReapedJson, TimeJson, VerdictWord, WaiterJson};
 
 /// Every lock in a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,4 +112,134 @@ pub struct FixedJson {
     pub removed: Option<String>,
     /// Why it failed, if it did.
     pub error: Option<String>,
+}
+
+/// What the histories of a project's stores prove.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifiedJson {
+    /// Whether no history shows holders that overlapped, or tokens that did not grow.
+    pub sound: bool,
+    /// The stores.
+    pub stores: Vec<StoreVerifiedJson>,
+}
+
+/// What the history of a store proves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreVerifiedJson {
+    /// The store.
+    pub store: String,
+    /// Whether there is no violation.
+    pub sound: bool,
+    /// How many events its history has.
+    pub events: usize,
+    /// How many grants.
+    pub grants: usize,
+    /// Where two holders overlapped, or a token did not grow, for people.
+    pub violations: Vec<String>,
+    /// What the history can't prove, for people.
+    pub unproven: Vec<String>,
+}
+
+/// A project at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusJson {
+    /// Its root.
+    pub project: String,
+    /// The daemon, for people.
+    pub daemon: String,
+    /// The caller's name.
+    pub holder: HolderId,
+    /// What the caller holds.
+    pub held: Vec<GrantJson>,
+    /// The keys that the caller waits for.
+    pub waiting_for: Vec<Key>,
+    /// The stores of the project.
+    pub stores: Vec<StoreCountJson>,
+    /// How many locks of other tools there are.
+    pub foreign: usize,
+    /// How many problems `tenure doctor` finds.
+    pub problems: usize,
+    /// How many notes it has.
+    pub notes: usize,
+}
+
+/// How much is held in a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreCountJson {
+    /// The store.
+    pub store: String,
+    /// How many leases have not ended.
+    pub held: usize,
+    /// How many tickets there are.
+    pub waiting: usize,
+}
+
+/// What keeps a key from the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyJson {
+    /// What was asked for.
+    pub asked: String,
+    /// Whether nothing holds it.
+    pub free: bool,
+    /// The locks in the way, and what their holders wait for in turn.
+    pub chain: Vec<WhyLinkJson>,
+    /// What can be done, as commands.
+    pub commands: Vec<String>,
+}
+
+/// One lock in the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyLinkJson {
+    /// How deep in the chain it is: 0 is what was asked for.
+    pub depth: usize,
+    /// The store; empty for a lock of another tool.
+    pub store: String,
+    /// The lease; `null` if the key is free and another waiter is first in the queue.
+    pub lease: Option<LeaseJson>,
+    /// The lock file, for a lock of another tool.
+    pub path: Option<String>,
+    /// The queue.
+    pub queue: Vec<WaiterJson>,
+}
+
+/// Who held what when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimelineJson {
+    /// The beginning of what is shown.
+    pub from: TimeJson,
+    /// The end: now.
+    pub to: TimeJson,
+    /// The grants, by store and key, the oldest first.
+    pub spans: Vec<SpanJson>,
+    /// The stores whose history can't be read, for people.
+    pub left_out: Vec<String>,
+}
+
+/// One grant, from its beginning to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpanJson {
+    /// The store, as seen from the project.
+    pub store: String,
+    /// The key.
+    pub key: Key,
+    /// The holder.
+    pub holder: HolderId,
+    /// The token.
+    pub token: Token,
+    /// When it began; `null` if the history does not reach back.
+    pub from: Option<TimeJson>,
+    /// When it ended; `null` if it has not.
+    pub to: Option<TimeJson>,
+    /// How it ended.
+    pub end: Option<EventKind>,
+    /// Whether it was taken over from a dead holder, or after it had expired.
+    pub taken_over: bool,
 }

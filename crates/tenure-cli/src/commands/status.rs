@@ -1,0 +1,135 @@
+//! `tenure status`: the project at a glance.
+
+use tenure::plural;
+use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
+use tenure_daemon::DaemonStatus;
+use tenure_view::doctor::{self, Severity};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::commands::locks::all;
+use crate::context;
+use crate::words;
+
+pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
+    let (project, overview) = all::look(global)?;
+    let now = &overview.now;
+    let me = context::caller(global)?;
+    let found = doctor::examine(&project, &overview);
+    let problems = found
+        .iter()
+        .filter(|one| one.severity == Severity::Problem)
+        .count();
+    let notes = found.len() - problems;
+    let daemon = match DaemonStatus::read(&project.folder())? {
+        DaemonStatus::Running(state) => match &state.skipped {
+            Some(skipped) => format!(
+                "running (pid {}), skips its cycles since {}",
+                state.process.pid,
+                words::ago(now, skipped.since)
+            ),
+            None => format!("running (pid {})", state.process.pid),
+        },
+        DaemonStatus::Unidentified => "starting or stopping".to_owned(),
+        DaemonStatus::NotRunning(_) => "not running".to_owned(),
+    };
+    let mut held = Vec::new();
+    let mut wanted = Vec::new();
+    let mut stores = Vec::new();
+    for store in &overview.stores {
+        let mut count = StoreCountJson {
+            store: store.url.to_string(),
+            held: 0,
+            waiting: 0,
+        };
+        for lock in &store.locks {
+            count.waiting += lock.queue.len();
+            for (lease, verdict) in &lock.leases {
+                count.held += usize::from(verdict.ended().is_none());
+                if lease.holder.id == me && verdict.ended().is_none() {
+                    held.push(GrantJson::new(now, lease));
+                }
+            }
+            if lock.queue.iter().any(|waiter| waiter.holder.id == me) {
+                wanted.push(lock.key.clone());
+            }
+        }
+        stores.push(count);
+    }
+    let line = |name: &str, value: String| format!("{name:<10} {value}");
+    let mut lines = vec![line("Project:", project.root().display().to_string())];
+    let mut shown = overview
+        .stores
+        .iter()
+        .zip(&stores)
+        .filter(|(store, count)| {
+            store.url == project.store() || store.error.is_some() || count.held + count.waiting > 0
+        });
+    let first = shown.next();
+    if first.is_none() {
+        lines.push(line(
+            "Store:",
+            "none yet; the first command makes it".into(),
+        ));
+    }
+    for (number, (store, count)) in first.into_iter().chain(shown).enumerate() {
+        let state = match &store.error {
+            Some(_) => "can't be read".to_owned(),
+            None => format!("{} held, {} waiting", count.held, count.waiting),
+        };
+        let name = if number == 0 { "Store:" } else { "" };
+        let url = all::short_url(&project, &store.url);
+        lines.push(line(name, format!("{url}: {state}")));
+    }
+    if !overview.foreign.is_empty() {
+        let count = plural::count(overview.foreign.len(), "lock");
+        let text = format!("{count} of other tools; see tenure locks list --all");
+        lines.push(line("", text));
+    }
+    lines.push(line("Daemon:", daemon.clone()));
+    let keys: Vec<String> = held
+        .iter()
+        .map(|grant| match grant.remaining_seconds {
+            Some(left) => format!(
+                "{} ({} left)",
+                grant.key,
+                words::elapsed(std::time::Duration::from_secs(left))
+            ),
+            None => grant.key.to_string(),
+        })
+        .collect();
+    let mine = if keys.is_empty() {
+        format!("nothing, as {me}")
+    } else {
+        format!("{}, as {me}", keys.join(", "))
+    };
+    lines.push(line("You hold:", mine));
+    if !wanted.is_empty() {
+        let keys: Vec<&str> = wanted.iter().map(|key| key.as_str()).collect();
+        lines.push(line("You want:", keys.join(", ")));
+    }
+    lines.push(line(
+        "Wrong:",
+        match (problems, notes) {
+            (0, 0) => "nothing".to_owned(),
+            (0, notes) => format!("nothing; {}: tenure doctor", plural::count(notes, "note")),
+            (problems, _) => format!("{}: tenure doctor", plural::count(problems, "problem")),
+        },
+    ));
+    lines.push(line(
+        "Try:",
+        "tenure run KEY -- CMD, tenure locks, tenure why KEY, tenure help".into(),
+    ));
+    let data = StatusJson {
+        project: project.root().display().to_string(),
+        daemon,
+        holder: me,
+        held,
+        waiting_for: wanted,
+        stores,
+        foreign: overview.foreign.len(),
+        problems,
+        notes,
+    };
+    Ok(Answer::new(data, lines.join("\n")))
+}

@@ -1,0 +1,289 @@
+//! `tenure timeline`: who held what when, as lanes.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use tenure::wire::{ErrorCode, SpanJson, TimelineJson};
+use tenure::{HistoryQuery, call_deadline};
+use tenure_core::{EventKind, Key};
+use tenure_view::history::{self, Span};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::view::Timeline;
+use crate::commands::locks::all;
+use crate::fit;
+use crate::words;
+
+/// The widest name of a lane.
+const WIDEST: usize = 24;
+
+/// How many columns the lanes have at least.
+const NARROWEST: usize = 20;
+
+/// The grants of one key in one store.
+struct Lane {
+    store: String,
+    key: Key,
+    spans: Vec<Span>,
+}
+
+pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Failure> {
+    let (project, overview) = all::look(global)?;
+    let now = overview.now.wall;
+    let wanted = asked
+        .keys
+        .iter()
+        .map(|key| Key::parse(key.as_str()))
+        .collect::<Result<Vec<Key>, _>>()?;
+    let since = SignedDuration::try_from(asked.since)
+        .ok()
+        .and_then(|age| now.checked_sub(age).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut left_out = Vec::new();
+    for store in &overview.stores {
+        // The whole history: a grant of long ago may not have ended.
+        let events = match (&store.tenure, &store.error) {
+            (Some(tenure), None) => tenure
+                .store()
+                .history(&HistoryQuery::default(), call_deadline()),
+            _ => {
+                left_out.push(format!("{} can't be read", store.url));
+                continue;
+            }
+        };
+        let url = all::short_url(&project, &store.url);
+        let of = |lane: &Lane, span: &Span| lane.store == url && lane.key == span.key;
+        for span in history::spans(&events?) {
+            let is_wanted = wanted.is_empty() || wanted.contains(&span.key);
+            if !is_wanted || span.to.is_some_and(|to| to < since) {
+                continue;
+            }
+            match lanes.iter_mut().find(|lane| of(lane, &span)) {
+                Some(lane) => lane.spans.push(span),
+                None => lanes.push(Lane {
+                    store: url.clone(),
+                    key: span.key.clone(),
+                    spans: vec![span],
+                }),
+            }
+        }
+    }
+    let begins = lanes.iter().flat_map(|lane| &lane.spans);
+    let first = begins.filter_map(|span| span.from.or(span.to)).min();
+    // No empty time before the first grant.
+    let from = first.map_or(since, |first| first.max(since));
+    let data = TimelineJson {
+        from: from.into(),
+        to: now.into(),
+        spans: lanes
+            .iter()
+            .flat_map(|lane| lane.spans.iter().map(|span| json(&lane.store, span)))
+            .collect(),
+        left_out: left_out.clone(),
+    };
+    let mut text = if lanes.is_empty() {
+        "Nothing was held in this period.".to_owned()
+    } else {
+        drawn(&lanes, from, now, fit::terminal_width())
+    };
+    if let Some(path) = &asked.svg {
+        write_svg(path, &svg(&lanes, from, now))?;
+        text = format!("Wrote {}.", path.display());
+    }
+    for line in left_out {
+        let _ = write!(text, "\n{line}");
+    }
+    Ok(Answer::new(data, text))
+}
+
+/// How far a time is from the beginning, as a part of the whole period.
+fn part(from: Timestamp, to: Timestamp, at: Timestamp) -> f64 {
+    let whole = to.duration_since(from).as_secs_f64().max(0.001);
+    (at.duration_since(from).as_secs_f64() / whole).clamp(0.0, 1.0)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a column of a terminal"
+)]
+fn column(part: f64, columns: usize) -> usize {
+    ((part * columns as f64) as usize).min(columns.saturating_sub(1))
+}
+
+/// The lanes in block characters: neighbours differ, and an end that was no release is marked.
+fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String {
+    let names = lanes.iter().map(|lane| fit::width(lane.key.as_str()));
+    let name = names.max().unwrap_or(0).min(WIDEST);
+    let columns = width.saturating_sub(name + 2).max(NARROWEST);
+    let mut lines = Vec::new();
+    let (begin, end) = (clock(from), clock(to));
+    let gap = columns.saturating_sub(begin.len() + end.len());
+    lines.push(format!(
+        "{}{begin}{}{end}",
+        " ".repeat(name + 2),
+        " ".repeat(gap)
+    ));
+    let mut store = "";
+    for lane in lanes {
+        if lane.store != store {
+            store = &lane.store;
+            lines.push(store.to_owned());
+        }
+        let mut cells = vec!['·'; columns];
+        for (number, span) in lane.spans.iter().enumerate() {
+            let begin = column(part(from, to, span.from.unwrap_or(from)), columns);
+            let end = column(part(from, to, span.to.unwrap_or(to)), columns);
+            let shade = if number % 2 == 0 { '█' } else { '▒' };
+            for cell in cells.iter_mut().take(end + 1).skip(begin) {
+                *cell = shade;
+            }
+            if span.was_lost()
+                && let Some(cell) = cells.get_mut(end)
+            {
+                *cell = '✗';
+            }
+        }
+        let shown = fit::filled(&fit::middle(lane.key.as_str(), name), name);
+        lines.push(format!(
+            "{shown}  {}",
+            cells.into_iter().collect::<String>()
+        ));
+    }
+    lines.push(String::new());
+    lines.push(
+        "█ ▒ held (each grant in turn)   ✗ lost: dead, expired or forced   · free".to_owned(),
+    );
+    for lane in lanes {
+        for span in lane.spans.iter().rev().take(3).rev() {
+            lines.push(fit::cut(&format!("{}: {}", lane.key, told(span)), width));
+        }
+    }
+    lines.join("\n")
+}
+
+/// A time of day, in UTC.
+fn clock(at: Timestamp) -> String {
+    at.strftime("%m-%d %H:%M:%SZ").to_string()
+}
+
+/// A grant in words.
+fn told(span: &Span) -> String {
+    let from = span
+        .from
+        .map_or_else(|| "before the history".to_owned(), words::time);
+    let how = match span.end {
+        None => "held until now".to_owned(),
+        Some(kind) => {
+            let at = span.to.map(words::time).unwrap_or_default();
+            format!("{} {at}", kind.word())
+        }
+    };
+    let taken = if span.taken_over { ", taken over" } else { "" };
+    format!(
+        "{} (token {}) from {from}{taken}, {how}",
+        span.holder, span.token
+    )
+}
+
+fn json(store: &str, span: &Span) -> SpanJson {
+    SpanJson {
+        store: store.to_owned(),
+        key: span.key.clone(),
+        holder: span.holder.clone(),
+        token: span.token,
+        from: span.from.map(Into::into),
+        to: span.to.map(Into::into),
+        end: span.end,
+        taken_over: span.taken_over,
+    }
+}
+
+/// Text for XML.
+fn escaped(text: &str) -> String {
+    let text = fit::flat(text);
+    let text = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
+
+/// The lanes as a picture, with a title on every bar.
+fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
+    const LEFT: f64 = 220.0;
+    const WIDE: f64 = 960.0;
+    const HIGH: f64 = 22.0;
+    const TOP: f64 = 40.0;
+    let mut y = TOP;
+    let mut body = String::new();
+    let mut store = "";
+    for lane in lanes {
+        if lane.store != store {
+            store = &lane.store;
+            y += 8.0;
+            let _ = writeln!(
+                body,
+                "<text x=\"8\" y=\"{:.0}\" font-weight=\"bold\">{}</text>",
+                y + 14.0,
+                escaped(store)
+            );
+            y += HIGH;
+        }
+        let _ = writeln!(
+            body,
+            "<text x=\"16\" y=\"{:.0}\">{}</text>",
+            y + 14.0,
+            escaped(&fit::middle(lane.key.as_str(), 28))
+        );
+        for (number, span) in lane.spans.iter().enumerate() {
+            let begin = part(from, to, span.from.unwrap_or(from)) * WIDE;
+            let end = part(from, to, span.to.unwrap_or(to)) * WIDE;
+            let colour = match span.end {
+                Some(EventKind::Dead | EventKind::Expired) => "#c0392b",
+                Some(EventKind::Forced) => "#8e44ad",
+                _ if number % 2 == 0 => "#2e86c1",
+                _ => "#5dade2",
+            };
+            let stroke = if span.taken_over {
+                " stroke=\"#e67e22\" stroke-width=\"2\""
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                body,
+                "<rect x=\"{:.1}\" y=\"{y:.0}\" width=\"{:.1}\" height=\"18\" fill=\"{colour}\"{stroke}><title>{}</title></rect>",
+                LEFT + begin,
+                (end - begin).max(2.0),
+                escaped(&format!("{}: {}", lane.key, told(span)))
+            );
+        }
+        y += HIGH;
+    }
+    let (begin, end) = (clock(from), clock(to));
+    let right = LEFT + WIDE;
+    let height = y + 40.0;
+    let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over";
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\">{begin}</text>\n<text x=\"{right}\" y=\"24\" text-anchor=\"end\">{end}</text>\n\
+         {body}<text x=\"8\" y=\"{:.0}\" fill=\"#555\">{legend}</text>\n</svg>\n",
+        right + 20.0,
+        height - 12.0
+    )
+}
+
+fn write_svg(path: &Path, svg: &str) -> Result<(), Failure> {
+    std::fs::write(path, svg).map_err(|error| {
+        let message = format!(
+            "{} can't be written ({error}): name another file",
+            path.display()
+        );
+        Failure::new(ErrorCode::Io, message)
+    })
+}

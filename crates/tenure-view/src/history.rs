@@ -1,0 +1,295 @@
+//! What the history of a store proves ([`verify`]), and who held what when ([`spans`]).
+//!
+//! A history is pruned, and other programs write none. What it can't prove is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use tenure_core::{Event, EventKind, HolderId, Key, Token};
+
+/// What a history proves.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// How many events it has.
+    pub events: usize,
+    /// How many grants.
+    pub grants: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// Where two holders overlapped, or a token did not grow.
+    pub violations: Vec<String>,
+    /// What it can't prove.
+    pub unproven: Vec<String>,
+}
+
+/// A grant that has not ended, as far as the events go.
+#[derive(Debug)]
+struct Open {
+    token: Token,
+    holder: HolderId,
+}
+
+/// Checks that no two holders of a key overlapped and that tokens grew. `events` are in the order in which they
+/// were recorded.
+pub fn verify(events: &[Event]) -> Proof {
+    let mut proof = Proof {
+        events: events.len(),
+        ..Proof::default()
+    };
+    // Every lease is exclusive: at most one is open. With shared leases this becomes a set.
+    let mut open: BTreeMap<&Key, Option<Open>> = BTreeMap::new();
+    let mut newest: BTreeMap<&Key, Token> = BTreeMap::new();
+    let mut earlier: BTreeSet<&Key> = BTreeSet::new();
+    let mut without_token = 0_usize;
+    for event in events {
+        let (key, token, at) = (&event.key, event.token, event.at);
+        if event.kind == EventKind::Deleted {
+            continue;
+        }
+        if token == Token::NONE {
+            without_token += 1;
+            continue;
+        }
+        let is_first = !open.contains_key(key);
+        let held = open.entry(key).or_default();
+        match event.kind {
+            EventKind::Granted => {
+                // The same grant, extended by its holder.
+                if held.as_ref().is_some_and(|held| held.token == token) {
+                    continue;
+                }
+                proof.grants += 1;
+                if let Some(held) = held {
+                    proof.violations.push(format!(
+                        "{key}: event {} grants token {token} to {} at {at:.3}, while token {} of {} has not ended",
+                        event.id, event.holder, held.token, held.holder
+                    ));
+                }
+                if let Some(last) = newest.get(key).filter(|last| **last >= token) {
+                    proof.violations.push(format!(
+                        "{key}: event {} grants token {token} at {at:.3} after token {last}: tokens must grow",
+                        event.id
+                    ));
+                }
+                newest.insert(key, token);
+                *held = Some(Open {
+                    token,
+                    holder: event.holder.clone(),
+                });
+            }
+            _ if is_first => {
+                earlier.insert(key);
+                newest.insert(key, token);
+                if event.kind == EventKind::Renewed {
+                    *held = Some(Open {
+                        token,
+                        holder: event.holder.clone(),
+                    });
+                }
+            }
+            EventKind::Renewed => {
+                let overtaken = newest.get(key).is_some_and(|last| *last > token);
+                if overtaken {
+                    proof.violations.push(format!(
+                        "{key}: event {} renews token {token} at {at:.3}, after a newer one was granted",
+                        event.id
+                    ));
+                }
+            }
+            _ => {
+                if held.as_ref().is_some_and(|held| held.token == token) {
+                    *held = None;
+                }
+            }
+        }
+    }
+    proof.keys = open.len();
+    if !earlier.is_empty() {
+        proof.unproven.push(format!(
+            "{} of {} keys were held before the first event that is kept",
+            earlier.len(),
+            proof.keys
+        ));
+    }
+    if without_token > 0 {
+        proof.unproven.push(format!(
+            "{without_token} events are about locks of other programs, which have no token"
+        ));
+    }
+    proof
+}
+
+/// One grant, from its beginning to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The key.
+    pub key: Key,
+    /// The holder.
+    pub holder: HolderId,
+    /// The token.
+    pub token: Token,
+    /// When it began; `None` if that is not in the history.
+    pub from: Option<Timestamp>,
+    /// When it ended; `None` if it has not.
+    pub to: Option<Timestamp>,
+    /// How it ended.
+    pub end: Option<EventKind>,
+    /// Whether it was taken over from another holder.
+    pub taken_over: bool,
+}
+
+/// The grants in a history, in the order in which they began.
+pub fn spans(events: &[Event]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for event in events {
+        let is_it = |span: &&mut Span| {
+            span.end.is_none()
+                && span.key == event.key
+                && span.token == event.token
+                && span.holder == event.holder
+        };
+        let known = spans.iter_mut().rev().find(is_it);
+        match (event.kind, known) {
+            (EventKind::Deleted, _) | (EventKind::Granted | EventKind::Renewed, Some(_)) => {}
+            (EventKind::Granted, None) => spans.push(Span {
+                from: Some(event.at),
+                taken_over: event
+                    .reason
+                    .as_deref()
+                    .is_some_and(|why| why.starts_with("claimed")),
+                ..Span::of(event)
+            }),
+            (EventKind::Renewed, None) => spans.push(Span::of(event)),
+            (kind, known) => {
+                let end = |span: &mut Span| {
+                    span.to = Some(event.at);
+                    span.end = Some(kind);
+                };
+                if let Some(span) = known {
+                    end(span);
+                } else {
+                    let mut span = Span::of(event);
+                    end(&mut span);
+                    spans.push(span);
+                }
+            }
+        }
+    }
+    spans
+}
+
+impl Span {
+    fn of(event: &Event) -> Self {
+        Self {
+            key: event.key.clone(),
+            holder: event.holder.clone(),
+            token: event.token,
+            from: None,
+            to: None,
+            end: None,
+            taken_over: false,
+        }
+    }
+
+    /// Whether its holder lost it: it ended without a release.
+    pub fn was_lost(&self) -> bool {
+        matches!(
+            self.end,
+            Some(EventKind::Expired | EventKind::Dead | EventKind::Forced)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(id: u64, kind: EventKind, key: &str, token: u64, holder: &str) -> Event {
+        Event {
+            id,
+            at: Timestamp::from_second(i64::try_from(id).unwrap()).unwrap(),
+            key: Key::parse(key).unwrap(),
+            kind,
+            token: Token(token),
+            holder: HolderId::parse(holder).unwrap(),
+            times: 1,
+            reason: None,
+            evidence: None,
+        }
+    }
+
+    #[test]
+    fn a_proper_history_is_sound() {
+        use EventKind::{Dead, Granted, Released, Renewed};
+        let proof = verify(&[
+            event(1, Granted, "a", 1, "x"),
+            event(2, Granted, "b", 2, "x"),
+            event(3, Renewed, "a", 1, "x"),
+            event(4, Released, "a", 1, "x"),
+            event(5, Granted, "a", 3, "y"),
+            event(6, Dead, "b", 2, "x"),
+            event(7, Granted, "b", 4, "y"),
+        ]);
+        assert_eq!(proof.violations, Vec::<String>::new());
+        assert_eq!(proof.unproven, Vec::<String>::new());
+        assert_eq!((proof.grants, proof.keys), (4, 2));
+    }
+
+    #[test]
+    fn an_overlap_a_token_that_shrinks_and_a_late_renewal_are_violations() {
+        use EventKind::{Granted, Released, Renewed};
+        let overlap = verify(&[
+            event(1, Granted, "a", 1, "x"),
+            event(2, Granted, "a", 2, "y"),
+        ]);
+        assert!(
+            overlap.violations[0].contains("has not ended"),
+            "{overlap:?}"
+        );
+        let shrinks = verify(&[
+            event(1, Granted, "a", 2, "x"),
+            event(2, Released, "a", 2, "x"),
+            event(3, Granted, "a", 2, "y"),
+        ]);
+        assert!(shrinks.violations[0].contains("must grow"), "{shrinks:?}");
+        let late = verify(&[
+            event(1, Granted, "a", 1, "x"),
+            event(2, Released, "a", 1, "x"),
+            event(3, Granted, "a", 2, "y"),
+            event(4, Renewed, "a", 1, "x"),
+        ]);
+        assert!(late.violations[0].contains("after a newer one"), "{late:?}");
+    }
+
+    #[test]
+    fn what_was_pruned_is_said() {
+        use EventKind::{Granted, Released};
+        let proof = verify(&[
+            event(8, Released, "a", 1, "x"),
+            event(9, Granted, "a", 2, "y"),
+        ]);
+        assert_eq!(proof.violations, Vec::<String>::new());
+        assert_eq!(proof.unproven.len(), 1);
+    }
+
+    #[test]
+    fn grants_become_spans_that_end_as_they_did() {
+        use EventKind::{Dead, Granted, Released, Renewed};
+        let found = spans(&[
+            event(1, Released, "a", 1, "x"),
+            event(2, Granted, "a", 2, "y"),
+            event(3, Renewed, "a", 2, "y"),
+            event(4, Dead, "a", 2, "y"),
+            event(5, Granted, "a", 3, "z"),
+        ]);
+        let ends: Vec<_> = found
+            .iter()
+            .map(|span| (span.from.is_some(), span.end))
+            .collect();
+        assert_eq!(
+            ends,
+            [(false, Some(Released)), (true, Some(Dead)), (true, None)]
+        );
+        assert!(found[1].was_lost());
+    }
+}
