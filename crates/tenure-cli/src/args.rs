@@ -159,16 +159,16 @@ To take a key from another holder: tenure locks release KEY --force")]
   tenure locks cleanup --dry-run"
     )]
     Locks(Locks),
-    /// Show the project at a glance: stores, daemon, what you hold, what is wrong
+    /// Show the project at a glance: what is held, and what is wrong
     #[command(after_help = view::STATUS)]
     Status,
-    /// Show what keeps a key, a task or a file from you, and what you can do
+    /// Show what keeps a key from you, and what you can do
     #[command(after_help = view::WHY)]
     Why(view::Why),
     /// Show who held what when
     #[command(after_help = view::TIMELINE)]
     Timeline(view::Timeline),
-    /// Find what is wrong with the locks of the project, and fix what is safe
+    /// Find what is wrong with locks, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
     /// Add, list, start and finish tasks, or work through them

@@ -285,6 +285,14 @@ fn locks_of_refs_worktrees_and_submodules_and_pid_files_are_found() {
     assert_eq!(verdict("server.pid"), "alive");
     assert!(["dead", "unknown"].contains(&&*verdict("dead.pid")));
     assert_eq!(verdict("odd.pid"), "malformed");
+    // The file of cargo's lock stays; it is a lock while a process has it locked.
+    fs::create_dir_all(project.path("target/debug")).unwrap();
+    let file = fs::File::create(project.path("target/debug/.cargo-lock")).unwrap();
+    assert!(foreign(&project, ".cargo-lock").is_empty());
+    file.lock().unwrap();
+    let locked = foreign(&project, ".cargo-lock");
+    assert_eq!(locked[0]["verdict"], "alive", "{locked:?}");
+    assert_eq!(locked[0]["processes"][0]["pid"], std::process::id());
     // Nothing of this is a lock of tenure.
     assert_eq!(
         project.tenure("locks list").exits(0).out.trim(),
@@ -670,14 +678,21 @@ fn the_timeline_shows_each_grant_and_how_it_ended() {
     project.tenure("release k --as a").exits(0);
     die(&project, "run k --as b<&>");
     project.acquire("k --as c");
-    let said = project.tenure("timeline k").exits(0);
-    for words in ["█", "✗", "k: c (token 3)", "held until now"] {
+    die(&project, "run unseen --as d");
+    let said = project.tenure("timeline").exits(0);
+    for words in [
+        "█",
+        "✗",
+        "k: c (token 3)",
+        "held until now",
+        "dead at an unknown time",
+    ] {
         assert!(said.out.contains(words), "no {words:?} in {said:?}");
     }
     for line in said.out.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    let json = project.tenure("timeline --json").exits(0).json();
+    let json = project.tenure("timeline k --json").exits(0).json();
     let ends: Vec<&Value> = json["data"]["spans"]
         .as_array()
         .unwrap()
@@ -690,7 +705,7 @@ fn the_timeline_shows_each_grant_and_how_it_ended() {
         "{json}"
     );
     assert_eq!(json["data"]["spans"][2]["takenOver"], true, "{json}");
-    project.tenure("timeline --svg out.svg").exits(0);
+    project.tenure("timeline k --svg out.svg").exits(0);
     let svg = project.read("out.svg");
     assert_eq!(svg.matches("<title>").count(), 3, "{svg}");
     assert_eq!(svg.matches("</rect>").count(), 3, "{svg}");

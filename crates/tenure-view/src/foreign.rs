@@ -191,7 +191,7 @@ pub fn find(root: &Path, left_out: &mut Vec<String>) -> Vec<ForeignLock> {
                 Tool::PidFile => pid_file::judge(&candidate, &processes),
             };
             // Its holder may have released it meanwhile.
-            candidate.is_still_there().then(|| ForeignLock {
+            candidate.is_still_there().then_some(ForeignLock {
                 tool: candidate.tool,
                 since: candidate.since,
                 path: candidate.path,

@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use tenure::wire::{ErrorCode, SpanJson, TimelineJson};
 use tenure::{HistoryQuery, call_deadline};
-use tenure_core::{EventKind, Key};
+use tenure_core::{EventKind, Evidence, Key, Snapshot, Verdict};
 use tenure_view::history::{self, Span};
 
 use crate::answer::{Answer, Failure};
@@ -45,18 +45,17 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
     let mut left_out = Vec::new();
     for store in &overview.stores {
         // The whole history: a grant of long ago may not have ended.
-        let events = match (&store.tenure, &store.error) {
-            (Some(tenure), None) => tenure
-                .store()
-                .history(&HistoryQuery::default(), call_deadline()),
-            _ => {
-                left_out.push(format!("{} can't be read", store.url));
-                continue;
-            }
+        let Some(tenure) = store.tenure.as_ref().filter(|_| store.error.is_none()) else {
+            left_out.push(format!("{} can't be read", store.url));
+            continue;
         };
+        let events = tenure
+            .store()
+            .history(&HistoryQuery::default(), call_deadline());
         let url = all::short_url(&project, &store.url);
         let of = |lane: &Lane, span: &Span| lane.store == url && lane.key == span.key;
-        for span in history::spans(&events?) {
+        for mut span in history::spans(&events?) {
+            settle(&mut span, &store.locks);
             let is_wanted = wanted.is_empty() || wanted.contains(&span.key);
             if !is_wanted || span.to.is_some_and(|to| to < since) {
                 continue;
@@ -97,6 +96,24 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
         let _ = write!(text, "\n{line}");
     }
     Ok(Answer::new(data, text))
+}
+
+/// The end of a grant that has ended, although no process has recorded that yet.
+fn settle(span: &mut Span, locks: &[Snapshot]) {
+    let leases = locks.iter().flat_map(|lock| &lock.leases);
+    let mut current =
+        leases.filter(|(lease, _)| lease.key == span.key && lease.token == span.token);
+    if span.end.is_some() {
+        return;
+    }
+    match current.next().map(|(_, verdict)| verdict) {
+        Some(Verdict::Expired(Evidence::TimeRanOut { expired_at })) => {
+            span.to = Some(*expired_at);
+            span.end = Some(EventKind::Expired);
+        }
+        Some(Verdict::Dead(_)) => span.end = Some(EventKind::Dead),
+        _ => {}
+    }
 }
 
 /// How far a time is from the beginning, as a part of the whole period.
@@ -179,7 +196,9 @@ fn told(span: &Span) -> String {
     let how = match span.end {
         None => "held until now".to_owned(),
         Some(kind) => {
-            let at = span.to.map(words::time).unwrap_or_default();
+            let at = span
+                .to
+                .map_or_else(|| "at an unknown time".to_owned(), words::time);
             format!("{} {at}", kind.word())
         }
     };

@@ -65,7 +65,8 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
         chain.foreign(lock);
     }
     let is_free = chain.links.is_empty();
-    if is_free && !task.as_ref().is_some_and(|task| task.blockers > 0) {
+    let is_blocked = task.as_ref().is_some_and(|task| task.blockers > 0);
+    if is_free && !is_blocked {
         // A name that is neither a key nor anything else is refused as everywhere.
         let key = match keys.into_iter().next() {
             Some(key) => key,
@@ -151,9 +152,14 @@ impl Chain<'_> {
         let now = &self.overview.now;
         let of = all::short_url(self.project, &store.url);
         for (lease, verdict) in &lock.leases {
-            let held = words::held(now, lease);
             self.lines
-                .push(format!("{indent}{} is held by {held} ({of})", lock.key));
+                .push(format!("{indent}{} is held by {}", lock.key, lease.holder));
+            let since = lease.since();
+            let since = since.map_or_else(
+                || "an unknown time".to_owned(),
+                |at| format!("{}, {}", words::time(at), words::ago(now, at)),
+            );
+            self.lines.push(format!("{indent}  since {since}, in {of}"));
             if let Some(command) = &lease.holder.command {
                 self.lines.push(format!("{indent}  it runs: {command}"));
             }

@@ -142,6 +142,8 @@ impl Project {
             .env_remove("CIRCLE_WORKFLOW_JOB_ID")
             .env_remove("SYSTEM_JOBID")
             .env_remove("NO_COLOR")
+            // The lock of the cargo that builds this is none of the project's.
+            .env_remove("CARGO_TARGET_DIR")
             .env_remove("RUST_BACKTRACE");
         command
     }

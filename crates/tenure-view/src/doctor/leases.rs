@@ -219,13 +219,10 @@ fn flaw(url: &StoreUrl) -> Option<String> {
         return Some(format!("{shown} is no regular file"));
     }
     let text = std::fs::read(&path).ok()?;
-    let error = match serde_json::from_slice::<serde_json::Value>(&text) {
-        Ok(_) => {
-            return Some(format!(
-                "{shown} is JSON, but lacks a field or has one of a wrong type"
-            ));
-        }
-        Err(error) => error,
+    let Err(error) = serde_json::from_slice::<serde_json::Value>(&text) else {
+        return Some(format!(
+            "{shown} is JSON, but lacks a field or has one of a wrong type"
+        ));
     };
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let before: usize = lines

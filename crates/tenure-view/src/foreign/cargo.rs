@@ -14,7 +14,8 @@ const MOST_ENTRIES: usize = 256;
 
 /// The files that may be locked: `target/debug/.cargo-lock`, `target/TRIPLE/release/.cargo-lock`.
 pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>) {
-    let set = std::env::var_os("CARGO_TARGET_DIR").map(|dir| root.join(dir));
+    let set = std::env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty());
+    let set = set.map(|dir| root.join(dir));
     let target = set.unwrap_or_else(|| root.join("target"));
     for folder in folders(&target) {
         let before = found.len();

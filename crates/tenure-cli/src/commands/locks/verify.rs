@@ -37,25 +37,19 @@ pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
             plural::count(found.events, "event"),
             plural::count(found.grants, "grant")
         );
-        lines.push(if found.sound {
-            format!("Sound: {name}: {counts}; no two holders overlapped, tokens grew")
-        } else {
-            format!("NOT SOUND: {name}: {counts}")
-        });
+        let word = if found.sound { "Sound" } else { "NOT SOUND" };
+        lines.push(format!("{word}: {name}: {counts}"));
         lines.extend(found.violations.iter().map(|what| format!("  {what}")));
         let unproven = found.unproven.iter();
         lines.extend(unproven.map(|what| format!("  not proven: {what}")));
         data.sound &= found.sound;
         data.stores.push(found);
     }
-    if overview.foreign.is_empty() {
-        lines.push("Other tools keep no history, so nothing is proven of their locks.".to_owned());
-    } else {
-        lines.push(format!(
-            "Not proven: {} of other tools, which keep no history",
-            plural::count(overview.foreign.len(), "lock")
-        ));
+    if data.sound {
+        lines.push("No two holders overlapped, and tokens grew.".to_owned());
     }
+    lines
+        .push("Not proven: locks of git, cargo and other tools, which keep no history.".to_owned());
     let text = lines.join("\n");
     if data.sound {
         return Ok(Answer::new(data, text));
