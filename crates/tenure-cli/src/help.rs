@@ -120,9 +120,9 @@ pub(crate) fn complaint(mut error: clap::Error, words: &[OsString]) -> StyledStr
     if error.kind() == ErrorKind::InvalidSubcommand {
         let tree = tree(Globals::Named);
         let (command, unknown) = named(&tree, words.get(1..).unwrap_or_default());
-        // The parser's own advice is a command that is spelled like this one.
+        // The parser's own advice: commands that are spelled like this one, the most similar one last.
         let alike = match error.get(ContextKind::SuggestedSubcommand) {
-            Some(ContextValue::Strings(alike)) => alike.first().map(String::as_str),
+            Some(ContextValue::Strings(alike)) => alike.last().map(String::as_str),
             _ => None,
         };
         let text = no_command(command, unknown.unwrap_or_default(), alike);

@@ -487,6 +487,49 @@ fn the_doctor_finds_a_cycle_a_namesake_a_wrong_clock_a_gap_and_damage() {
 }
 
 #[test]
+fn the_doctor_finds_what_is_wrong_around_the_locks() {
+    let project = Project::new();
+    repository(&project);
+    fs::create_dir(project.path(".beads")).unwrap();
+    put(
+        &project.lock_file(".beads"),
+        lock_text("long", std::process::id()),
+    );
+    let _daemon = project.daemon("");
+    until("the daemon stands aside", || {
+        project.daemon_status()["skipped"].is_object()
+    });
+    // As if it had begun long ago, with an older version.
+    let state = project.path(".tenure/daemon.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    json["skipped"]["since"] = "2024-01-01T00:00:00Z".into();
+    json["version"] = "0.0.1".into();
+    put(&state, json.to_string());
+    project.acquire("k --as a");
+    let mode = |name: &str, mode: u32| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(project.path(name), mode).unwrap();
+    };
+    mode(".tenure/tenure.db", 0o660);
+    mode(".tenure/tenure.db-wal", 0o600);
+    mode(".tenure/tenure.db-shm", 0o660);
+    project
+        .shell("git config core.hooksPath nowhere")
+        .end()
+        .exits(0);
+    project.write(&format!(".tenure/.gitignore.{NOBODY}"), "");
+    let said = project.tenure("doctor --json").exits(1).json();
+    let expected = ["daemon_stands_aside ", "hooks ", "permissions ", "version "];
+    assert_eq!(codes(&said, "problems"), expected, "{said}");
+    assert_eq!(codes(&said, "notes"), ["leftover "], "{said}");
+    let text = said.to_string();
+    assert!(
+        text.contains("chmod --reference=.tenure/tenure.db .tenure/tenure.db-wal"),
+        "{text}"
+    );
+}
+
+#[test]
 fn no_live_lock_is_touched_while_processes_acquire_and_release_at_full_speed() {
     let project = Project::new();
     let long = project.hold("run long --as keeper");

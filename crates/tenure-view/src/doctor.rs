@@ -47,6 +47,10 @@ pub enum Remedy {
     Force(StoreUrl, Key),
     /// Removes a file of another tool: a person decides.
     Remove(PathBuf),
+    /// Gives the second file the mode of the first.
+    Chmod(PathBuf, PathBuf),
+    /// Checks the ledger in this folder, with all details.
+    VerifyLedger(PathBuf),
     /// A command, as it is.
     Command(String),
     /// Only words help.

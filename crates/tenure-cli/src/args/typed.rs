@@ -39,9 +39,11 @@ pub(crate) fn command(words: &[OsString]) -> Option<usize> {
 
 /// Whether there is no command, and nothing else that the parser has to judge.
 pub(crate) fn is_alone(words: &[OsString]) -> bool {
-    let rest = words.get(1..).unwrap_or_default();
-    let with_end: Vec<OsString> = rest.iter().cloned().chain(["end".into()]).collect();
-    command(words).is_none() && command_in(&with_end) == Some(rest.len())
+    // With a word behind them, global options are followed by a command; any other option is not.
+    command(words).is_none() && {
+        let with_word = [words, &["word".into()]].concat();
+        command(&with_word) == Some(words.len())
+    }
 }
 
 /// The first word that is neither an option nor the value of a global option. An option that is not
@@ -94,6 +96,22 @@ mod tests {
             ("t", "t"),
         ] {
             assert_eq!(translated(typed), expected);
+        }
+    }
+
+    #[test]
+    fn only_global_options_leave_tenure_alone() {
+        for (typed, expected) in [
+            ("t", true),
+            ("t --json -C /x --as=me", true),
+            ("t -h", false),
+            ("t --version", false),
+            ("t --frobnicate", false),
+            ("t -C", false),
+            ("t locks", false),
+        ] {
+            let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            assert_eq!(is_alone(&words), expected, "{typed}");
         }
     }
 

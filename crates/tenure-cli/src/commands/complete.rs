@@ -159,7 +159,7 @@ fn values(before: &[String], arg: &Arg, current: &str) -> Vec<Candidate> {
                 ("section" | "move_to", _) => sections(&tenure),
                 ("depends_on" | "no_depends_on", _) | (_, "ID_OR_TITLE") => tasks(&tenure, current),
                 ("holder", _) => holders(&tenure),
-                ("key" | "id", _) => keys(&tenure),
+                ("key" | "keys" | "id" | "what", _) => keys(&tenure),
                 _ => None,
             };
             found

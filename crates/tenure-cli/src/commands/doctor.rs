@@ -180,6 +180,15 @@ fn command(project: &Project, remedy: &Remedy) -> String {
         Remedy::Remove(path) => {
             format!("rm -- {}", words::quoted_bytes(from_here(path).as_os_str()))
         }
+        Remedy::Chmod(like, file) => format!(
+            "chmod --reference={} {}",
+            words::quoted_bytes(from_here(like).as_os_str()),
+            words::quoted_bytes(from_here(file).as_os_str())
+        ),
+        Remedy::VerifyLedger(root) => format!(
+            "tenure ledger verify --dir {}",
+            words::quoted_bytes(from_here(root).as_os_str())
+        ),
         Remedy::Command(text) | Remedy::Advice(text) => text.clone(),
     }
 }

@@ -89,11 +89,7 @@ fn permissions(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) {
                     database.mode() & 0o777
                 ))
                 .means("Other users of the group can't use the database.")
-                .remedy(Remedy::Command(format!(
-                    "chmod --reference={} {}",
-                    quoted(path),
-                    quoted(&file)
-                ))),
+                .remedy(Remedy::Chmod(path.to_owned(), file)),
             );
         }
     }
@@ -103,9 +99,4 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut file = path.as_os_str().to_owned();
     file.push(end);
     file.into()
-}
-
-/// A path for a shell.
-pub(super) fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }

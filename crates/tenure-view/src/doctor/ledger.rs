@@ -56,10 +56,7 @@ pub(super) fn examine(url: &StoreUrl, root: &Path, found: &mut Vec<Finding>) {
         found.push(
             report
                 .means("The ledger is only ever appended to, so tenure changes nothing here.")
-                .remedy(Remedy::Command(format!(
-                    "tenure ledger verify --dir {}",
-                    super::database::quoted(root)
-                ))),
+                .remedy(Remedy::VerifyLedger(root.to_owned())),
         );
     }
 }
