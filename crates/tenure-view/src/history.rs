@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use tenure_core::{Event, EventKind, HolderId, Key, Token};
+use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
 
 /// What a history proves.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -24,20 +24,19 @@ pub struct Proof {
 
 /// A grant that has not ended, as far as the events go.
 #[derive(Debug)]
-struct Open {
-    token: Token,
-    holder: HolderId,
+struct Open<'a> {
+    holder: &'a HolderId,
+    mode: Mode,
 }
 
-/// Checks that no two holders of a key overlapped and that tokens grew. `events` are in the order in which they
+/// Checks that no two holders of a key overlapped, unless their modes allow it, and that tokens grew. `events` are in the order in which they
 /// were recorded.
 pub fn verify(events: &[Event]) -> Proof {
     let mut proof = Proof {
         events: events.len(),
         ..Proof::default()
     };
-    // Every lease is exclusive: at most one is open. With shared leases this becomes a set.
-    let mut open: BTreeMap<&Key, Option<Open>> = BTreeMap::new();
+    let mut open: BTreeMap<&Key, BTreeMap<Token, Open<'_>>> = BTreeMap::new();
     let mut newest: BTreeMap<&Key, Token> = BTreeMap::new();
     let mut earlier: BTreeSet<&Key> = BTreeSet::new();
     let mut without_token = 0_usize;
@@ -55,15 +54,18 @@ pub fn verify(events: &[Event]) -> Proof {
         match event.kind {
             EventKind::Granted => {
                 // The same grant, extended by its holder.
-                if held.as_ref().is_some_and(|held| held.token == token) {
+                if held.contains_key(&token) {
                     continue;
                 }
                 proof.grants += 1;
-                if let Some(held) = held {
-                    proof.violations.push(format!(
-                        "{key}: event {} grants token {token} to {} at {at:.3}, while token {} of {} has not ended",
-                        event.id, event.holder, held.token, held.holder
-                    ));
+                let full = held.len() >= event.mode.room();
+                for (other, lease) in held.iter() {
+                    if full || !lease.mode.admits(event.mode) {
+                        proof.violations.push(format!(
+                            "{key}: event {} grants token {token} to {} at {at:.3}, while token {other} of {} has not ended",
+                            event.id, event.holder, lease.holder
+                        ));
+                    }
                 }
                 if let Some(last) = newest.get(key).filter(|last| **last >= token) {
                     proof.violations.push(format!(
@@ -72,34 +74,28 @@ pub fn verify(events: &[Event]) -> Proof {
                     ));
                 }
                 newest.insert(key, token);
-                *held = Some(Open {
-                    token,
-                    holder: event.holder.clone(),
-                });
+                held.insert(token, Open::from(event));
             }
             _ if is_first => {
                 earlier.insert(key);
                 newest.insert(key, token);
                 if event.kind == EventKind::Renewed {
-                    *held = Some(Open {
-                        token,
-                        holder: event.holder.clone(),
-                    });
+                    held.insert(token, Open::from(event));
                 }
             }
             EventKind::Renewed => {
                 let overtaken = newest.get(key).is_some_and(|last| *last > token);
-                if overtaken {
+                if overtaken && !held.contains_key(&token) && !earlier.contains(key) {
                     proof.violations.push(format!(
                         "{key}: event {} renews token {token} at {at:.3}, after a newer one was granted",
                         event.id
                     ));
                 }
+                // A holder that admits others has another mode from here on.
+                held.insert(token, Open::from(event));
             }
             _ => {
-                if held.as_ref().is_some_and(|held| held.token == token) {
-                    *held = None;
-                }
+                held.remove(&token);
             }
         }
     }
@@ -117,6 +113,15 @@ pub fn verify(events: &[Event]) -> Proof {
         ));
     }
     proof
+}
+
+impl<'a> From<&'a Event> for Open<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            holder: &event.holder,
+            mode: event.mode,
+        }
+    }
 }
 
 /// One grant, from its beginning to its end.
@@ -210,6 +215,7 @@ mod tests {
             at: Timestamp::from_second(i64::try_from(id).unwrap()).unwrap(),
             key: Key::parse(key).unwrap(),
             kind,
+            mode: Mode::Exclusive,
             token: Token(token),
             holder: HolderId::parse(holder).unwrap(),
             times: 1,
@@ -259,6 +265,27 @@ mod tests {
             event(4, Renewed, "a", 1, "x"),
         ]);
         assert!(late.violations[0].contains("after a newer one"), "{late:?}");
+    }
+
+    #[test]
+    fn holders_overlap_only_as_their_modes_allow() {
+        use EventKind::{Granted, Released};
+        let two = "slots:2".parse().unwrap();
+        let as_mode = |mode: Mode, event: Event| Event { mode, ..event };
+        for (mode, allowed) in [(Mode::Shared, 3), (two, 2), (Mode::Exclusive, 1)] {
+            let grants: Vec<Event> = (1..=3)
+                .map(|id| as_mode(mode, event(id, Granted, "a", id, "x")))
+                .collect();
+            let proof = verify(&grants);
+            assert_eq!(proof.violations.is_empty(), allowed == 3, "{proof:?}");
+            assert!(verify(&grants[..allowed]).violations.is_empty());
+        }
+        let mixed = verify(&[
+            as_mode(Mode::Shared, event(1, Granted, "a", 1, "x")),
+            event(2, Granted, "a", 2, "y"),
+            event(3, Released, "a", 1, "x"),
+        ]);
+        assert_eq!(mixed.violations.len(), 1, "{mixed:?}");
     }
 
     #[test]

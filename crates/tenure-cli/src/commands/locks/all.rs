@@ -6,7 +6,7 @@ use tenure::wire::{
     AllLocksJson, ForeignLockJson, ForeignProcessJson, LockJson, StoreLocksJson, VerdictWord,
 };
 use tenure::{Project, StoreRole, StoreUrl};
-use tenure_core::{Holder, Moment, Snapshot, Verdict};
+use tenure_core::{Holder, Mode, Moment, Snapshot, Verdict};
 use tenure_host::identity;
 use tenure_view::foreign::ForeignVerdict;
 use tenure_view::{ForeignLock, Overview, Role, StoreView};
@@ -122,8 +122,12 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
     let waiting = waiting(lock);
     for (lease, verdict) in &lock.leases {
         let left = lease.expires.as_ref().map(|end| end.remaining(now));
+        let key = match lease.mode {
+            Mode::Exclusive => lease.key.to_string(),
+            Mode::Shared | Mode::Slots(_) => format!("{} ({})", lease.key, words::mode(lease)),
+        };
         table.row([
-            lease.key.to_string(),
+            key,
             lease.holder.id.to_string(),
             process(&lease.holder, verdict),
             words::ago_if_known(now, lease.since()),
