@@ -159,15 +159,21 @@ pub fn busy<L: Look>(
         .iter()
         .find(|waiter| !(claim.mode == Mode::Shared && waiter.mode == Mode::Shared))
         .map(|waiter| waiter.ticket);
+    // One of several holders may have died, and its lease need not have ended.
+    let standing = standing(look, &view.leases);
+    let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing.into_iter().partition(|lease| {
+        claim.named && lease.holder.id == claim.holder.id && lease.mode != claim.mode
+    });
+    // A holder that changes its mode waits for the other holders only.
+    let changes = !own.is_empty();
     let behind = present
         .iter()
         .rev()
+        .filter(|_| !changes)
         .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
         .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
-    // One of several holders may have died, and its lease need not have ended.
-    let standing = standing(look, &view.leases);
-    let holders = standing.iter().map(|lease| lease.holder.clone());
+    let holders = others.iter().map(|lease| lease.holder.clone());
     Busy {
         key: claim.key.clone(),
         watch: match &behind {

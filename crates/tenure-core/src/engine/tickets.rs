@@ -10,7 +10,7 @@ use crate::queue::{Presence, Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::Step;
-use super::look::{heard_now, is_alive, is_here, standing};
+use super::look::{heard_now, is_alive, is_here, queue, standing};
 use super::window::{first_waiters, from_ticket};
 
 /// Wakes the first of these waiters that can be woken.
@@ -21,9 +21,22 @@ pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
     }
 }
 
-/// Wakes the waiters that can proceed beside these leases: the first that can be woken, and those behind it that
-/// can hold the key together with it.
+/// Wakes the waiters that can proceed beside these leases: one that holds the key already, wherever it is in the queue;
+/// otherwise the first that can be woken, and those behind it that can hold the key together with it.
 pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease]) {
+    let changes = |waiter: &&Waiter| {
+        let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing
+            .iter()
+            .partition(|lease| waiter.named && lease.holder.id == waiter.holder.id);
+        !own.is_empty() && others.iter().all(|lease| lease.mode.admits(waiter.mode))
+    };
+    let changing: Vec<&Waiter> = queue.iter().filter(changes).collect();
+    for waiter in changing {
+        if is_here(step, waiter) {
+            step.wake(&waiter.holder);
+            return;
+        }
+    }
     let mut holders: Vec<Mode> = standing.iter().map(|lease| lease.mode).collect();
     for waiter in queue {
         if holders.contains(&Mode::Exclusive) {
@@ -47,7 +60,11 @@ pub(super) fn wake_first<S: Step>(
     key: &Key,
     others: &[(Lease, Liveness)],
 ) -> Result<(), S::Error> {
-    let queue = first_waiters(step, key)?;
+    let queue = if others.is_empty() {
+        first_waiters(step, key)?
+    } else {
+        queue(step, key, None)?
+    };
     wake_beside(step, &queue, &standing(step, others));
     Ok(())
 }

@@ -3,9 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tenure_core::{
-    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Mode, Reap, Reason, Store, Token,
-};
+use tenure_core::{ErrorKind, Fenced, Forced, HolderId, Key, Mode, Reap, Reason, Store, Token};
 
 use super::one_holder::{ContestSettings, contest};
 use crate::ask::{Ask, HOUR};
@@ -278,6 +276,8 @@ pub fn a_holder_changes_its_mode(subject: &Subject) {
             && words.contains(&format!("ann waits for {key} which bob holds")),
         "{words}"
     );
+    // So that it sleeps, and has to be woken.
+    std::thread::sleep(Duration::from_millis(50));
     release(&*store, key, "bob");
     let answer = ann.answer();
     let Answer::Granted { token, reason, .. } = answer else {
@@ -300,8 +300,14 @@ pub fn a_holder_changes_its_mode(subject: &Subject) {
         answer => answer,
     };
     assert!(token < admitted.token());
-    let claim = detached("ann").claim(&*store);
-    let upgrade = store.acquire(&claim, soon()).unwrap();
-    assert!(matches!(upgrade, Acquired::Busy(_)), "{upgrade:?}");
-    run.finish(5);
+    // The death of the other holder wakes it, too, although another waiter is ahead.
+    let mut third = run.puppet();
+    let _ = third.queued(&Ask::new(key, "third"));
+    let _ = ann.queued(&detached("ann"));
+    std::thread::sleep(Duration::from_millis(50));
+    other.process().kill_and_leave();
+    assert!(token < ann.served());
+    release(&*store, key, "ann");
+    let _ = third.served();
+    run.finish(7);
 }
