@@ -106,10 +106,10 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..COMMANDS {
         ours.push(time(|| {
-            end(tenure_run(cluster, "k").arg("true").spawn().unwrap())
+            end(tenure_run(cluster, "k").arg("true").spawn().unwrap());
         }));
         theirs.push(time(|| {
-            end(etcdctl_lock(cluster, "k").arg("true").spawn().unwrap())
+            end(etcdctl_lock(cluster, "k").arg("true").spawn().unwrap());
         }));
     }
     let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
@@ -180,7 +180,7 @@ fn latency(
     aim: &'static str,
 ) -> Line {
     let of = |turns: &[Turn]| {
-        let mut times: Vec<Duration> = turns.iter().map(|turn| turn.end - turn.asked).collect();
+        let mut times: Vec<Duration> = turns.iter().map(Turn::time).collect();
         percentile(&mut times, percent)
     };
     line(what, of(ours), of(theirs), aim)
@@ -203,8 +203,8 @@ fn etcdctl_lock(cluster: &Etcd, key: &str) -> Command {
     command
         .env("ETCDCTL_API", "3")
         .args(["--endpoints", cluster.endpoints().next().unwrap()])
-        // Its shortest time to live: its own default is 60 seconds.
-        .args(["lock", "--ttl", "2", key]);
+        // The shortest time to live that etcd keeps: its default is 10 seconds.
+        .args(["lock", "--ttl", "2", key, "--"]);
     command
 }
 
@@ -249,6 +249,12 @@ struct Turn {
     let_go: Duration,
     end: Duration,
     client: usize,
+}
+
+impl Turn {
+    fn time(&self) -> Duration {
+        self.end.saturating_sub(self.asked)
+    }
 }
 
 /// Lets clients take turns for a while.
@@ -448,14 +454,14 @@ impl Theirs {
         };
         let granted: LeaseGrantResponse = client.call(
             "/etcdserverpb.Lease/LeaseGrant",
-            LeaseGrantRequest { ttl: 600 },
+            &LeaseGrantRequest { ttl: 600 },
         );
         client.lease = granted.id;
         client
     }
 
     /// One call. Another member is asked if this one does not answer, as a client library does.
-    fn call<Q, A>(&mut self, path: &'static str, message: Q) -> A
+    fn call<Q, A>(&mut self, path: &'static str, message: &Q) -> A
     where
         Q: Message + Clone + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
@@ -487,12 +493,12 @@ impl Client for Theirs {
             name: self.name.clone(),
             lease: self.lease,
         };
-        let locked: LockResponse = self.call("/v3lockpb.Lock/Lock", request);
+        let locked: LockResponse = self.call("/v3lockpb.Lock/Lock", &request);
         self.held = locked.key;
     }
 
     fn give_back(&mut self) {
         let key = std::mem::take(&mut self.held);
-        let _: Nothing = self.call("/v3lockpb.Lock/Unlock", UnlockRequest { key });
+        let _: Nothing = self.call("/v3lockpb.Lock/Unlock", &UnlockRequest { key });
     }
 }
