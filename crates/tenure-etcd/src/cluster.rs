@@ -130,15 +130,19 @@ impl Cluster {
         self.members().current
     }
 
+    /// The connection to the current member, if there is one.
+    fn connection(&self) -> Option<(usize, Client)> {
+        let members = self.members();
+        let client = members.client.clone()?;
+        Some((members.current, client))
+    }
+
     /// The connection to the current member.
     pub(crate) async fn client(&self) -> Result<(usize, Client), Status> {
-        let current = {
-            let members = self.members();
-            if let Some(client) = &members.client {
-                return Ok((members.current, client.clone()));
-            }
-            members.current
-        };
+        if let Some(connected) = self.connection() {
+            return Ok(connected);
+        }
+        let current = self.current();
         let count = self.address.endpoints.len().max(1);
         let member = self.address.endpoints.get(current % count);
         let member = member.map(String::as_str).unwrap_or_default();
@@ -211,7 +215,10 @@ impl Cluster {
     {
         let limit = remaining(by).min(ATTEMPT);
         let current = self.current();
-        let connected = {
+        // Mostly there is a connection: then the thread that talks to the cluster is not asked for it.
+        let connected = if let Some(connected) = self.connection() {
+            Some(Ok(connected))
+        } else {
             let cluster = Arc::clone(self);
             self.run(limit, async move { cluster.client().await })
         };

@@ -29,7 +29,11 @@ impl EtcdStore {
         let ring = self.presence.ringer().map_err(no_wait)?;
         let keys = self.watched_keys(watched, seen.saturating_add(1));
         let cluster = Arc::clone(&self.cluster);
+        let holds = watched.ahead.is_empty();
         let watching = self.cluster.handle().spawn(async move {
+            if holds {
+                tokio::time::sleep(SHORT_HOLD).await;
+            }
             watch(&cluster, keys).await;
             ring();
         });
@@ -88,6 +92,10 @@ impl EtcdStore {
         keys
     }
 }
+
+/// A holder that is done so soon does not watch its lease: most of the cost of a short hold would be the watch. It
+/// begins at the revision that was seen, so nothing is missed.
+const SHORT_HOLD: Duration = Duration::from_millis(50);
 
 /// How long a member that can't be watched is left alone.
 const WATCH_AGAIN: Duration = Duration::from_secs(1);
