@@ -491,13 +491,13 @@ impl<'a> EtcdStep<'a> {
         let written = self.writes.after.get(key);
         written.or_else(|| self.seen.keys.get(key))
     }
+}
 
-    /// The id of the task whose key this is.
-    fn task_of<'k>(&self, key: &'k Key) -> Option<&'k str> {
-        match key.kind() {
-            KeyKind::Task(id) if id != tenure_core::task::ANY => Some(id),
-            _ => None,
-        }
+/// The id of the task whose key this is.
+fn task_of(key: &Key) -> Option<&str> {
+    match key.kind() {
+        KeyKind::Task(id) if id != tenure_core::task::ANY => Some(id),
+        _ => None,
     }
 }
 
@@ -636,7 +636,7 @@ impl Step for EtcdStep<'_> {
                 let event = Event::of(lease, EventKind::Granted, self.now.wall);
                 let reason = Some(reason.word().to_owned());
                 self.record(Event { reason, ..event }, true);
-                if let Some(id) = self.task_of(key) {
+                if let Some(id) = task_of(key) {
                     self.task_granted(id, &lease.holder.id)?;
                 }
             }
@@ -644,7 +644,7 @@ impl Step for EtcdStep<'_> {
                 let name = self.store.layout.lease(key, &stored.name);
                 let same = Compare::unchanged(name, stored.modified);
                 self.writes.compares.push(same);
-                if let Some(id) = self.task_of(key) {
+                if let Some(id) = task_of(key) {
                     sections::renew_section(self, id, lease)?;
                 }
             }
@@ -680,7 +680,7 @@ impl Step for EtcdStep<'_> {
         };
         let event = Event::of(lease, kind, self.now.wall);
         self.record(Event { evidence, ..event }, false);
-        if let Some(id) = self.task_of(key) {
+        if let Some(id) = task_of(key) {
             self.task_lease_ended(id, &lease.holder.id, how)?;
         }
         if then == Then::Free {

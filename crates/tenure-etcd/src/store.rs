@@ -314,7 +314,10 @@ impl EtcdStore {
                         lock(&self.lives).put_back(life);
                     }
                     attempts += 1;
-                    if attempts == OFTEN && key.is_none() {
+                    // Another process may have had its turn, or this one had it for too long.
+                    let asks = turn.is_none() || attempts.is_multiple_of(OFTEN);
+                    if key.is_none() && attempts >= OFTEN && asks {
+                        drop(turn.take());
                         turn = Turn::take(self, request(), by);
                     }
                     let guard = |seen: &Seen, key| {

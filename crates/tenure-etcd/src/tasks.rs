@@ -199,7 +199,9 @@ impl TaskStore for EtcdStore {
 
     fn export(&self, line: &mut dyn FnMut(&str), by: Instant) -> Result<(), TaskError> {
         let lines = self.read_tasks(by, |step| Ok(step.export_lines()?))?;
-        lines.iter().for_each(|text| line(text));
+        for text in &lines {
+            line(text);
+        }
         Ok(())
     }
 

@@ -101,6 +101,9 @@ impl SeenTasks {
     }
 }
 
+/// The name and the value of a part.
+type StagedPart = (String, Vec<u8>);
+
 /// One write of a part: a name, and its value unless it is deleted. The values are JSON.
 type PartWrite = (String, Option<String>);
 
@@ -140,7 +143,7 @@ impl EtcdStep<'_> {
 
     /// Adds the guard to what a step writes, if it writes tasks or locks of tasks and sections. Returns the parts that
     /// have to be staged, if it writes too much.
-    pub(crate) fn guard_tasks(&mut self) -> Result<Option<Vec<(String, Vec<u8>)>>, StoreError> {
+    pub(crate) fn guard_tasks(&mut self) -> Result<Option<Vec<StagedPart>>, StoreError> {
         let prefix = self.store.layout.tasks();
         let writes = self.writes.records.iter();
         let (count, size) = writes.filter(|(name, _)| name.starts_with(&prefix)).fold(
@@ -179,7 +182,7 @@ impl EtcdStep<'_> {
         self.writes.records = small;
         let layout = &self.store.layout;
         let parts = parts(large);
-        let parts: Vec<(String, Vec<u8>)> = parts
+        let parts: Vec<StagedPart> = parts
             .iter()
             .enumerate()
             .map(|(number, part)| {
@@ -234,7 +237,7 @@ fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
 
 impl EtcdStore {
     /// Writes the parts of a large change where nobody looks.
-    pub(crate) fn stage(&self, parts: &[(String, Vec<u8>)], by: Instant) -> Result<(), StoreError> {
+    pub(crate) fn stage(&self, parts: &[StagedPart], by: Instant) -> Result<(), StoreError> {
         let old = self.options.clock.now().wall - LEFT_OVER;
         let end = self
             .layout
