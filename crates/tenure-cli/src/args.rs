@@ -233,12 +233,13 @@ lock.")]
   tenure ledger verify"
     )]
     Ledger(ledger::Ledger),
-    /// Examine the store
+    /// Examine the store, and copy its tasks to another one
     #[command(
         subcommand,
         after_help = "Examples:
   tenure store check
-  tenure store check etcd://10.0.0.1:2379,10.0.0.2:2379/team"
+  tenure store check etcd://10.0.0.1:2379,10.0.0.2:2379/team
+  tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team"
     )]
     Store(Store),
     /// Show the settings in effect and where they come from
@@ -311,6 +312,7 @@ impl Command {
             Self::ShellLib => ("shell-lib", None),
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Store(Store::Check { .. }) => ("store", Some("check")),
+            Self::Store(Store::Copy(_)) => ("store", Some("copy")),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),
@@ -556,6 +558,35 @@ or the store can't be read.")]
         #[arg(value_name = "URL")]
         url: Option<OsString>,
     },
+    /// Copy all tasks and sections to another store, and compare both
+    #[command(
+        after_help = "Example: tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team
+
+Copied are sections and tasks with their ids, times, status, dependencies,
+attempts and last error: what tenure tasks export shows. Not copied are locks,
+histories, and the pause before a failed task is retried.
+
+All of it is copied or nothing. What the other store has already is left alone
+if it is equal. If it is not, the copy is refused; so it is while a runner works
+on a task. Afterwards both are compared.
+
+Exit codes: 0 everything is there, 1 the other store has other values of the
+same tasks, 6 a runner works on a task."
+    )]
+    Copy(StoreCopy),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct StoreCopy {
+    /// The store to copy from
+    #[arg(value_name = "FROM")]
+    pub(crate) from: OsString,
+    /// The store to copy to
+    #[arg(value_name = "TO")]
+    pub(crate) to: OsString,
+    /// Copy tasks in progress as pending ones, even while a runner works on them
+    #[arg(long)]
+    pub(crate) as_pending: bool,
 }
 
 #[derive(Debug, Subcommand)]

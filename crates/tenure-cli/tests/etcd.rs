@@ -359,3 +359,193 @@ fn an_address_that_makes_no_sense_is_refused_at_once() {
     let said = nobody.sh("true").end();
     said.fails(1, &["can't be reached", "refused"]);
 }
+
+/// The number of tasks with each status, as words.
+fn statuses(place: &Place) -> String {
+    let said = place.tenure("tasks list --limit 0 --json").exits(0);
+    let mut counts = std::collections::BTreeMap::new();
+    for task in said.json()["data"]["tasks"].as_array().unwrap() {
+        let status = task["status"].as_str().unwrap().to_owned();
+        *counts.entry(status).or_insert(0) += 1;
+    }
+    let words = counts
+        .iter()
+        .map(|(status, count)| format!("{count} {status}"));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn every_command_for_tasks_works_on_a_cluster() {
+    let place = Place::shared("task-commands");
+    place.tenure("sections add Backend").exits(0);
+    let first = place
+        .tenure("tasks add First --section Backend -q")
+        .exits(0);
+    let first = first.out.trim().to_owned();
+    let add = format!("tasks add Second --depends-on {first} --priority 9 -q");
+    let second = place.tenure(&add).exits(0).out.trim().to_owned();
+    let again = place.tenure("tasks add First --once").exits(0);
+    assert!(again.out.contains("exists already"), "{again:?}");
+    let next = place.tenure("tasks next --as me --json").exits(0).json();
+    assert_eq!(next["data"]["id"], first.as_str(), "{next}");
+    let token = &next["data"]["token"];
+    let update = format!("tasks update {first} --status completed");
+    place
+        .tenure(&format!("{update} --as other"))
+        .fails(6, &["locked by runner me"]);
+    place
+        .tenure(&format!("{update} --token 1"))
+        .fails(7, &["was lost"]);
+    place.tenure(&format!("{update} --token {token}")).exits(0);
+    place
+        .tenure("tasks update Second --status in_progress --as late")
+        .exits(0);
+    let listed = place.tenure("tasks list").exits(0).out;
+    assert!(
+        listed.contains("Second") && listed.contains("in_progress"),
+        "{listed}"
+    );
+    place
+        .tenure("tasks delete Second")
+        .fails(6, &["locked by runner late"]);
+    place
+        .tenure("tasks update Second --status pending --as late")
+        .exits(0);
+    let exported = place.tenure("tasks export").exits(0).out;
+    let other = Place::shared("task-commands-too");
+    other.project.write("lines", &exported);
+    let imported = other.tenure("tasks import lines").exits(0);
+    assert!(imported.out.contains("2 tasks added"), "{imported:?}");
+    assert_eq!(other.tenure("tasks export").exits(0).out, exported);
+    place.tenure("tasks work --as me -- true").exits(0);
+    assert_eq!(statuses(&place), "2 completed");
+    let history = place.tenure("tasks show First").exits(0);
+    assert!(history.out.contains("completed"), "{history:?}");
+    place
+        .tenure(&format!("tasks delete {first} {second}"))
+        .exits(0);
+    place.tenure("sections delete Backend").exits(0);
+    assert_eq!(statuses(&place), "");
+    place.tenure("sync").fails(2, &["TENURE_STORE"]);
+    assert_eq!(place.tenure("locks list").exits(0).out, "No locks.\n");
+}
+
+#[test]
+fn runners_that_are_killed_leave_no_task_undone_and_do_none_twice() {
+    const RUNNERS: usize = 8;
+    const TASKS: usize = 40;
+    let place = Place::shared("runners");
+    for name in ["One", "Two", "Three"] {
+        place.tenure(&format!("sections add {name}")).exits(0);
+    }
+    let line = |n: usize| match n % 4 {
+        0 => format!("{{\"title\":\"Task {n}\"}}\n"),
+        section => {
+            let name = ["One", "Two", "Three"][section - 1];
+            format!("{{\"title\":\"Task {n}\",\"section\":\"{name}\"}}\n")
+        }
+    };
+    let lines: String = (0..TASKS).map(line).collect();
+    place.project.write("lines", &lines);
+    place.tenure("tasks import lines").exits(0);
+    let script = r#"sleep 0.05; echo ended >> "ended-$TENURE_TASK_ID""#;
+    let start = |n: usize| {
+        let words = format!("tasks work --as runner-{n} --ttl 1h");
+        place.call(&words).sh(script).start()
+    };
+    let mut runners: Vec<Running> = (0..RUNNERS).map(start).collect();
+    let ended = || {
+        let files = std::fs::read_dir(place.project.root()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name());
+        let done = names.filter(|name| name.to_string_lossy().starts_with("ended-"));
+        done.count()
+    };
+    let mut kills = 0;
+    for n in 0..RUNNERS / 2 {
+        until("some tasks are done", || ended() > n * 4);
+        runners.remove(0).killed();
+        kills += 1;
+        runners.push(start(RUNNERS + n));
+    }
+    for runner in runners {
+        runner.ended().exits(0);
+    }
+    assert_eq!(statuses(&place), format!("{TASKS} completed"));
+    assert_eq!(ended(), TASKS, "after {kills} kills");
+    let mut lines = 0;
+    let listed = place.tenure("tasks list --limit 0 --json").exits(0);
+    for task in listed.json()["data"]["tasks"].as_array().unwrap() {
+        let id = task["id"].as_str().unwrap();
+        lines += place.project.read(&format!("ended-{id}")).lines().count();
+        // One runner ended it, and those before it are dead.
+        let history = place.history(&format!("task:{id}"));
+        let deaths = history.strip_suffix("granted, released").unwrap();
+        assert_eq!(deaths.replace("granted, dead, ", ""), "", "{history}");
+    }
+    // A runner that is killed between the end of its command and its report leaves one task to do again.
+    assert!(lines <= TASKS + kills, "{lines} commands ended");
+}
+
+#[test]
+fn tasks_are_copied_to_a_cluster_and_back_and_nothing_gets_lost() {
+    let place = Place::shared("copy");
+    let local = Project::new();
+    local.tenure("sections add Backend").exits(0);
+    local.tenure("sections add Empty").exits(0);
+    let mut first = String::new();
+    for n in 0..60 {
+        let on = match n {
+            0 => String::new(),
+            _ => format!("--depends-on {first}"),
+        };
+        let words = format!("tasks add Task-{n} --section Backend --description Text-{n} {on} -q");
+        let said = local.tenure(&words).exits(0);
+        if n == 0 {
+            said.out.trim().clone_into(&mut first);
+        }
+    }
+    local
+        .tenure("tasks update Task-59 --status skipped --as me")
+        .exits(0);
+    let copy = |from: &str, to: &str, words: &str| {
+        local.tenure(&format!("store copy {from} {to} {words}"))
+    };
+    let here = "sqlite:.tenure/tenure.db";
+    local
+        .tenure("tasks update Task-0 --status in_progress --as me")
+        .exits(0);
+    copy(here, &place.url, "").fails(6, &["Task-0", "--as-pending", "nothing was copied"]);
+    assert_eq!(statuses(&place), "");
+    local
+        .tenure("tasks update Task-0 --status pending --as me")
+        .exits(0);
+    let exported = local.tenure("tasks export").exits(0).out;
+    let said = copy(here, &place.url, "").exits(0);
+    assert!(
+        said.out.contains("Copied 60 tasks and 2 sections"),
+        "{said:?}"
+    );
+    assert_eq!(place.tenure("tasks export").exits(0).out, exported);
+    // Once more: nothing is new.
+    let said = copy(here, &place.url, "--json").exits(0).json();
+    assert_eq!(said["data"]["addedTasks"], 0);
+    assert_eq!(said["data"]["tasks"], 60);
+    // And back, into another database.
+    copy(&place.url, "sqlite:back.db", "").exits(0);
+    let back = local.tenure("--store sqlite:back.db tasks export").exits(0);
+    assert_eq!(back.out, exported);
+    // What differs is not overwritten.
+    place.tenure("tasks update Task-1 --title Other").exits(0);
+    copy(here, &place.url, "").fails(1, &["Other", "nothing was copied"]);
+    copy(&place.url, "sqlite:back.db", "").fails(1, &["Task-1"]);
+    copy(here, here, "").fails(2, &["the same store"]);
+    copy("sqlite:nowhere.db", &place.url, "").fails(4, &["nowhere.db"]);
+    // A task in progress can be copied as a pending one.
+    place
+        .tenure("tasks update Task-0 --status in_progress --as me")
+        .exits(0);
+    copy(&place.url, "sqlite:third.db", "").fails(6, &["Task-0"]);
+    copy(&place.url, "sqlite:third.db", "--as-pending").exits(0);
+    let third = local.tenure("--store sqlite:third.db tasks show Task-0");
+    assert!(third.exits(0).out.contains("pending"));
+}

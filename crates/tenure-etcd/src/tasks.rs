@@ -252,6 +252,8 @@ impl EtcdStore {
             "the tasks on {} are not synced: every machine that uses the cluster has them",
             self.address()
         );
-        StoreError::new(ErrorKind::Unsupported, what).into()
+        StoreError::new(ErrorKind::Unsupported, what)
+            .fix("to move them, use tenure store copy")
+            .into()
     }
 }

@@ -53,7 +53,7 @@ pub use self::ledger::{
     SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
-pub use self::store::{StoreCheckJson, StoreMemberJson};
+pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson};
 pub use self::sync::{
     SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,
     SyncStatusJson,

@@ -1,4 +1,6 @@
-//! `tenure store`: examine the store itself.
+//! `tenure store`: examine the store itself, and copy its tasks.
+
+mod copy;
 
 use std::ffi::OsString;
 
@@ -11,8 +13,10 @@ use crate::context;
 use crate::table::Table;
 
 pub(crate) fn store(global: &Global, store: Store) -> Result<Answer, Failure> {
-    let Store::Check { url } = store;
-    check(global, url)
+    match store {
+        Store::Check { url } => check(global, url),
+        Store::Copy(both) => copy::copy(global, &both),
+    }
 }
 
 /// Examines a store. What is wrong with it is the error.

@@ -135,6 +135,8 @@ pub enum ErrorCode {
     TaskNotFound,
     /// Every task that is left waits for other tasks.
     TasksBlocked,
+    /// The store has other values of the same tasks.
+    TasksDiffer,
     /// At least one task failed.
     TasksFailed,
     /// Every task that is left is left to other runners.

@@ -1,4 +1,4 @@
-//! What `store check` prints.
+//! What `store check` and `store copy` print.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,4 +44,22 @@ pub struct StoreMemberJson {
     pub size_in_use: Option<u64>,
     /// The limit, if it says so.
     pub quota: Option<u64>,
+}
+
+/// The tasks and sections that were copied from one store to another.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreCopyJson {
+    /// The store they were copied from.
+    pub from: String,
+    /// The store they were copied to.
+    pub to: String,
+    /// How many tasks the first store has. The second one has them all.
+    pub tasks: u64,
+    /// How many sections it has.
+    pub sections: u64,
+    /// How many of the tasks are new in the second store.
+    pub added_tasks: u64,
+    /// How many of the sections are.
+    pub added_sections: u64,
 }
