@@ -224,7 +224,7 @@ impl<'a> EtcdStep<'a> {
             return Err(StoreError::new(ErrorKind::Unsupported, what).fix("do it in parts"));
         }
         if let Some(chunks) = staged {
-            self.store.stage(&chunks, self.by)?;
+            self.store.stage(&chunks, self.guard_revision(), self.by)?;
         }
         Ok(Some(transaction))
     }

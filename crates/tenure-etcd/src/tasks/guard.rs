@@ -17,7 +17,7 @@ use super::records::{Redo, TaskGuard};
 use crate::client::Client;
 use crate::cluster::remaining;
 use crate::proto::{
-    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, TxnRequest,
+    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use crate::records::json;
 use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write};
@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What was read of the tasks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SeenTasks {
-    pub(super) guard: Option<SeenGuard>,
+    guard: Option<SeenGuard>,
     /// Single keys.
     pub(super) entries: HashMap<String, Option<KeyValue>>,
     /// The first keys below a prefix.
@@ -136,6 +136,12 @@ impl EtcdStep<'_> {
         Ok(guard)
     }
 
+    /// The revision of the guard; 0 if it was not read.
+    pub(crate) fn guard_revision(&self) -> i64 {
+        let guard = self.seen.tasks.guard.as_ref();
+        guard.map_or(0, |guard| guard.revision)
+    }
+
     /// Whether the store has tasks or sections, or had some.
     pub(super) fn has_tasks(&mut self) -> Result<bool, StoreError> {
         Ok(self.task_guard()?.revision > 0)
@@ -195,10 +201,7 @@ impl EtcdStep<'_> {
         if let Some((last, _)) = parts.last() {
             self.writes.compares.push(Compare::present(last.clone()));
         }
-        let redo = Redo {
-            name: redo,
-            parts: parts.len(),
-        };
+        let redo = Redo { name: redo };
         let value = guard.next(&request, Some(redo));
         self.writes.records.insert(name, Some((value, 0)));
         self.is_large = true;
@@ -227,6 +230,26 @@ fn parts(writes: std::collections::BTreeMap<String, Write>) -> Vec<Vec<PartWrite
     parts
 }
 
+/// What a part writes.
+fn part_writes(part: &KeyValue) -> Result<Vec<RequestOp>, StoreError> {
+    let writes: Vec<PartWrite> = serde_json::from_slice(&part.value).map_err(|error| {
+        let what = format!("{} can't be understood", part.name());
+        StoreError::new(ErrorKind::Damaged, what).because(error)
+    })?;
+    let writes = writes.into_iter().map(|(name, value)| match value {
+        Some(value) => put(name, value.into_bytes(), 0).into(),
+        None => delete(name).into(),
+    });
+    Ok(writes.collect())
+}
+
+fn delete(key: String) -> Op {
+    Op::Delete(DeleteRangeRequest {
+        key: key.into_bytes(),
+        range_end: Vec::new(),
+    })
+}
+
 fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
     Op::Put(PutRequest {
         key: key.into_bytes(),
@@ -236,22 +259,31 @@ fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
 }
 
 impl EtcdStore {
-    /// Writes the parts of a large change where nobody looks.
-    pub(crate) fn stage(&self, parts: &[StagedPart], by: Instant) -> Result<(), StoreError> {
+    /// Writes the parts of a large change where nobody looks. `guard` is the revision of the guard that the step has
+    /// read.
+    pub(crate) fn stage(
+        &self,
+        parts: &[StagedPart],
+        guard: i64,
+        by: Instant,
+    ) -> Result<(), StoreError> {
         let old = self.options.clock.now().wall - LEFT_OVER;
-        let end = self
-            .layout
-            .entry('j', &[&format!("{:015}", old.as_millisecond())]);
+        let end = format!("{:015}", old.as_millisecond());
         let left_over = Op::Delete(DeleteRangeRequest {
             key: self.layout.all('j').into_bytes(),
-            range_end: end.into_bytes(),
+            range_end: self.layout.entry('j', &[&end]).into_bytes(),
         });
-        let parts = parts
-            .iter()
-            .map(|(name, part)| put(name.clone(), part.clone(), 0));
-        for op in std::iter::once(left_over).chain(parts) {
+        // Never those of a change that is valid by now, whatever the clocks of two machines say.
+        let unchanged = Compare::unchanged(self.layout.task_guard(), guard);
+        let remove = TxnRequest {
+            compare: vec![unchanged],
+            success: vec![left_over.into()],
+            failure: Vec::new(),
+        };
+        self.txn(remove, by)?;
+        for (name, part) in parts {
             let request = TxnRequest {
-                success: vec![op.into()],
+                success: vec![put(name.clone(), part.clone(), 0).into()],
                 ..TxnRequest::default()
             };
             self.txn(request, by)?;
@@ -262,61 +294,30 @@ impl EtcdStore {
     /// Carries out the large change that the guard names, if it names one.
     pub(crate) fn finish(&self, by: Instant) -> Result<(), StoreError> {
         self.admit_finish()?;
-        'again: loop {
+        loop {
             let (found, _) = self.page(RangeRequest::one(self.layout.task_guard()), by)?;
             let guard = SeenGuard::of(found.first())?;
             let Some(redo) = &guard.record.redo else {
                 return Ok(());
             };
-            let same = Compare::unchanged(self.layout.task_guard(), guard.revision);
-            for number in 0..redo.parts {
-                let name = self
-                    .layout
-                    .entry('j', &[&redo.name, &format!("{number:06}")]);
-                let (found, _) = self.page(RangeRequest::one(name.clone()), by)?;
-                let Some(part) = found.first() else {
-                    // Another process has carried it out, or the guard would be as it was.
-                    let (now, _) = self.page(RangeRequest::one(self.layout.task_guard()), by)?;
-                    if now.first().map(|kv| kv.mod_revision) != Some(guard.revision) {
-                        continue 'again;
-                    }
-                    let what = format!("{name}, a part of a large change of tasks, is missing");
-                    return Err(StoreError::new(ErrorKind::Damaged, what));
-                };
-                let writes: Vec<PartWrite> =
-                    serde_json::from_slice(&part.value).map_err(|error| {
-                        let what = format!("{name} can't be understood");
-                        StoreError::new(ErrorKind::Damaged, what).because(error)
-                    })?;
-                let success = writes.into_iter().map(|(name, value)| match value {
-                    Some(value) => put(name, value.into_bytes(), 0).into(),
-                    None => Op::Delete(DeleteRangeRequest {
-                        key: name.into_bytes(),
-                        range_end: Vec::new(),
-                    })
-                    .into(),
-                });
-                let request = TxnRequest {
-                    compare: vec![same.clone()],
-                    success: success.collect(),
-                    failure: Vec::new(),
-                };
-                if !self.txn(request, by)?.succeeded {
-                    continue 'again;
-                }
-            }
             let parts = self.layout.entry('j', &[&redo.name]) + "/";
-            let value = guard.next("", None);
+            let first = RangeRequest {
+                limit: 1,
+                ..RangeRequest::below(parts)
+            };
+            let (found, _) = self.page(first, by)?;
+            let success = match found.first() {
+                // A part goes with what it says, so that the next process goes on behind it.
+                Some(part) => {
+                    let mut success = part_writes(part)?;
+                    success.push(delete(part.name().to_owned()).into());
+                    success
+                }
+                None => vec![put(self.layout.task_guard(), guard.next("", None), 0).into()],
+            };
             let request = TxnRequest {
-                compare: vec![same],
-                success: vec![
-                    put(self.layout.task_guard(), value, 0).into(),
-                    Op::Delete(DeleteRangeRequest {
-                        range_end: crate::proto::after(&parts),
-                        key: parts.into_bytes(),
-                    })
-                    .into(),
-                ],
+                compare: vec![Compare::unchanged(self.layout.task_guard(), guard.revision)],
+                success,
                 failure: Vec::new(),
             };
             self.txn(request, by)?;
@@ -345,12 +346,7 @@ impl EtcdStore {
         if !step.writes.records.contains_key(&name) {
             return Ok(None);
         }
-        let compared = step
-            .seen
-            .tasks
-            .guard
-            .as_ref()
-            .map_or(0, |guard| guard.revision);
+        let compared = step.guard_revision();
         let mut guard = seen.tasks.guard.clone().unwrap_or_default();
         loop {
             let newest = (guard.record.request.clone(), guard.revision);

@@ -256,5 +256,4 @@ pub(crate) struct TaskGuard {
 pub(crate) struct Redo {
     /// Where its parts are, below `t/j/`.
     pub(crate) name: String,
-    pub(crate) parts: usize,
 }
