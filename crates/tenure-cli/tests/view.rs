@@ -696,7 +696,8 @@ fn a_history_is_proven_and_a_history_that_was_changed_is_not() {
         "{said:?}"
     );
     assert!(
-        said.out.contains("not proven: what other programs did"),
+        said.out
+            .contains("not proven: what other programs did, which keep no history"),
         "{said:?}"
     );
     let db = Connection::open(project.database()).unwrap();

@@ -177,7 +177,10 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
     );
     for lane in lanes {
         for span in lane.spans.iter().rev().take(3).rev() {
-            lines.push(fit::cut(&format!("{}: {}", lane.key, told(span)), width));
+            lines.push(fit::cut(
+                &format!("{}: {}", lane.key, told(span, clock)),
+                width,
+            ));
         }
     }
     lines.join("\n")
@@ -188,17 +191,17 @@ fn clock(at: Timestamp) -> String {
     at.strftime("%m-%d %H:%M:%SZ").to_string()
 }
 
-/// A grant in words.
-fn told(span: &Span) -> String {
+/// A grant in words, with its times as `time` writes them.
+fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
     let from = span
         .from
-        .map_or_else(|| "before the history".to_owned(), words::time);
+        .map_or_else(|| "before the history".to_owned(), time);
     let how = match span.end {
         None => "held until now".to_owned(),
         Some(kind) => {
             let at = span
                 .to
-                .map_or_else(|| "at an unknown time".to_owned(), words::time);
+                .map_or_else(|| "at an unknown time".to_owned(), time);
             format!("{} {at}", kind.word())
         }
     };
@@ -278,7 +281,7 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
                 "<rect x=\"{:.1}\" y=\"{y:.0}\" width=\"{:.1}\" height=\"18\" fill=\"{colour}\"{stroke}><title>{}</title></rect>",
                 LEFT + begin,
                 (end - begin).max(2.0),
-                escaped(&format!("{}: {}", lane.key, told(span)))
+                escaped(&format!("{}: {}", lane.key, told(span, words::time)))
             );
         }
         y += HIGH;

@@ -152,8 +152,13 @@ impl Chain<'_> {
         let now = &self.overview.now;
         let of = all::short_url(self.project, &store.url);
         for (lease, verdict) in &lock.leases {
+            let held = match verdict.ended() {
+                Some(_) => "on record as held",
+                None => "held",
+            };
+            let (key, holder) = (&lock.key, &lease.holder);
             self.lines
-                .push(format!("{indent}{} is held by {}", lock.key, lease.holder));
+                .push(format!("{indent}{key} is {held} by {holder}"));
             let since = lease.since();
             let since = since.map_or_else(
                 || "an unknown time".to_owned(),

@@ -92,9 +92,8 @@ fn of(store: &StoreView) -> Result<StoreVerifiedJson, StoreError> {
         StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) | StoreUrl::Steroids(_)
     );
     if shares {
-        found.unproven.push(
-            "what other programs did with these locks: only tenure records its grants".to_owned(),
-        );
+        let what = "what other programs did, which keep no history";
+        found.unproven.push(what.to_owned());
     }
     Ok(found)
 }
