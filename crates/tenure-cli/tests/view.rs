@@ -418,6 +418,7 @@ fn the_doctor_finds_a_cycle_a_namesake_a_wrong_clock_a_gap_and_damage() {
     let _x = project.hold("run x --as a");
     let _y = project.hold("run y --as b");
     let _waits = project.queue("x", "run x --as b -- true");
+    die(&project, "run dead --as d");
     project.acquire("twin --as c");
     let db = Connection::open(project.database()).unwrap();
     // The engine refuses such a wait, so another program has to write it.
