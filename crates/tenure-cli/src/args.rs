@@ -497,8 +497,8 @@ holder is printed), 4 no.")]
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         /// Only the lease of this holder, if the key has several
-        #[arg(long, value_name = "ID")]
-        holder: Option<String>,
+        #[arg(long = "holder", value_name = "ID")]
+        of: Option<String>,
     },
     /// Free expired locks and locks of dead holders, and record why
     #[command(after_help = "Examples:

@@ -108,14 +108,6 @@ pub(crate) fn mode(lease: &Lease) -> String {
     }
 }
 
-/// How a key is held.
-pub(crate) fn mode_in_full(lease: &Lease) -> String {
-    match lease.mode {
-        Mode::Exclusive => "exclusive".to_owned(),
-        Mode::Shared | Mode::Slots(_) => mode(lease),
-    }
-}
-
 /// The holder, and since when it holds the lease.
 pub(crate) fn held(now: &Moment, lease: &Lease) -> String {
     match lease.since() {

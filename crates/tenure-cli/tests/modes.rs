@@ -1,5 +1,4 @@
 //! Keys with several holders: `--shared`, `--slots`, and a change between them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod project;
 

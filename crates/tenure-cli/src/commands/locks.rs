@@ -32,9 +32,9 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
             id,
             force,
             reason,
-            holder,
+            of,
         } => {
-            let of = holder.map(HolderId::parse).transpose()?;
+            let of = of.map(HolderId::parse).transpose()?;
             release(global, &open()?, &id, of.as_ref(), force, reason.as_deref())
         }
         Locks::Cleanup { dry_run } => cleanup(&open()?, dry_run),
@@ -213,12 +213,14 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
         lines.extend([
             line("Holder:", lease.holder.to_string()),
             line("Token:", lease.token.to_string()),
-            line("Mode:", words::mode_in_full(lease)),
             line("State:", words::state(now, lease, verdict)),
             line("Acquired:", at(lease.since())),
             line("Heartbeat:", at(lease.heard())),
             line("Expires:", format!("{}{left}", words::expiry(now, lease))),
         ]);
+        if !lease.mode.is_exclusive() {
+            lines.push(line("Mode:", words::mode(lease)));
+        }
         if let Some(command) = &lease.holder.command {
             lines.push(line("Runs:", command.clone()));
         }

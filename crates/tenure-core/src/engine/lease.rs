@@ -92,16 +92,13 @@ pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
     let mut outcome = ReapedKey::default();
     let mut others = Vec::new();
     for (lease, liveness) in view.leases {
-        match ended(step.now(), &lease, &liveness) {
-            Some(evidence) => {
-                step.end_lease(&lease, &Ended::Proven(evidence.clone()), Then::Free)?;
-                step.wake(&lease.holder);
-                outcome.reaped.push(Reaped { lease, evidence });
-            }
-            None => {
-                outcome.needed.extend(lease.holder.liveness_lock().cloned());
-                others.push((lease, liveness));
-            }
+        if let Some(evidence) = ended(step.now(), &lease, &liveness) {
+            step.end_lease(&lease, &Ended::Proven(evidence.clone()), Then::Free)?;
+            step.wake(&lease.holder);
+            outcome.reaped.push(Reaped { lease, evidence });
+        } else {
+            outcome.needed.extend(lease.holder.liveness_lock().cloned());
+            others.push((lease, liveness));
         }
     }
     if !outcome.reaped.is_empty() {

@@ -83,7 +83,9 @@ impl Oracle {
             .filter(theirs)
             .map(|it| it.token)
             .collect();
-        held.iter().for_each(|token| model.end(*token));
+        for token in &held {
+            model.end(*token);
+        }
         held.sort_unstable();
         let mut freed = freed.to_vec();
         freed.sort_unstable();

@@ -127,9 +127,9 @@ impl Oracle {
             !ours(held) && self.leads_to(world, held, &ours, waits, &mut seen)
         };
         if any {
-            live.iter().all(|held| leads_back(held))
+            live.iter().all(leads_back)
         } else {
-            live.iter().any(|held| leads_back(held))
+            live.iter().any(leads_back)
         }
     }
 
@@ -380,10 +380,7 @@ impl Oracle {
         let away = others().any(|it| !present(&it) && !rank.may_pass(it) && it.boot == world.boot);
         let earlier_boot = others().any(|it| it.boot != world.boot);
         for (what, occurred) in [
-            (
-                "an expired lease is taken over",
-                stale().any(|held| expired(held)),
-            ),
+            ("an expired lease is taken over", stale().any(expired)),
             (
                 "a dead lease is taken over",
                 stale().any(|held| held.is_dead(world)),
@@ -498,7 +495,8 @@ impl Oracle {
         };
         let conflicting: Vec<ModelLease> = live
             .iter()
-            .filter(|it| !side_by_side(it.mode, claim.mode) && !(changes_all && own(it)))
+            .filter(|it| !side_by_side(it.mode, claim.mode))
+            .filter(|it| !changes_all || !own(it))
             .map(|it| (*it).clone())
             .collect();
         let goes_first = changes || model.is_held_already(world, claim);
@@ -568,7 +566,7 @@ impl Oracle {
         let rank = self.rank(world, claim, claim_ticket);
         self.busy(world, claim, rank)?;
         let others = self.keys[claim.key].ahead(world, rank);
-        let told = (ahead > 0) == !others.is_empty();
+        let told = (ahead > 0) != others.is_empty();
         // Waiters that could hold the key together are not probed.
         ensure(
             told || claim.mode == Mode::Shared,
