@@ -104,7 +104,7 @@ fn shown(kind: &str) -> String {
     }
     match kind {
         "bool" => "boolean".into(),
-        "String" | "Key" | "HolderId" => "string".into(),
+        "String" | "Key" | "HolderId" | "Mode" => "string".into(),
         "u8" | "u32" | "u64" | "usize" | "i32" | "i64" | "Token" | "Ticket" | "Priority" => {
             "number".into()
         }
