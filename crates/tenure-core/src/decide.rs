@@ -292,7 +292,7 @@ fn decide(
     }
     let slot = beside.take_slot(claim.mode, &mut reason, &mut ended);
     match own {
-        // The other holders, if there are any by now, were granted it in the same mode.
+        // No other holder has a larger token, so it can keep its own.
         Some(lease) if lease.mode.is_exclusive() => Decision::Extend {
             lease: Box::new(Lease {
                 mode: claim.mode,
