@@ -13,10 +13,11 @@ use crate::verdict::Evidence;
 
 /// One atomic step of a store that holds tasks as well as leases.
 ///
-/// A step that grants a task's key records the grant in the task ([`granted`](super::flow::granted)), one that ends its lease by
-/// force records that it was taken over ([`superseded`](super::flow::superseded)), and one that frees the key of a task or a section
-/// wakes the runners that look for any task ([`wake_seekers`](super::flow::wake_seekers)). The store calls these from its own
-/// `put_lease`, `end_lease` and `remove_ticket`, so that every verb does it.
+/// A step that grants a task's key records the grant in the task ([`lost_after_grant`](super::flow::lost_after_grant)), one
+/// that ends its lease by force records that it was taken over ([`superseded`](super::flow::superseded)), and one that frees
+/// the key of a task or a section wakes the runners that look for any task
+/// ([`wake_seekers`](super::flow::wake_seekers)). The store calls these from its own `put_lease`, `end_lease` and
+/// `remove_ticket`, so that every verb does it.
 pub trait TaskStep: Step<Error: From<TaskError> + From<StoreError>> {
     /// The task with this id.
     fn task(&mut self, id: &str) -> Result<Option<Task>, Self::Error>;
