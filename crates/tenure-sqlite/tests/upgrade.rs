@@ -61,10 +61,12 @@ impl Old {
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL; ATTACH '{}' AS today;
              DELETE FROM tokens; INSERT INTO tokens SELECT * FROM today.tokens;
-             INSERT INTO leases SELECT * FROM today.leases; INSERT INTO tickets
+             INSERT INTO leases SELECT key, token, holder, host, command, binding, acquired_at, expires_at, heartbeat_at,
+                 ttl_ms, boot, expires_boot FROM today.leases;
+             INSERT INTO tickets
              SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, within, parked
              FROM today.tickets;
-             INSERT INTO history SELECT * FROM today.history;
+             INSERT INTO history SELECT id, at, key, kind, token, holder, times, reason, evidence FROM today.history;
              INSERT INTO sections SELECT id, name FROM today.sections;
              INSERT INTO tasks SELECT id, title, section_id, status FROM today.tasks;
              INSERT INTO task_locks SELECT * FROM today.task_locks;
