@@ -394,11 +394,11 @@ fn an_upgrade_from_version_6_keeps_every_lease_and_ticket_as_exclusive() {
         6,
         include_str!("fixtures/schema/6.sql"),
         "INSERT INTO leases VALUES
-             ('build', 7, 'a', 'here', NULL, '\"detached\"', '2026-01-01T00:00:00.000Z', '2099-01-01T00:00:00.000Z',
+             ('build', 7, 'a', 'here', NULL, '{\"kind\":\"detached\"}', '2026-01-01T00:00:00.000Z', '2099-01-01T00:00:00.000Z',
               '2026-01-01T00:00:00.000Z', 60000, 'earlier', 1);
          UPDATE tokens SET newest = 7;
          INSERT INTO tickets (key, holder, host, binding, named, priority, boot, arrived, seen, within) VALUES
-             ('build', 'b', 'here', '\"detached\"', 1, 5, 'earlier', 1000000000, 1, ',');
+             ('build', 'b', 'here', '{\"kind\":\"detached\"}', 1, 5, 'earlier', 1000000000, 1, ',');
          INSERT INTO history (at, key, kind, token, holder, reason)
              VALUES ('2026-01-01T00:00:00.000Z', 'build', 'granted', 7, 'a', 'acquired_new');",
     );

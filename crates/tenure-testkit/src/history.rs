@@ -224,7 +224,7 @@ mod tests {
         let found = words(&[event(1, Granted, 1, "a"), event(2, Granted, 2, "b")]);
         assert_eq!(
             found,
-            "event 2 of build: granted to b while a holds it with token 1"
+            "event 2 of build: granted to b (exclusive) while a holds it with token 1 (exclusive)"
         );
     }
 
@@ -266,7 +266,7 @@ mod tests {
         for (token, holder) in [(2, "a"), (1, "b")] {
             let found = words(&[event(1, Granted, 1, "a"), event(2, Released, token, holder)]);
             assert!(
-                found.contains("but a holds it with 1"),
+                found.contains("but it is held by {Token(1)"),
                 "{token} {holder}: {found}"
             );
         }

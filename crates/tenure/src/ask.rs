@@ -235,11 +235,11 @@ impl Ask<'_, Key> {
     /// ([`tenure_core::Capabilities::modes`]).
     ///
     /// ```
-    /// use tenure::{Acquired, Mode};
+    /// use tenure::{Acquired, Config, Mode, StoreUrl, Tenure};
     ///
     /// # let folder = tempfile::tempdir()?;
-    /// # let url = format!("sqlite:{}/locks.db", folder.path().display());
-    /// let tenure = tenure::Tenure::open(&url)?;
+    /// # let database = folder.path().join("locks.db");
+    /// let tenure = Tenure::open(&StoreUrl::Sqlite(database), Config::default())?;
     /// let one = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
     /// let two = tenure.ask("db")?.mode(Mode::Shared).acquire()?;
     /// assert!(matches!((one, two), (Acquired::Granted(_), Acquired::Granted(_))));
