@@ -101,10 +101,19 @@ pub(crate) fn ordinal(number: usize) -> String {
 
 /// How a key is held, in a word or two.
 pub(crate) fn mode(lease: &Lease) -> String {
-    match (lease.mode, lease.slot) {
+    match (&lease.mode, lease.slot) {
         (Mode::Exclusive, _) => "held".to_owned(),
         (Mode::Slots(slots), Some(slot)) => format!("slot {slot} of {slots}"),
-        (mode, _) => mode.to_string(),
+        (mode, _) => asked_mode(mode),
+    }
+}
+
+/// How a waiter is to hold a key: its mode, or its paths.
+pub(crate) fn asked_mode(mode: &Mode) -> String {
+    match mode.paths() {
+        Some(paths) if paths.is_shared() => format!("{paths}, shared"),
+        Some(paths) => paths.to_string(),
+        None => mode.to_string(),
     }
 }
 
@@ -192,7 +201,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         };
         let mode = match lease.mode {
             Mode::Exclusive => String::new(),
-            Mode::Shared | Mode::Slots(_) => format!(" ({})", mode(lease)),
+            _ => format!(" ({})", mode(lease)),
         };
         let held = self::held(now, lease);
         lines.push(format!("{what} is locked by {held}{mode}"));

@@ -20,10 +20,12 @@
 //!
 //! 1. A key is granted only when every lease that conflicts with the claim has ended: there is none,
 //!    or [`Verdict::ended`] has the proof (G1, G3, G4). Two leases conflict unless both are shared, or both have
-//!    a slot and the slots differ.
+//!    a slot and the slots differ, or both reserve paths and have none in common, or only read them, or belong to the
+//!    same name.
 //! 2. A key is granted only to a claim that takes it from no present waiter ahead (G8): none conflicts with the
-//!    claim, and each has a slot left. Two claims go first, because every waiter ahead waits for them: that of
-//!    a holder which changes the mode of its own lease, and a shared one by a command that runs under a shared lease.
+//!    claim, and each has a slot left. Three claims go first, because every waiter ahead waits for them: that of
+//!    a holder which changes the mode of its own lease, a shared one by a command that runs under a shared lease, and
+//!    that for more paths, before waiters for paths that the claimant has already.
 //! 3. Only the grant on record renews or releases (G6, G7).
 //!
 //! Tokens are minted by the store (G2), not here.
@@ -31,7 +33,7 @@
 use std::time::Duration;
 
 use crate::claim::{Claim, Patience};
-use crate::holder::Binding;
+use crate::holder::{Binding, HolderId};
 use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
@@ -198,11 +200,13 @@ fn decide(
         },
         ahead,
     };
-    let judged: Vec<(&Lease, Verdict)> = view
+    let mut judged: Vec<(&Lease, Verdict)> = view
         .leases
         .iter()
         .map(|(lease, liveness)| (lease, Verdict::on(now, lease, liveness)))
         .collect();
+    // A claimant with several leases goes on with one that has not ended, if there is one.
+    judged.sort_by_key(|(_, verdict)| verdict.ended().is_some());
     let has_turn = has_turn(now, view, claim, ticket, &judged);
     let mut own = None;
     let mut reason = Reason::AcquiredNew;
@@ -234,12 +238,12 @@ fn decide(
                 };
             }
             // One name can have several leases, if it has several processes: the others must end first.
-            if own.is_none() {
+            if own.is_none() && !lease.mode.is_additional(&claim.mode) {
                 own = Some(lease);
                 continue;
             }
         }
-        let together = lease.mode.admits(claim.mode);
+        let together = fits(lease, Claimant::of(claim));
         match verdict {
             Verdict::Dead(proof) => {
                 if !together {
@@ -267,8 +271,9 @@ fn decide(
             lease: Box::new((*lease).clone()),
         };
     }
-    let held = |lease: &&Lease| lease.mode.contradicts(claim.mode);
-    if let Some(mode) = conflicts.iter().find(|lease| held(lease)).map(|it| it.mode) {
+    let held = |lease: &&&Lease| lease.mode.contradicts(&claim.mode);
+    if let Some(lease) = conflicts.iter().find(held) {
+        let mode = lease.mode.clone();
         return Decision::OtherMode { mode };
     }
     if let Some(mode) = waited_for_in_other_mode(view, claim, ticket) {
@@ -290,12 +295,12 @@ fn decide(
             _ => wait,
         };
     }
-    let slot = beside.take_slot(claim.mode, &mut reason, &mut ended);
+    let slot = beside.take_slot(&claim.mode, &mut reason, &mut ended);
     match own {
         // No other holder has a larger token, so it can keep its own.
         Some(lease) if lease.mode.is_exclusive() => Decision::Extend {
             lease: Box::new(Lease {
-                mode: claim.mode,
+                mode: claim.mode.clone(),
                 slot,
                 ..lease.clone()
             }),
@@ -322,7 +327,7 @@ impl Beside<'_> {
     /// A slot that no lease has. If there is none, an expired lease ends, whose slot it was.
     fn take_slot(
         mut self,
-        mode: Mode,
+        mode: &Mode,
         reason: &mut Reason,
         ended: &mut Vec<(Lease, Evidence)>,
     ) -> Option<u32> {
@@ -350,6 +355,56 @@ impl Beside<'_> {
     }
 }
 
+/// The holder of a claim or a ticket, and how it is to hold the key.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// How it is to hold the key.
+    pub mode: &'a Mode,
+    /// Its name.
+    pub holder: &'a HolderId,
+    /// Whether the name was chosen.
+    pub named: bool,
+}
+
+impl<'a> Claimant<'a> {
+    /// That of a claim.
+    pub fn of(claim: &'a Claim) -> Self {
+        Self {
+            mode: &claim.mode,
+            holder: &claim.holder.id,
+            named: claim.named,
+        }
+    }
+
+    /// That of a ticket.
+    pub fn waiting(waiter: &'a Waiter) -> Self {
+        Self {
+            mode: &waiter.mode,
+            holder: &waiter.holder.id,
+            named: waiter.named,
+        }
+    }
+
+    /// Whether both could hold the key together, if there is a slot for each of them.
+    pub fn fits(self, other: Self) -> bool {
+        let same = self.named && other.named && self.holder == other.holder;
+        same && self.mode.paths().is_some() && other.mode.paths().is_some()
+            || self.mode.admits(other.mode)
+    }
+}
+
+/// Whether a claimant could hold the key together with this lease, if there is a slot for it. The reservations of one
+/// chosen name do not conflict.
+pub fn fits(lease: &Lease, claimant: Claimant<'_>) -> bool {
+    // A generated name in a lease equals no chosen one.
+    let holder = Claimant {
+        mode: &lease.mode,
+        holder: &lease.holder.id,
+        named: true,
+    };
+    claimant.fits(holder)
+}
+
 /// Whether no waiter goes before a claim: none that is ahead of it conflicts with it, and the others leave it a
 /// slot.
 fn has_turn(
@@ -360,16 +415,30 @@ fn has_turn(
     judged: &[(&Lease, Verdict)],
 ) -> bool {
     let rank = rank(now, view, claim, ticket);
-    let others = others(view, ticket);
-    let (alike, conflicting): (Vec<_>, Vec<_>) = others
-        .into_iter()
-        .partition(|waiter| waiter.mode.admits(claim.mode));
-    let standing = judged
+    let claimant = Claimant::of(claim);
+    let standing: Vec<&Lease> = judged
         .iter()
-        .filter(|(lease, verdict)| verdict.ended().is_none() && lease.mode.admits(claim.mode));
+        .filter(|(_, verdict)| verdict.ended().is_none())
+        .map(|(lease, _)| *lease)
+        .collect();
+    let (alike, mut conflicting): (Vec<_>, Vec<_>) = others(view, ticket)
+        .into_iter()
+        .partition(|waiter| claimant.fits(Claimant::waiting(waiter)));
+    conflicting.retain(|waiter| !waits_for(waiter, claimant, &standing));
+    let beside = standing.iter().filter(|lease| fits(lease, claimant));
     view.left_out.ahead == 0
         && queue::ahead(&conflicting, rank) == 0
-        && standing.count().saturating_add(queue::ahead(&alike, rank)) < claim.mode.room()
+        && beside.count().saturating_add(queue::ahead(&alike, rank)) < claim.mode.room()
+}
+
+/// Whether a waiter waits for paths that the claimant has already, so that it can't go before a claim for more.
+pub fn waits_for(waiter: &Waiter, claimant: Claimant<'_>, standing: &[&Lease]) -> bool {
+    let is_own = |lease: &&&Lease| claimant.named && lease.holder.id == *claimant.holder;
+    claimant.mode.paths().is_some()
+        && standing
+            .iter()
+            .filter(is_own)
+            .any(|lease| !fits(lease, Claimant::waiting(waiter)))
 }
 
 /// The mode of a present waiter that contradicts this claim.
@@ -377,12 +446,12 @@ fn waited_for_in_other_mode(view: &View, claim: &Claim, ticket: ClaimTicket) -> 
     let contradicts = |waiter: &&Waiter| {
         Some(waiter.ticket) != ticket.ticket()
             && waiter.presence == Presence::Here
-            && waiter.mode.contradicts(claim.mode)
+            && waiter.mode.contradicts(&claim.mode)
     };
     view.queue
         .iter()
         .find(contradicts)
-        .map(|waiter| waiter.mode)
+        .map(|waiter| waiter.mode.clone())
 }
 
 /// The ticket of this claim: the one that this process took under this name, or one of the same chosen name

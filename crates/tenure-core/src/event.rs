@@ -114,7 +114,7 @@ impl Event {
             at,
             key: lease.key.clone(),
             kind,
-            mode: lease.mode,
+            mode: lease.mode.clone(),
             token: lease.token,
             holder: lease.holder.id.clone(),
             times: 1,

@@ -152,6 +152,12 @@ pub(crate) fn check_visible(text: &str, what: &'static str) -> Result<(), BadNam
 }
 
 impl Key {
+    /// The key of all reservations of paths. They have one queue, so that a claim for a folder is not starved by claims
+    /// for the files in it.
+    pub fn paths() -> Self {
+        Self("paths".to_owned())
+    }
+
     /// Parses the key of a new claim, which can be told from every other by looking at it.
     pub fn parse_new(text: impl Into<String>) -> Result<Self, BadName> {
         let key = Self::parse(text)?;

@@ -14,7 +14,9 @@
 //! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and the ticks of a clock domain |
 //! | [`decide`] | the decision on a claim, from the time, the store's records and the claim |
 //! | [`engine`] | every verb of a store, written once over one atomic step |
+//! | [`mode`] | [`Mode`]: alone, together with others, in one of some slots, or some paths each |
 //! | [`path_pattern`] | [`PathPattern`]: patterns of paths, and whether two have a path in common |
+//! | [`path_set`] | [`PathSet`]: the paths of one reservation |
 //! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
@@ -49,6 +51,7 @@ pub mod key;
 pub mod lease;
 pub mod mode;
 pub mod path_pattern;
+pub mod path_set;
 pub mod queue;
 pub mod store;
 pub mod task;
@@ -64,6 +67,7 @@ pub use key::{BadName, Key, KeyKind};
 pub use lease::{Grant, Lease, Token};
 pub use mode::{BadMode, Mode};
 pub use path_pattern::{BadPattern, PathPattern};
+pub use path_set::{BadPathSet, PathSet};
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,

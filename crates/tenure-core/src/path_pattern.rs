@@ -18,9 +18,14 @@
 //! both at the same time, together with a third one that accepts only paths in normal form, and so finds
 //! a path that both cover, or proves that there is none. It lists no files and does not guess. The
 //! work is bounded by [`MAX_STEPS`], however the patterns are written.
+//!
+//! Most patterns that are stored are never walked: those of two paths are compared as text, and a pattern whose first
+//! characters differ from those of the other one can't overlap with it.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 
 /// The longest pattern, in bytes.
 pub const MAX_PATTERN: usize = 500;
@@ -91,10 +96,29 @@ pub enum BadPattern {
 /// assert!(api.overlap(&PathPattern::parse("src/apis").unwrap()).is_none());
 /// assert!(PathPattern::parse("src").unwrap().covers("src/api/mod.rs"));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PathPattern {
     text: String,
-    steps: Vec<Step>,
+    /// The characters that every path begins with that it covers.
+    prefix: String,
+    /// Whether the prefix is all of it: it has no wildcards.
+    is_path: bool,
+    /// The automaton, once it is needed.
+    steps: OnceLock<Vec<Step>>,
+}
+
+impl PartialEq for PathPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for PathPattern {}
+
+impl Hash for PathPattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
 }
 
 impl PathPattern {
@@ -112,24 +136,50 @@ impl PathPattern {
             Some('/') => return Err(BadPattern::Absolute),
             Some(_) => {}
         }
-        let tokens = tokens(text)?;
-        let mut alternatives = Vec::new();
-        for plain in expand(&tokens)? {
-            let names = names(&plain)?;
-            if !alternatives.contains(&names) {
-                alternatives.push(names);
-            }
-        }
-        let text = match alternatives.as_slice() {
-            [only] => only
-                .iter()
-                .map(Name::to_string)
-                .collect::<Vec<_>>()
-                .join("/"),
-            _ => text.to_owned(),
-        };
+        let alternatives = alternatives(text)?;
         let steps = compile(&alternatives)?;
-        Ok(Self { text, steps })
+        let texts: Vec<String> = alternatives.iter().map(|names| written(names)).collect();
+        let odd = ["//", "./", "/.", "..", "\\"];
+        let is_normal = !text.starts_with('.') && !odd.iter().any(|odd| text.contains(odd));
+        let pattern = Self::from_normal(match texts.as_slice() {
+            [only] => only.clone(),
+            _ if is_normal => text.to_owned(),
+            several => format!("{{{}}}", several.join(",")),
+        });
+        let _ = pattern.steps.set(steps);
+        Ok(pattern)
+    }
+
+    /// The pattern with this text, as [`PathPattern::as_str`] returned it. It is only parsed if a comparison needs it; if
+    /// it turns out not to be a pattern, it covers every path.
+    pub fn from_normal(text: String) -> Self {
+        let mut prefix = String::new();
+        let mut rest = text.chars();
+        let is_path = loop {
+            match rest.next() {
+                None => break true,
+                Some('\\') => prefix.extend(rest.next()),
+                Some('*' | '?' | '[' | '{') => break false,
+                Some(c) => prefix.push(c),
+            }
+        };
+        Self {
+            text,
+            prefix,
+            is_path,
+            steps: OnceLock::new(),
+        }
+    }
+
+    fn steps(&self) -> &[Step] {
+        self.steps.get_or_init(|| {
+            let compiled = alternatives(&self.text).and_then(|all| compile(&all));
+            compiled.unwrap_or_else(|_| {
+                let mut anything = Vec::new();
+                path(&mut anything, &[Name::Folders]);
+                anything
+            })
+        })
     }
 
     /// The pattern that covers this path alone, and what is below it. Its characters have no special meaning.
@@ -150,23 +200,39 @@ impl PathPattern {
         &self.text
     }
 
+    /// The characters that every path begins with that it covers. If the pattern has no wildcards, this is the path.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether it has no wildcards.
+    pub fn is_path(&self) -> bool {
+        self.is_path
+    }
+
     /// Whether it matches a path in normal form, or a folder above it.
     pub fn covers(&self, path: &str) -> bool {
+        if self.is_path {
+            return is_within(path, &self.prefix);
+        }
+        if !path.starts_with(&self.prefix) {
+            return false;
+        }
         let mut now = self.reachable([0]);
         for c in path.chars() {
-            let next = now.iter().filter_map(|at| match self.steps.get(*at) {
+            let next = now.iter().filter_map(|at| match self.steps().get(*at) {
                 Some(Step::One(set)) if set.contains(c) => Some(at + 1),
                 _ => None,
             });
             now = self.reachable(next.collect::<Vec<_>>());
         }
         now.iter()
-            .any(|at| matches!(self.steps.get(*at), Some(Step::Accept)))
+            .any(|at| matches!(self.steps().get(*at), Some(Step::Accept)))
     }
 
     /// The places that can be reached without a character.
     fn reachable(&self, from: impl IntoIterator<Item = usize>) -> Vec<usize> {
-        let mut seen = vec![false; self.steps.len()];
+        let mut seen = vec![false; self.steps().len()];
         let mut stack: Vec<usize> = from.into_iter().collect();
         let mut places = Vec::new();
         while let Some(at) = stack.pop() {
@@ -174,7 +240,7 @@ impl PathPattern {
                 Some(seen) if !*seen => *seen = true,
                 _ => continue,
             }
-            match self.steps.get(at) {
+            match self.steps().get(at) {
                 Some(Step::Either(one, other)) => stack.extend([*one, *other]),
                 Some(_) => places.push(at),
                 None => {}
@@ -185,10 +251,19 @@ impl PathPattern {
 
     /// A short path that both patterns cover; `None` if there is none.
     pub fn overlap(&self, other: &Self) -> Option<String> {
-        let mut walk = Walk::new(self.steps.len(), other.steps.len());
+        let (a, b) = (&self.prefix, &other.prefix);
+        if self.is_path && other.is_path {
+            let inner = [(a, b), (b, a)].into_iter().find(|(a, b)| is_within(a, b));
+            return inner.map(|(inner, _)| inner.clone());
+        }
+        if !a.starts_with(b.as_str()) && !b.starts_with(a.as_str()) {
+            return None;
+        }
+        let (ours, theirs) = (self.steps(), other.steps());
+        let mut walk = Walk::new(ours.len(), theirs.len());
         walk.visit(Pair::default(), None);
         while let Some((index, pair)) = walk.next() {
-            let (one, two) = (self.steps.get(pair.one)?, other.steps.get(pair.two)?);
+            let (one, two) = (ours.get(pair.one)?, theirs.get(pair.two)?);
             match (one, two) {
                 (Step::Either(a, b), _) => {
                     for one in [*a, *b] {
@@ -225,6 +300,12 @@ impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Whether a path is this folder or file, or below it.
+fn is_within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// One step of an automaton.
@@ -519,6 +600,19 @@ fn normal(mut ranges: Vec<(char, char)>) -> Set {
     Set(merged).and(&Set::in_name())
 }
 
+/// The alternatives of a pattern, each as its names in normal form, and each once.
+fn alternatives(text: &str) -> Result<Vec<Vec<Name>>, BadPattern> {
+    let tokens = tokens(text)?;
+    let mut alternatives = Vec::new();
+    for plain in expand(&tokens)? {
+        let names = names(&plain)?;
+        if !alternatives.contains(&names) {
+            alternatives.push(names);
+        }
+    }
+    Ok(alternatives)
+}
+
 /// The alternatives that the braces stand for.
 fn expand(tokens: &[Token]) -> Result<Vec<Vec<Token>>, BadPattern> {
     let Some(open) = tokens.iter().position(|token| *token == Token::Open) else {
@@ -581,6 +675,12 @@ impl fmt::Display for Name {
         }
         Ok(())
     }
+}
+
+/// A pattern without braces as text.
+fn written(names: &[Name]) -> String {
+    let names: Vec<String> = names.iter().map(Name::to_string).collect();
+    names.join("/")
 }
 
 /// The names of a pattern without braces, in normal form.
@@ -807,6 +907,9 @@ mod tests {
             assert_eq!(pattern(text), pattern("src/a.rs"));
         }
         assert_eq!(pattern("**/**/***").as_str(), "**/*");
+        assert_eq!(pattern("a{b,c}/d").as_str(), "a{b,c}/d");
+        assert_eq!(pattern("a/{../b,c}").as_str(), "{b,a/c}");
+        assert_eq!(pattern("./{b,\\.}/x").as_str(), "{b/x,x}");
         let odd = "a*b[1]{x}!,\\";
         assert_eq!(
             PathPattern::exactly(odd)
@@ -822,7 +925,7 @@ mod tests {
         let (one, two) = (pattern(&"*a".repeat(200)), pattern(&"*b".repeat(200)));
         assert_eq!(one.overlap(&two), None, "they end with different letters");
         let two = pattern(&"b*".repeat(200));
-        assert!(one.steps.len() <= MAX_STEPS && two.steps.len() <= MAX_STEPS);
+        assert!(one.steps().len() <= MAX_STEPS && two.steps().len() <= MAX_STEPS);
         let both = one.overlap(&two).unwrap();
         assert!(both.len() >= 400 && one.covers(&both) && two.covers(&both));
         let deep = pattern(&"**/a/".repeat(80));

@@ -112,7 +112,7 @@ impl StoredLease {
             now.deadline(left.max(NOT_YET))
         };
         Lease {
-            mode: self.record.mode,
+            mode: self.record.mode.clone(),
             slot: self.record.slot,
             key: key.clone(),
             holder: self.record.holder.clone(),

@@ -626,7 +626,7 @@ impl Step for EtcdStep<'_> {
             heartbeat_at: lease.heartbeat_at,
             expires_at: self.now.deadline(lease.ttl).wall,
             ttl: lease.ttl,
-            mode: lease.mode,
+            mode: lease.mode.clone(),
             slot: lease.slot,
         };
         self.put(self.store.layout.lease(key, &name), json(&record), 0);

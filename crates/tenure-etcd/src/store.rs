@@ -455,7 +455,7 @@ impl EngineStore for EtcdStore {
     fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
         match claim.key.kind() {
             KeyKind::Task(_) | KeyKind::Section(_) if !claim.mode.is_exclusive() => {
-                Err(StoreError::one_holder_only(&claim.key, claim.mode))
+                Err(StoreError::one_holder_only(&claim.key, &claim.mode))
             }
             _ => self.admit(&claim.key),
         }

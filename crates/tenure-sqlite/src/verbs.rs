@@ -50,7 +50,7 @@ impl EngineStore for SqliteStore {
     fn admit_claim(&self, claim: &Claim) -> Result<(), StoreError> {
         self.check_key(&claim.key)?;
         if !claim.mode.is_exclusive() && LockTable::of(&claim.key).is_some() {
-            return Err(StoreError::one_holder_only(&claim.key, claim.mode));
+            return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
         }
         Ok(())
     }

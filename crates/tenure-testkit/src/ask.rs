@@ -106,7 +106,7 @@ impl Ask {
         let host = asker.process().map_or("here", |process| &process.host);
         Claim {
             key: self.key.clone(),
-            mode: self.mode,
+            mode: self.mode.clone(),
             holder: Holder {
                 id: self.holder.clone(),
                 host: host.to_owned(),

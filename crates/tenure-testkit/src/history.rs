@@ -35,7 +35,7 @@ impl fmt::Display for Contradiction {
 /// The state of a key at one point of its history.
 #[derive(Default)]
 struct KeyState<'a> {
-    leases: BTreeMap<Token, (&'a HolderId, Mode)>,
+    leases: BTreeMap<Token, (&'a HolderId, &'a Mode)>,
     newest: Option<Token>,
     /// How leases have ended since the last grant, renewal or release.
     ends: Vec<EventKind>,
@@ -75,11 +75,17 @@ pub fn contradictions(events: &[Event]) -> Vec<Contradiction> {
 fn grant<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(String)) {
     let room = match event.mode {
         Mode::Exclusive => 0,
-        Mode::Shared => usize::MAX,
+        Mode::Shared | Mode::Paths(_) => usize::MAX,
         Mode::Slots(slots) => slots.get() as usize - 1,
     };
     for (token, (holder, mode)) in &state.leases {
-        if *mode != event.mode || state.leases.len() > room {
+        let together = match (*mode, &event.mode) {
+            (Mode::Paths(one), Mode::Paths(other)) => {
+                **holder == event.holder || one.conflict(other).is_none()
+            }
+            (mode, asked) => mode == asked,
+        };
+        if !together || state.leases.len() > room {
             say(format!(
                 "granted to {} ({}) while {holder} holds it with token {token} ({mode})",
                 event.holder, event.mode
@@ -101,7 +107,7 @@ fn grant<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl FnMut(St
             event.reason, state.ends
         ));
     }
-    let lease = (&event.holder, event.mode);
+    let lease = (&event.holder, &event.mode);
     state.leases.insert(event.token, lease);
     state.newest = Some(event.token);
 }
@@ -133,7 +139,7 @@ fn renew_or_end<'a>(state: &mut KeyState<'a>, event: &'a Event, say: &mut impl F
     state.leases.remove(&event.token);
     if kind == EventKind::Renewed {
         // A holder that admits others keeps its lease.
-        let lease = (&event.holder, event.mode);
+        let lease = (&event.holder, &event.mode);
         state.leases.insert(event.token, lease);
     }
 }

@@ -134,11 +134,27 @@ impl Witness {
 pub struct Admission {
     all: File,
     slots: Vec<File>,
+    places: Vec<File>,
 }
+
+/// The modes of reservations in a contest, and the places that each of them covers, as a person reads them.
+pub const RESERVATIONS: [(&str, &[usize]); 8] = [
+    ("paths:a", &[0, 1]),
+    ("paths:a/1", &[0]),
+    ("paths:*/2", &[1, 3]),
+    ("paths:b/[1-9]", &[2, 3]),
+    ("paths:a/2 b/1", &[1, 2]),
+    ("shared-paths:**", &[0, 1, 2, 3]),
+    ("shared-paths:a/1 b/2", &[0, 3]),
+    ("shared-paths:b/**", &[2, 3]),
+];
 
 impl Admission {
     /// How many slots there may be.
     const SLOTS: u32 = 8;
+
+    /// How many places [`RESERVATIONS`] name: `a/1`, `a/2`, `b/1` and `b/2`.
+    const PLACES: u32 = 4;
 
     /// The witness of this folder, which must exist. One for each process and thread.
     pub fn at(place: &Path) -> Self {
@@ -152,6 +168,9 @@ impl Admission {
             slots: (0..Self::SLOTS)
                 .map(|slot| open(format!("slot-{slot}")))
                 .collect(),
+            places: (0..Self::PLACES)
+                .map(|place| open(format!("place-{place}")))
+                .collect(),
         }
     }
 
@@ -160,9 +179,26 @@ impl Admission {
         let slot = lease.slot.map(|slot| &self.slots[slot as usize]);
         let entered = match lease.mode {
             Mode::Exclusive => self.all.try_lock(),
-            Mode::Shared | Mode::Slots(_) => self.all.try_lock_shared(),
+            Mode::Shared | Mode::Slots(_) | Mode::Paths(_) => self.all.try_lock_shared(),
         };
-        if entered.is_err() || slot.is_some_and(|slot| slot.try_lock().is_err()) {
+        let written = lease.mode.to_string();
+        let reserved = RESERVATIONS.iter().find(|(mode, _)| *mode == written);
+        let places: Vec<&File> = reserved
+            .map(|(_, places)| *places)
+            .unwrap_or_default()
+            .iter()
+            .map(|place| &self.places[*place])
+            .collect();
+        let is_reader = written.starts_with("shared");
+        let taken = places.iter().any(|place| {
+            let entered = if is_reader {
+                place.try_lock_shared()
+            } else {
+                place.try_lock()
+            };
+            entered.is_err()
+        });
+        if taken || entered.is_err() || slot.is_some_and(|slot| slot.try_lock().is_err()) {
             let what = format!("{} {:?}: another was inside", lease.mode, lease.slot);
             witness.record_violation(lease.token, &what);
         }
@@ -170,7 +206,7 @@ impl Admission {
         let token = lease.token;
         let mut log = &witness.log;
         log.write_all(format!("{token}\n").as_bytes()).unwrap();
-        for file in slot.into_iter().chain([&self.all]) {
+        for file in slot.into_iter().chain(places).chain([&self.all]) {
             file.unlock().unwrap();
         }
     }

@@ -278,7 +278,7 @@ impl Ask<'_, Key> {
         let (holder, asker) = self.who()?;
         Ok(Claim {
             key: self.wanted.clone(),
-            mode: self.mode,
+            mode: self.mode.clone(),
             holder,
             asker,
             named: self.named,

@@ -237,9 +237,9 @@ fn describe(now: &Moment, snapshot: &Snapshot) -> String {
             ", away (its place is kept)"
         };
         let (holder, priority) = (&waiter.holder, waiter.priority);
-        let mode = match waiter.mode {
+        let mode = match &waiter.mode {
             Mode::Exclusive => String::new(),
-            mode => format!(", {mode}"),
+            mode => format!(", {}", words::asked_mode(mode)),
         };
         let place = index + 1;
         lines.push(line(
@@ -361,11 +361,13 @@ fn detail(event: &Event) -> String {
     match (&event.evidence, &event.reason) {
         (Some(evidence), _) => evidence.to_string(),
         (None, Some(reason)) if event.kind == EventKind::Granted => {
-            match (event.mode, reason.as_str()) {
+            match (&event.mode, reason.as_str()) {
                 (Mode::Exclusive, reason) => words::reason(reason).to_owned(),
                 // It need not have been free.
-                (mode, "acquired_new") => mode.to_string(),
-                (mode, reason) => format!("{mode}, {}", words::reason(reason)),
+                (mode, "acquired_new") => words::asked_mode(mode),
+                (mode, reason) => {
+                    format!("{}, {}", words::asked_mode(mode), words::reason(reason))
+                }
             }
         }
         (None, Some(reason)) => reason.clone(),

@@ -56,7 +56,7 @@ pub fn grant<S: Step>(
             let lease = Lease {
                 key: claim.key.clone(),
                 holder: claim.holder.clone(),
-                mode: claim.mode,
+                mode: claim.mode.clone(),
                 slot: *slot,
                 token,
                 acquired_at: now.wall,

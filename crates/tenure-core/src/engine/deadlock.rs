@@ -6,12 +6,12 @@
 
 use crate::claim::Claim;
 use crate::cycle::{self, Cycle, Holding};
-use crate::decide::View;
-use crate::lease::Token;
+use crate::decide::{self, Claimant, View};
+use crate::lease::{Lease, Token};
 use crate::mode::Mode;
-use crate::queue::Presence;
+use crate::queue::{Presence, Rank};
 
-use super::look::{is_alive, standing, view as view_of};
+use super::look::{is_alive, is_here, standing, view as view_of};
 use super::{Part, Step};
 
 /// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
@@ -20,7 +20,9 @@ pub fn cycle_of<S: Step>(
     claim: &Claim,
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
-    let wanted: Vec<Holding> = standing(step, &view.leases)
+    let rank = decide::position(step.now(), view, claim).0;
+    let rank = decide::rank(step.now(), view, claim, rank);
+    let wanted: Vec<Holding> = waited_for(step, view, Claimant::of(claim), rank)
         .into_iter()
         .map(Holding::from)
         .collect();
@@ -29,7 +31,7 @@ pub fn cycle_of<S: Step>(
     let mut find = |wanted: &[Holding]| {
         cycle::find(&claim.holder.id, wanted, ours, |held| waits_of(step, held))
     };
-    if !waits_for_any(claim.mode, &wanted) {
+    if !waits_for_any(&claim.mode, &wanted) {
         return find(&wanted);
     }
     // Each of the holders could end the wait, so each of them must be part of a cycle.
@@ -43,8 +45,40 @@ pub fn cycle_of<S: Step>(
     Ok(first)
 }
 
+/// The leases that a claimant with this rank waits for. For paths, these are the leases that conflict with it, and what a
+/// waiter ahead that conflicts with it waits for.
+fn waited_for<'a, S: Step>(
+    step: &mut S,
+    view: &'a View,
+    claimant: Claimant<'a>,
+    rank: Rank,
+) -> Vec<&'a Lease> {
+    let mut standing = standing(step, &view.leases);
+    if claimant.mode.paths().is_none() {
+        return standing;
+    }
+    let mut asking = vec![(claimant, rank)];
+    let mut seen = Vec::new();
+    let mut next = 0;
+    while let Some((claimant, rank)) = asking.get(next).copied() {
+        next += 1;
+        for waiter in &view.queue {
+            let goes_first = waiter.rank() < rank
+                && !seen.contains(&waiter.ticket)
+                && !claimant.fits(Claimant::waiting(waiter))
+                && !decide::waits_for(waiter, claimant, &standing);
+            if goes_first && is_here(step, waiter) {
+                seen.push(waiter.ticket);
+                asking.push((Claimant::waiting(waiter), waiter.rank()));
+            }
+        }
+    }
+    standing.retain(|lease| asking.iter().any(|(it, _)| !decide::fits(lease, *it)));
+    standing
+}
+
 /// Whether the end of any of several leases lets a claim proceed.
-fn waits_for_any(mode: Mode, held: &[Holding]) -> bool {
+fn waits_for_any(mode: &Mode, held: &[Holding]) -> bool {
     matches!(mode, Mode::Slots(_)) && held.len() > 1
 }
 
@@ -65,21 +99,24 @@ fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Er
     let mut waits = Vec::new();
     for key in step.waits_of(&held.holder, held.token)? {
         let view = view_of(step, &key, None)?;
-        // A waiter that has exited waits for nothing.
-        let wanted: Vec<Holding> = standing(step, &view.leases)
-            .into_iter()
-            .map(Holding::from)
-            .filter(|wanted| wanted.holder != held.holder)
-            .collect();
-        let waits_here = view.queue.iter().any(|waiter| {
-            (waiter.holder.id == held.holder || waiter.within.contains(&held.token))
-                // A wait for any of several slots is not followed: it may end without the others.
-                && !waits_for_any(waiter.mode, &wanted)
-                && waiter.presence == Presence::Here
-                && is_alive(step, &waiter.holder)
-        });
-        if waits_here {
-            waits.extend(wanted);
+        for waiter in &view.queue {
+            let waits_here = (waiter.holder.id == held.holder
+                || waiter.within.contains(&held.token))
+                && waiter.presence == Presence::Here;
+            // A waiter that has exited waits for nothing.
+            if !waits_here || !is_alive(step, &waiter.holder) {
+                continue;
+            }
+            let claimant = Claimant::waiting(waiter);
+            let wanted: Vec<Holding> = waited_for(step, &view, claimant, waiter.rank())
+                .into_iter()
+                .map(Holding::from)
+                .filter(|wanted| wanted.holder != held.holder)
+                .collect();
+            // A wait for any of several slots is not followed: it may end without the others.
+            if !waits_for_any(&waiter.mode, &wanted) {
+                waits.extend(wanted);
+            }
         }
     }
     Ok(waits)

@@ -1,7 +1,7 @@
 //! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
 use crate::claim::Claim;
-use crate::decide::{LeftOut, View};
+use crate::decide::{Claimant, LeftOut, View, fits, waits_for};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
@@ -41,31 +41,28 @@ pub fn queue<L: Look>(
     asker: Option<&HolderId>,
 ) -> Result<Vec<Waiter>, L::Error> {
     let mut queue = look.tickets(key)?;
-    settle(look, &mut queue, asker, Mode::Exclusive);
+    settle(look, &mut queue, asker, &Mode::Exclusive);
     Ok(queue)
 }
 
 /// Puts tickets in order, each once, and finds out which waiters are present, as far as a claim in this mode depends
-/// on it: up to the first that conflicts with it, or as many as there are slots.
+/// on it: up to the first that conflicts with it, or as many as there are slots; for paths, all that conflict.
 pub(super) fn settle<L: Look>(
     look: &mut L,
     queue: &mut Vec<Waiter>,
     asker: Option<&HolderId>,
-    mode: Mode,
+    mode: &Mode,
 ) {
     queue.sort_by_key(Waiter::rank);
     queue.dedup_by_key(|waiter| waiter.ticket);
     let (mut alike, mut conflicting) = (0, 0);
     for waiter in queue {
-        let counted = if waiter.mode.admits(mode) {
-            &mut alike
+        let admits = waiter.mode.admits(mode);
+        let counted = if admits { &mut alike } else { &mut conflicting };
+        let depends = if admits {
+            mode.room() < usize::MAX && *counted < mode.room()
         } else {
-            &mut conflicting
-        };
-        let depends = if waiter.mode.admits(mode) {
-            mode != Mode::Shared && *counted < mode.room()
-        } else {
-            *counted == 0 || waiter.mode.contradicts(mode)
+            *counted == 0 || mode.paths().is_some() || waiter.mode.contradicts(mode)
         };
         let probed = depends || asker == Some(&waiter.holder.id);
         let here = if probed {
@@ -152,44 +149,58 @@ pub fn busy<L: Look>(
         .iter()
         .filter(|waiter| waiter.presence == Presence::Here && Some(waiter.ticket) != own)
         .collect();
+    let claimant = Claimant::of(claim);
+    let standing = standing(look, &view.leases);
+    // Among any number of holders, only those that conflict are in the way.
+    let selects = claim.mode.room() == usize::MAX;
+    let is_in_the_way = |waiter: &&&Waiter| {
+        !(selects && claimant.fits(Claimant::waiting(waiter)))
+            && !waits_for(waiter, claimant, &standing)
+    };
+    let in_the_way: Vec<&Waiter> = present.iter().filter(is_in_the_way).copied().collect();
     // Watching a dead waiter would wake the caller again and again, watching a stopped one never. But the
     // first of them was there when the view was read, and the decision depends on it: if it has exited
     // since, the watch ends at once. Without it there might be nothing to watch.
-    let first = present
-        .iter()
-        .find(|waiter| !(claim.mode == Mode::Shared && waiter.mode == Mode::Shared))
-        .map(|waiter| waiter.ticket);
+    let first = in_the_way.first().map(|waiter| waiter.ticket);
     // One of several holders may have died, and its lease need not have ended.
-    let standing = standing(look, &view.leases);
-    let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing.into_iter().partition(|lease| {
+    let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing.iter().partition(|lease| {
         claim.named && lease.holder.id == claim.holder.id && lease.mode != claim.mode
     });
     // A holder that changes its mode waits for the other holders only.
-    let changes = !own.is_empty();
-    let behind = present
+    let changes = own
+        .iter()
+        .any(|lease| !lease.mode.is_additional(&claim.mode));
+    let behind = in_the_way
         .iter()
         .rev()
         .filter(|_| !changes)
         .filter(|waiter| rank.is_none_or(|rank| waiter.rank() < rank))
         .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
-    let holders = others.iter().map(|lease| lease.holder.clone());
+    let has_paths = claim.mode.paths().is_some();
+    let is_obstacle = |lease: &Lease| !has_paths || !fits(lease, claimant);
+    let holders = others
+        .iter()
+        .filter(|lease| is_obstacle(lease))
+        .map(|lease| lease.holder.clone());
+    let obstacles = view.leases.iter().filter(|(lease, _)| is_obstacle(lease));
     Busy {
         key: claim.key.clone(),
         watch: match &behind {
+            // The waiter ahead need not wait for what this claim waits for.
+            Some(waiter) if has_paths => holders.chain([waiter.clone()]).collect(),
             Some(waiter) => vec![waiter.clone()],
             None => holders.collect(),
         },
         // The waiters behind the first are woken by it, or poll.
-        look_again: view
-            .leases
-            .iter()
-            .filter(|_| behind.is_none())
+        look_again: obstacles
+            .clone()
+            .filter(|_| behind.is_none() || has_paths)
             .filter_map(|(lease, _)| lease.expires.clone())
             .filter_map(|end| end.remaining(look.now()).map(|left| (left, end)))
             .min_by_key(|(left, _)| *left)
             .map(|(_, end)| end),
-        leases: judged(look, view.leases.iter().cloned()),
+        leases: judged(look, obstacles.cloned()),
         behind,
         position,
         waiting: present.len() + view.left_out.ahead + view.left_out.behind,

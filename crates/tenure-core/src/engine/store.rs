@@ -148,10 +148,11 @@ impl<S: EngineStore> Store for S {
         self.admit_change()?;
         self.admit_claim(claim)?;
         if !claim.mode.is_exclusive() && !self.features().modes {
-            return Err(StoreError::one_holder_only(&claim.key, claim.mode));
+            return Err(StoreError::one_holder_only(&claim.key, &claim.mode));
         }
         let (answer, revision) = self.step(&claim.key, by, |step| acquire(step, claim))?;
-        let answer = answer.map_err(|mode| StoreError::other_mode(&claim.key, claim.mode, mode))?;
+        let answer =
+            answer.map_err(|mode| StoreError::other_mode(&claim.key, &claim.mode, &mode))?;
         Ok(answer.seen_at(revision))
     }
 

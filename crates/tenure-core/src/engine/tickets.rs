@@ -1,11 +1,10 @@
 //! Takes, renews, parks and withdraws tickets, and wakes the waiter that can proceed.
 
 use crate::claim::Claim;
-use crate::decide::{self, ClaimTicket, View};
+use crate::decide::{self, ClaimTicket, Claimant, View, fits};
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::mode::Mode;
 use crate::queue::{Presence, Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
@@ -22,34 +21,46 @@ pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
 }
 
 /// Wakes the waiters that can proceed beside these leases: one that holds the key already, wherever it is in the queue;
-/// otherwise the first that can be woken, and those behind it that can hold the key together with it.
+/// otherwise the first that can be woken, and those behind it that can hold the key together with it. Of the waiters for
+/// paths, every one that conflicts neither with a lease nor with a waiter ahead.
 pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease]) {
     let changes = |waiter: &&Waiter| {
         let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing
             .iter()
             .partition(|lease| waiter.named && lease.holder.id == waiter.holder.id);
-        !own.is_empty() && others.iter().all(|lease| lease.mode.admits(waiter.mode))
+        !own.is_empty() && others.iter().all(|lease| lease.mode.admits(&waiter.mode))
     };
     let changing: Vec<&Waiter> = queue.iter().filter(changes).collect();
     for waiter in changing {
         if is_here(step, waiter) {
             step.wake(&waiter.holder);
-            return;
-        }
-    }
-    let mut holders: Vec<Mode> = standing.iter().map(|lease| lease.mode).collect();
-    for waiter in queue {
-        if holders.contains(&Mode::Exclusive) {
-            return;
-        }
-        let mode = waiter.mode;
-        let fits = holders.iter().all(|held| held.admits(mode)) && holders.len() < mode.room();
-        if is_here(step, waiter) {
-            if !fits {
+            if waiter.mode.paths().is_none() {
                 return;
             }
-            step.wake(&waiter.holder);
-            holders.push(mode);
+        }
+    }
+    let mut holders = standing.len();
+    let mut is_exclusive = standing.iter().any(|lease| lease.mode.is_exclusive());
+    let mut ahead: Vec<&Waiter> = Vec::new();
+    for waiter in queue {
+        if is_exclusive {
+            return;
+        }
+        let claimant = Claimant::waiting(waiter);
+        let fits = holders < waiter.mode.room()
+            && standing.iter().all(|lease| fits(lease, claimant))
+            && ahead
+                .iter()
+                .all(|other| claimant.fits(Claimant::waiting(other)));
+        if is_here(step, waiter) {
+            if fits {
+                step.wake(&waiter.holder);
+                holders += 1;
+                is_exclusive |= waiter.mode.is_exclusive();
+            } else if waiter.mode.paths().is_none() {
+                return;
+            }
+            ahead.push(waiter);
         }
     }
 }
@@ -116,10 +127,21 @@ fn withdraw<S: Step>(
     ticket: Ticket,
     act: impl FnOnce(&mut S, &Waiter) -> Result<(), S::Error>,
 ) -> Result<(), S::Error> {
-    let queue = from_ticket(step, key, ticket)?;
-    if let Some((waiter, behind)) = queue.split_first() {
-        act(step, waiter)?;
+    let tickets = from_ticket(step, key, ticket)?;
+    let Some((waiter, behind)) = tickets.split_first() else {
+        return Ok(());
+    };
+    act(step, waiter)?;
+    if waiter.mode.paths().is_none() {
         wake_next(step, behind);
+        return Ok(());
+    }
+    // Any of those behind may have waited for these paths.
+    let rank = waiter.rank();
+    for waiter in queue(step, key, None)? {
+        if waiter.rank() > rank && is_here(step, &waiter) {
+            step.wake(&waiter.holder);
+        }
     }
     Ok(())
 }
@@ -170,7 +192,7 @@ pub fn take_ticket<S: Step>(
             let new = Waiter {
                 ticket: Ticket(0),
                 holder: waiting,
-                mode: claim.mode,
+                mode: claim.mode.clone(),
                 named: claim.named,
                 priority: claim.priority,
                 arrived: (step.rules().arrival)(step.now(), &view.queue),

@@ -53,7 +53,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker), claim.mode);
+    settle(look, &mut queue, Some(asker), &claim.mode);
     let mut view = View {
         leases,
         queue,
@@ -69,7 +69,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         let before = look.some_tickets(key, Part::Before(rank, limit))?;
         let after = look.some_tickets(key, Part::After(rank, limit))?;
         view.queue.extend(before.into_iter().chain(after));
-        settle(look, &mut view.queue, Some(asker), claim.mode);
+        settle(look, &mut view.queue, Some(asker), &claim.mode);
         view.left_out = left_out(look, key, &view.queue, rank)?;
     }
     Ok(view)
@@ -83,7 +83,7 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     if !whole {
         queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker), claim.mode);
+    settle(look, &mut queue, Some(asker), &claim.mode);
     let view = View {
         queue,
         ..View::default()
@@ -101,7 +101,7 @@ pub(super) fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Wait
     if !whole && tickets.iter().any(|waiter| !waiter.mode.is_exclusive()) {
         tickets = look.tickets(key)?;
     }
-    settle(look, &mut tickets, None, Mode::Exclusive);
+    settle(look, &mut tickets, None, &Mode::Exclusive);
     Ok(tickets)
 }
 

@@ -40,7 +40,7 @@ use simulation::Simulation;
 use store::Rules;
 
 /// The cases that random simulations must reach: a case that never occurs is not tested.
-const REQUIRED_CASES: [&str; 38] = [
+const REQUIRED_CASES: [&str; 41] = [
     "a claim in a contradicting mode is refused",
     "a claim is granted before another of the same priority",
     "a claim that could be admitted waits for an earlier one",
@@ -55,6 +55,8 @@ const REQUIRED_CASES: [&str; 38] = [
     "a holder changes to another mode",
     "a holder claims again",
     "a holder claims again after its lease expired",
+    "a holder reserves more paths",
+    "a holder reserves more paths before a waiter for its own",
     "a holder that can't be probed is waited for",
     "a key has several holders",
     "a lease expires although the wall clock was set back",
@@ -78,6 +80,7 @@ const REQUIRED_CASES: [&str; 38] = [
     "an orphan keeps its lease after it expired",
     "an unverifiable lease is taken over once it expires",
     "one of several leases is released",
+    "paths are reserved beside another holder's",
     "the newest token is refused once its lease has ended",
 ];
 

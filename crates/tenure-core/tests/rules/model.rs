@@ -16,18 +16,92 @@ const LAPSE: i64 = 15_000;
 /// How long the ticket of an absent waiter is kept.
 const GRACE: i64 = 600_000;
 
-/// Whether a key can be held in both modes at once, by two holders.
-pub(crate) fn side_by_side(one: Mode, other: Mode) -> bool {
-    match (one, other) {
-        (Mode::Shared, Mode::Shared) => true,
-        (Mode::Slots(one), Mode::Slots(other)) => one == other && one.get() > 1,
+/// Reservations, and which of four files each covers.
+pub(crate) const RESERVATIONS: [(&str, u8); 8] = [
+    ("paths:a", 0b0011),
+    ("shared-paths:a", 0b0011),
+    ("paths:a/1", 0b0001),
+    ("paths:*/2", 0b1010),
+    ("paths:b/[0-9]", 0b1100),
+    ("paths:a/2 b/1", 0b0110),
+    ("shared-paths:**", 0b1111),
+    ("shared-paths:b/1 b/2", 0b1100),
+];
+
+/// The files of a reservation, and whether they are only read.
+fn files(mode: &Mode) -> Option<(u8, bool)> {
+    let text = mode.to_string();
+    let (_, files) = RESERVATIONS.iter().find(|(known, _)| *known == text)?;
+    Some((*files, text.starts_with("shared")))
+}
+
+/// A holder, a waiter or a claimant, and how it has the key or wants it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Party<'a> {
+    mode: &'a Mode,
+    name: &'a str,
+    named: bool,
+}
+
+impl<'a> Party<'a> {
+    /// The claimant can't tell whether the name of a holder was chosen.
+    pub(crate) fn of(lease: &'a ModelLease) -> Self {
+        Self {
+            mode: &lease.mode,
+            name: &lease.name,
+            named: true,
+        }
+    }
+
+    pub(crate) fn claiming(claim: &'a ModelClaim) -> Self {
+        Self {
+            mode: &claim.mode,
+            name: &claim.name,
+            named: claim.named,
+        }
+    }
+
+    pub(crate) fn waiting(entry: &'a ModelTicket) -> Self {
+        Self {
+            mode: &entry.mode,
+            name: &entry.name,
+            named: entry.named,
+        }
+    }
+
+    /// Whether both can have the key at once.
+    pub(crate) fn fits(self, other: Party<'_>) -> bool {
+        if let (Some((ours, we_read)), Some((theirs, they_read))) =
+            (files(self.mode), files(other.mode))
+        {
+            let same = self.named && other.named && self.name == other.name;
+            return same || ours & theirs == 0 || we_read && they_read;
+        }
+        match (self.mode, other.mode) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Slots(one), Mode::Slots(other)) => one == other && one.get() > 1,
+            _ => false,
+        }
+    }
+
+    /// Whether this one holds or wants files.
+    pub(crate) fn has_files(self) -> bool {
+        files(self.mode).is_some()
+    }
+}
+
+/// Whether a holder can have both as two leases: they are about different files.
+pub(crate) fn is_another_reservation(one: &Mode, other: &Mode) -> bool {
+    match (files(one), files(other)) {
+        (Some((ours, _)), Some((theirs, _))) => ours != theirs,
         _ => false,
     }
 }
 
 /// Whether two claims disagree on what the key is: slots of different numbers, or slots and shared holders.
-pub(crate) fn disagree(one: Mode, other: Mode) -> bool {
-    one != other && one != Mode::Exclusive && other != Mode::Exclusive
+pub(crate) fn disagree(one: &Mode, other: &Mode) -> bool {
+    let reserve = files(one).is_some() && files(other).is_some();
+    one != other && *one != Mode::Exclusive && *other != Mode::Exclusive && !reserve
 }
 
 /// A claim.
@@ -88,7 +162,7 @@ impl ModelLease {
     pub(crate) fn new(world: &World, claim: &ModelClaim, lease: &Lease) -> Self {
         Self {
             token: lease.token.0,
-            mode: claim.mode,
+            mode: claim.mode.clone(),
             slot: lease.slot,
             name: claim.name.clone(),
             named: claim.named,
@@ -288,7 +362,7 @@ impl ModelTicket {
         self.ticket != other.ticket && self.rank().may_pass(other)
     }
 
-    fn rank(&self) -> QueueRank {
+    pub(crate) fn rank(&self) -> QueueRank {
         QueueRank {
             arrived: self.arrived,
             priority: self.priority,
@@ -379,16 +453,71 @@ impl KeyModel {
     /// Whether a claim with this rank would take the key from a waiter ahead of it.
     pub(crate) fn passes(&self, world: &World, claim: &ModelClaim, rank: QueueRank) -> bool {
         let ahead = self.ahead(world, rank);
-        let beside = |mode: Mode| side_by_side(mode, claim.mode);
-        if ahead.iter().any(|entry| !beside(entry.mode)) {
+        let claimant = Party::claiming(claim);
+        let live = self.live(world);
+        let goes_first = |entry: &&ModelTicket| self.goes_first(world, entry, claimant);
+        if ahead.iter().any(goes_first) {
             return true;
         }
-        let live = self.live(world);
-        let held = live.iter().filter(|it| beside(it.mode)).count();
+        let held = live
+            .iter()
+            .filter(|it| claimant.fits(Party::of(it)))
+            .count();
         match claim.mode {
             Mode::Slots(slots) => held + ahead.len() >= slots.get() as usize,
             _ => false,
         }
+    }
+
+    /// Whether a waiter that is ahead of a claimant would lose the key to it. A waiter for files that the claimant has
+    /// already would not.
+    pub(crate) fn goes_first(
+        &self,
+        world: &World,
+        entry: &ModelTicket,
+        claimant: Party<'_>,
+    ) -> bool {
+        let waiter = Party::waiting(entry);
+        let waits_for_claimant = claimant.has_files()
+            && claimant.named
+            && self
+                .live(world)
+                .iter()
+                .any(|it| it.name == claimant.name && !Party::of(it).fits(waiter));
+        !claimant.fits(waiter) && !waits_for_claimant
+    }
+
+    /// The leases that a claimant or waiter of this rank waits for. One that wants files waits for those of others, and
+    /// with every waiter that goes first.
+    pub(crate) fn wanted<'a>(
+        &'a self,
+        world: &World,
+        claimant: Party<'a>,
+        rank: QueueRank,
+        waits: fn(&ModelTicket, &World) -> bool,
+    ) -> Vec<&'a ModelLease> {
+        let mut live = self.live(world);
+        if !claimant.has_files() {
+            return live;
+        }
+        let mut asking = vec![(claimant, rank)];
+        let mut at = 0;
+        while at < asking.len() {
+            let (party, rank) = asking[at];
+            at += 1;
+            for entry in &self.queue {
+                let known = asking.iter().any(|(_, it)| it.ticket == Some(entry.ticket));
+                if !known
+                    && waits(entry, world)
+                    && !rank.may_pass(entry)
+                    && self.goes_first(world, entry, party)
+                {
+                    asking.push((Party::waiting(entry), entry.rank()));
+                }
+            }
+        }
+        live.retain(|it| asking.iter().any(|(party, _)| !party.fits(Party::of(it))));
+        live
     }
 
     /// Whether every waiter ahead of a claim waits for a lease of the claimant: it would hold the key beside it.

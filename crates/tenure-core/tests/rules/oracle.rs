@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use tenure_core::{Evidence, Grant, Lease, Mode};
 
 use crate::guarantee::{Checked, Guarantee, ensure};
-use crate::model::{KeyModel, ModelLease, ModelTicket, side_by_side};
+use crate::model::{KeyModel, ModelLease, ModelTicket, Party};
 use crate::store::TestStore;
 use crate::world::{Run, World};
 
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    keys: [KeyModel; 2],
+    keys: [KeyModel; 3],
     /// How often each case occurred.
     pub(crate) cases: BTreeMap<&'static str, u32>,
 }
@@ -164,7 +164,7 @@ impl Oracle {
                 for other in live.iter().skip(index + 1) {
                     let apart = one.slot.is_none() || one.slot != other.slot;
                     ensure(
-                        side_by_side(one.mode, other.mode) && apart,
+                        Party::of(one).fits(Party::of(other)) && apart,
                         Guarantee::OneHolder,
                         || format!("both are live: {one:?}, {other:?}"),
                     )?;

@@ -11,6 +11,7 @@ use proptest::sample::select;
 
 use tenure_core::Mode;
 
+use crate::model::RESERVATIONS;
 use crate::world::SLOTS;
 
 /// What the claimant wants its lease to be tied to.
@@ -131,20 +132,22 @@ fn ask() -> impl Strategy<Value = Action> {
         2 => slot().prop_map(RequestedBinding::Process),
     ];
     let who = (slot(), binding, 0..3_usize, prop::bool::weighted(0.7));
-    let what = (key(), prop::bool::weighted(0.7), priority(), ttl(), mode());
+    let what = (key_and_mode(), prop::bool::weighted(0.7), priority(), ttl());
     let within = prop::option::weighted(0.1, 0..3_usize);
     (who, what, within).prop_map(
-        |((slot, binding, name, named), (key, patient, priority, ttl, mode), within)| Action::Ask {
-            slot,
-            key,
-            binding,
-            name,
-            named,
-            patient,
-            priority,
-            ttl,
-            mode,
-            within,
+        |((slot, binding, name, named), ((key, mode), patient, priority, ttl), within)| {
+            Action::Ask {
+                slot,
+                key,
+                binding,
+                name,
+                named,
+                patient,
+                priority,
+                ttl,
+                mode,
+                within,
+            }
         },
     )
 }
@@ -166,7 +169,18 @@ fn slot() -> impl Strategy<Value = usize> {
 
 /// Mostly the first, so that claims conflict.
 fn key() -> impl Strategy<Value = usize> {
-    prop_oneof![4 => Just(0_usize), 1 => Just(1_usize)]
+    prop_oneof![4 => Just(0_usize), 1 => Just(1_usize), 3 => Just(2_usize)]
+}
+
+/// The third key is that of reservations.
+fn key_and_mode() -> impl Strategy<Value = (usize, Mode)> {
+    (key(), mode(), path_mode())
+        .prop_map(|(key, mode, paths)| (key, if key == 2 { paths } else { mode }))
+}
+
+fn path_mode() -> impl Strategy<Value = Mode> {
+    let paths = RESERVATIONS.map(|(text, _)| text.parse::<Mode>().unwrap());
+    prop_oneof![20 => select(paths.to_vec()), 1 => Just(Mode::Exclusive)]
 }
 
 /// Mostly the newest grants: old ones all behave alike.

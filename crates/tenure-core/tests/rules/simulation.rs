@@ -12,7 +12,7 @@ use crate::script::{Action, Forgery, RequestedBinding};
 use crate::store::{Answer, Rules, TestStore};
 use crate::world::{ModelBinding, ProcessState, SLOTS, World};
 
-pub(crate) const KEYS: [&str; 2] = ["build", "task:7"];
+pub(crate) const KEYS: [&str; 3] = ["build", "task:7", "paths"];
 
 /// Fewer names than processes, so that two processes share a name.
 const NAMES: [&str; 3] = ["ann", "bob", "cid"];
@@ -173,7 +173,7 @@ impl Simulation {
             patient,
             priority,
             ttl,
-            mode,
+            ref mode,
             within,
         } = *action
         else {
@@ -196,7 +196,7 @@ impl Simulation {
             patient,
             priority,
             ttl,
-            mode,
+            mode: mode.clone(),
             within: under.map(|grant| grant.token.0).into_iter().collect(),
         }
     }
@@ -305,7 +305,7 @@ fn to_claim(world: &World, claim: &ModelClaim) -> Claim {
     };
     Claim {
         key: Key::parse(KEYS[claim.key]).unwrap(),
-        mode: claim.mode,
+        mode: claim.mode.clone(),
         holder: Holder {
             id: HolderId::parse(claim.name.as_str()).unwrap(),
             host: world.process(claim.by).host,

@@ -95,7 +95,7 @@ impl Record {
 
 pub(crate) struct TestStore {
     rules: Rules,
-    records: [Record; 2],
+    records: [Record; 3],
     newest: Token,
     newest_in: Epoch,
     tickets: u64,

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, Fenced, Forced, HolderId, Key, Mode, Reap, Reason, Store, Token};
+use tenure_core::{
+    ErrorKind, Fenced, Forced, HolderId, Key, Mode, PathSet, Reap, Reason, Store, Token,
+};
 
 use super::one_holder::{ContestSettings, contest};
 use crate::ask::{Ask, HOUR};
@@ -13,7 +15,10 @@ use crate::run::{Run, until};
 use crate::subject::Subject;
 
 /// The modes that are mixed with exclusive claims.
-pub(crate) const BESIDE: [Mode; 2] = [Mode::Shared, slots(3)];
+pub(crate) fn beside() -> [Mode; 3] {
+    let paths = PathSet::parse(["**"]).unwrap();
+    [Mode::Shared, slots(3), paths.into()]
+}
 
 const fn slots(number: u32) -> Mode {
     match NonZeroU32::new(number) {
@@ -55,7 +60,7 @@ fn release(store: &dyn Store, key: &Key, holder: &str) {
 /// Eight processes, some of which are killed and stopped, claim a key in different modes. The witness uses the
 /// kernel's own shared and exclusive locks.
 pub fn eight_processes_share_a_key_only_as_their_modes_allow(subject: &Subject) {
-    for mode in BESIDE {
+    for mode in beside() {
         let mut run = Run::begin(
             subject,
             "eight_processes_share_a_key_only_as_their_modes_allow",
@@ -67,7 +72,7 @@ pub fn eight_processes_share_a_key_only_as_their_modes_allow(subject: &Subject) 
             processes: 8,
             times: run.times(150),
             kills_and_stops: true,
-            beside: Some(mode),
+            beside: Some(mode.clone()),
         };
         let result = contest(&mut run, settings);
         if !result.violations.is_empty() {
@@ -171,7 +176,7 @@ pub fn slots_are_counted_and_given_once(subject: &Subject) {
     assert_eq!(slots_in_use(&*store, key), [0, 1]);
     let _ = c.queued(&two("c"));
     for mode in [slots(3), Mode::Shared] {
-        let claim = Ask::new(key, "d").mode(mode).claim(&*store);
+        let claim = Ask::new(key, "d").mode(mode.clone()).claim(&*store);
         let refused = store.acquire(&claim, soon()).unwrap_err();
         assert_eq!(refused.kind, ErrorKind::OtherMode, "{refused}");
         let words = refused.to_string();

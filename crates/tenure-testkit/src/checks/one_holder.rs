@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::run::Run;
 use crate::subject::Subject;
 use crate::waiting;
-use crate::witness::{self, Admission, Witness};
+use crate::witness::{self, Admission, RESERVATIONS, Witness};
 use crate::worker::Task;
 
 /// Longer than the check.
@@ -62,9 +62,13 @@ impl Contest {
         let mut ask = Ask::new(&self.key, &self.name).ttl(TTL).waiting();
         ask.named = self.named;
         for _ in 0..self.times {
-            if let Some(mode) = self.beside {
+            if let Some(mode) = &self.beside {
                 let exclusive = chance.one_in(4);
-                ask.mode = if exclusive { Mode::Exclusive } else { mode };
+                ask.mode = if exclusive {
+                    Mode::Exclusive
+                } else {
+                    one_of(mode, chance.next())
+                };
             }
             let lease = waiting::acquire(store, &ask, |_| ()).lease();
             log.write_all(format!("{}\n", lease.token).as_bytes())
@@ -83,6 +87,15 @@ impl Contest {
             }
         }
     }
+}
+
+/// This mode; for paths, that of one of the reservations that the witness knows.
+pub(crate) fn one_of(mode: &Mode, number: u64) -> Mode {
+    if mode.paths().is_none() {
+        return mode.clone();
+    }
+    let number = usize::try_from(number % RESERVATIONS.len() as u64).unwrap();
+    RESERVATIONS[number].0.parse().unwrap()
 }
 
 fn append(path: &Path) -> File {
@@ -104,7 +117,7 @@ fn work(chance: &mut Chance) {
 }
 
 /// The settings of a contest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ContestSettings {
     /// The number of contestants.
     pub processes: usize,
@@ -155,6 +168,7 @@ pub fn eight_processes_never_hold_one_key_together(subject: &Subject) {
 pub fn contest(run: &mut Run<'_>, settings: ContestSettings) -> ContestResult {
     let place = run.place().join("witness");
     fs::create_dir(&place).unwrap();
+    let times = settings.times;
     let mut contestants = Contestants {
         place: place.clone(),
         members: vec![],
@@ -163,7 +177,7 @@ pub fn contest(run: &mut Run<'_>, settings: ContestSettings) -> ContestResult {
         stops: 0,
     };
     for phase in 1..=2 {
-        contestants.work(run, settings.times * phase);
+        contestants.work(run, times * phase);
         if !witness::violations(&place).is_empty() {
             break;
         }
@@ -250,13 +264,14 @@ impl Contestants {
         let contestant = &mut self.members[index];
         let left = goal.saturating_sub(contestant.done());
         let seed = run.chance.next();
+        let beside = self.settings.beside.clone();
         contestant.process = (left > 0).then(|| {
             run.start(Task::Contend(Contest {
                 key: run.subject.key().clone(),
                 name: format!("worker-{}", contestant.number),
                 // Some resume their ticket after a kill, some take a new one.
                 named: contestant.number.is_multiple_of(2),
-                beside: self.settings.beside,
+                beside,
                 times: left,
                 witness: self.place.clone(),
                 log: contestant.log.clone(),

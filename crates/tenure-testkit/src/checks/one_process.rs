@@ -11,6 +11,7 @@ use tenure_core::{
 
 use crate::ask::{Ask, HOUR};
 use crate::checks::modes;
+use crate::checks::one_holder::one_of;
 use crate::history;
 use crate::limit::{LIMIT, soon};
 use crate::run::{Run, until};
@@ -203,7 +204,7 @@ pub fn a_thread_that_parks_keeps_its_ticket(subject: &Subject) {
 pub fn threads_share_a_key_only_as_their_modes_allow(subject: &Subject) {
     let run = Run::begin(subject, "threads_share_a_key_only_as_their_modes_allow");
     let times = run.times(100);
-    for (index, mode) in modes::BESIDE.into_iter().enumerate() {
+    for (index, mode) in modes::beside().iter().enumerate() {
         let place = run.place().join(format!("witness-{index}"));
         std::thread::scope(|scope| {
             for number in 0..8 {
@@ -215,7 +216,11 @@ pub fn threads_share_a_key_only_as_their_modes_allow(subject: &Subject) {
                     let ask = Ask::new(subject.key(), &format!("thread-{number}"));
                     for round in 0..times {
                         let exclusive = (round + number).is_multiple_of(4);
-                        let mode = if exclusive { Mode::Exclusive } else { mode };
+                        let mode = if exclusive {
+                            Mode::Exclusive
+                        } else {
+                            one_of(mode, round * 3 + number)
+                        };
                         let ask = ask.clone().mode(mode).waiting_at_most(LIMIT);
                         let lease = waiting::acquire(&*store, &ask, |_| ()).lease();
                         admission.observe(&witness, &lease, std::thread::yield_now);

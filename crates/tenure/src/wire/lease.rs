@@ -64,7 +64,7 @@ impl GrantJson {
             host: lease.holder.host.clone(),
             pid: lease.holder.process().map(|process| process.pid),
             command: lease.holder.command.clone(),
-            mode: lease.mode,
+            mode: lease.mode.clone(),
             slot: lease.slot,
         }
     }
@@ -284,7 +284,7 @@ impl From<&Waiter> for WaiterJson {
             here: waiter.presence == Presence::Here,
             pid: waiter.holder.process().map(|process| process.pid),
             host: waiter.holder.host.clone(),
-            mode: waiter.mode,
+            mode: waiter.mode.clone(),
         }
     }
 }
@@ -612,7 +612,7 @@ impl From<&Event> for EventJson {
             times: event.times,
             reason: event.reason.clone(),
             evidence: event.evidence.as_ref().map(Into::into),
-            mode: event.mode,
+            mode: event.mode.clone(),
         }
     }
 }

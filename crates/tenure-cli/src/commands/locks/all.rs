@@ -124,7 +124,7 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
         let left = lease.expires.as_ref().map(|end| end.remaining(now));
         let key = match lease.mode {
             Mode::Exclusive => lease.key.to_string(),
-            Mode::Shared | Mode::Slots(_) => format!("{} ({})", lease.key, words::mode(lease)),
+            _ => format!("{} ({})", lease.key, words::mode(lease)),
         };
         table.row([
             key,

@@ -6,7 +6,8 @@ use tenure_core::{Evidence, Lease, Mode, Reason, Ticket};
 use super::Oracle;
 use crate::guarantee::{Checked, Guarantee, ensure};
 use crate::model::{
-    HolderMatch, ModelClaim, ModelLease, ModelTicket, QueueRank, disagree, reason_for, side_by_side,
+    HolderMatch, ModelClaim, ModelLease, ModelTicket, Party, QueueRank, disagree,
+    is_another_reservation, reason_for,
 };
 use crate::store::Answer;
 use crate::world::{ModelBinding, ProcessState, World};
@@ -59,7 +60,7 @@ impl Oracle {
                 let model = &self.keys[claim.key];
                 let live = model.live(world);
                 let conflicting = live.iter().any(|it| {
-                    !side_by_side(it.mode, claim.mode) && it.would_wait_for_itself(claim)
+                    !Party::of(it).fits(Party::claiming(claim)) && it.would_wait_for_itself(claim)
                 });
                 let all = live.iter().all(|it| it.would_wait_for_itself(claim));
                 let full =
@@ -98,14 +99,14 @@ impl Oracle {
         let (own, others): (Vec<_>, Vec<_>) = model
             .live(world)
             .into_iter()
-            .filter(|it| disagree(it.mode, claim.mode))
+            .filter(|it| disagree(&it.mode, &claim.mode))
             .partition(|it| it.holder_match(claim) == HolderMatch::Same && !it.garbled);
         // A holder changes the mode of one lease.
         let held = !others.is_empty() || own.len() > 1;
         let waited = model.queue.iter().any(|entry| {
             Some(entry.ticket) != ticket
                 && entry.is_present(world)
-                && disagree(entry.mode, claim.mode)
+                && disagree(&entry.mode, &claim.mode)
         });
         held || waited
     }
@@ -120,7 +121,14 @@ impl Oracle {
     ) -> bool {
         let ours =
             |held: &ModelLease| held.name == claim.name || claim.within.contains(&held.token);
-        let live = self.keys[claim.key].live(world);
+        let model = &self.keys[claim.key];
+        let ticket = match (self.own_ticket(claim), model.resumable_ticket(world, claim)) {
+            (Some(own), _) => ClaimTicket::Own(Ticket(own.ticket)),
+            (None, Some(resumed)) => ClaimTicket::Resumed(Ticket(resumed.ticket)),
+            (None, None) => ClaimTicket::New,
+        };
+        let rank = self.rank(world, claim, ticket);
+        let live = model.wanted(world, Party::claiming(claim), rank, waits);
         let any = matches!(claim.mode, Mode::Slots(_)) && live.len() > 1;
         let leads_back = |held: &&ModelLease| {
             let mut seen = Vec::new();
@@ -147,9 +155,10 @@ impl Oracle {
         }
         seen.push(held.token);
         self.keys.iter().any(|model| {
-            let mut wanted = model.live(world);
-            wanted.retain(|it| it.name != held.name);
             model.queue.iter().any(|entry| {
+                let party = Party::waiting(entry);
+                let mut wanted = model.wanted(world, party, entry.rank(), waits);
+                wanted.retain(|it| it.name != held.name);
                 let waiting = (entry.name == held.name || entry.within.contains(&held.token))
                     && waits(entry, world);
                 let any = matches!(entry.mode, Mode::Slots(_)) && wanted.len() > 1;
@@ -248,7 +257,7 @@ impl Oracle {
             } else {
                 Guarantee::OneHolder
             };
-            let conflicts = !side_by_side(held.mode, claim.mode);
+            let conflicts = !Party::of(held).fits(Party::claiming(claim));
             ensure(!conflicts || held.is_stale(world), guarantee, || {
                 format!("granted to {claim:?} while this lease is live: {held:?}")
             })?;
@@ -339,6 +348,23 @@ impl Oracle {
             "a waiter is granted the key beside another",
             waited_for && replaced.is_none() && !held_already,
         );
+        let claimant = Party::claiming(claim);
+        let model = &self.keys[claim.key];
+        let live = model.live(world);
+        let others = live.iter().any(|it| it.name != claim.name);
+        let own = live.iter().any(|it| it.name == claim.name);
+        let waits_for_us = |entry: &&ModelTicket| !claimant.fits(Party::waiting(entry));
+        let passes = model.ahead(world, rank).iter().any(waits_for_us);
+        let files = claimant.has_files();
+        self.count(
+            "paths are reserved beside another holder's",
+            files && others,
+        );
+        self.count("a holder reserves more paths", files && own);
+        self.count(
+            "a holder reserves more paths before a waiter for its own",
+            files && own && replaced.is_none() && passes,
+        );
         self.count_grant_cases(world, claim, &held, rank);
         Ok(())
     }
@@ -369,8 +395,9 @@ impl Oracle {
         rank: QueueRank,
     ) {
         let expired = |held: &ModelLease| !held.is_dead(world);
-        let taken_over =
-            |held: &&ModelLease| held.is_stale(world) && !side_by_side(held.mode, claim.mode);
+        let taken_over = |held: &&ModelLease| {
+            held.is_stale(world) && !Party::of(held).fits(Party::claiming(claim))
+        };
         let stale = || held.iter().filter(taken_over);
         let queue = &self.keys[claim.key].queue;
         let others = || queue.iter().filter(|it| Some(it.ticket) != rank.ticket);
@@ -473,7 +500,7 @@ impl Oracle {
         let model = &mut self.keys[claim.key];
         model.queue.retain(|it| Some(it.ticket) != rank.ticket);
         if let Some(held) = model.lease_mut(token) {
-            held.mode = claim.mode;
+            held.mode = claim.mode.clone();
             held.slot = lease.slot;
             held.binding = claim.binding;
             held.named |= claim.named;
@@ -487,7 +514,10 @@ impl Oracle {
         let model = &self.keys[claim.key];
         let live = model.live(world);
         let own = |it: &&&ModelLease| it.holder_match(claim) == HolderMatch::Same && !it.garbled;
-        let changeable = live.iter().filter(own).filter(|it| it.mode != claim.mode);
+        let changeable = live
+            .iter()
+            .filter(own)
+            .filter(|it| it.mode != claim.mode && !is_another_reservation(&it.mode, &claim.mode));
         // The claimant can change the mode of one lease. If its name has several, the others must end first.
         let (changes, changes_all) = match changeable.count() {
             0 => (false, false),
@@ -495,7 +525,7 @@ impl Oracle {
         };
         let conflicting: Vec<ModelLease> = live
             .iter()
-            .filter(|it| !side_by_side(it.mode, claim.mode))
+            .filter(|it| !Party::of(it).fits(Party::claiming(claim)))
             .filter(|it| !changes_all || !own(it))
             .map(|it| (*it).clone())
             .collect();
@@ -522,7 +552,9 @@ impl Oracle {
             Guarantee::Progress,
             || format!("{claim:?} waits, but contradicts {model:?}"),
         )?;
-        let beside = live.iter().any(|it| side_by_side(it.mode, claim.mode));
+        let beside = live
+            .iter()
+            .any(|it| Party::of(it).fits(Party::claiming(claim)));
         let held = || conflicting.iter();
         let late = held().any(|held| held.is_orphaned(world) && held.has_expired(world));
         let hidden = |held: &ModelLease| {
@@ -569,7 +601,7 @@ impl Oracle {
         let told = (ahead > 0) != others.is_empty();
         // Waiters that could hold the key together are not probed.
         ensure(
-            told || claim.mode == Mode::Shared,
+            told || claim.mode == Mode::Shared || Party::claiming(claim).has_files(),
             Guarantee::Fairness,
             || format!("{claim:?} is told that {ahead} are ahead, but {others:?} are"),
         )?;
@@ -601,7 +633,7 @@ impl Oracle {
                     by: claim.by,
                     name: claim.name.clone(),
                     named: claim.named,
-                    mode: claim.mode,
+                    mode: claim.mode.clone(),
                     priority: claim.priority,
                     arrived: world.now,
                     last_asked: world.now,

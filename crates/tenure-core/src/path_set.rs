@@ -1,0 +1,201 @@
+//! The paths of one reservation: [`PathSet`].
+
+use std::fmt;
+
+use crate::path_pattern::{BadPattern, PathPattern};
+
+/// The most patterns in one set.
+pub const MAX_PATTERNS: usize = 1000;
+
+/// What a reservation covers: the paths of some patterns, to write them, or to read them while nobody else writes them.
+///
+/// ```
+/// use tenure_core::PathSet;
+///
+/// let api = PathSet::parse(["src/api/**", "Cargo.toml"]).unwrap();
+/// let readers = PathSet::parse(["src"]).unwrap().shared();
+/// assert!(api.conflict(&readers).is_some());
+/// assert!(readers.conflict(&readers).is_none());
+/// assert!(api.covers("src/api/mod.rs").is_some());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathSet {
+    shared: bool,
+    /// In order, each once.
+    patterns: Vec<PathPattern>,
+}
+
+/// Why some texts are no set of patterns.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadPathSet {
+    /// There are no patterns.
+    #[error("there is no pattern: name a file or a folder, for example src/api or 'src/**/*.rs'")]
+    Empty,
+    /// More than [`MAX_PATTERNS`].
+    #[error("{0} patterns are too many for one reservation: at most {MAX_PATTERNS} are allowed")]
+    TooMany(usize),
+    /// One of the texts is no pattern.
+    #[error("{text:?}: {why}")]
+    Pattern {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: BadPattern,
+    },
+}
+
+impl PathSet {
+    /// The paths of these patterns, to write them.
+    pub fn new(patterns: impl IntoIterator<Item = PathPattern>) -> Result<Self, BadPathSet> {
+        let mut patterns: Vec<PathPattern> = patterns.into_iter().collect();
+        patterns.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        patterns.dedup();
+        match patterns.len() {
+            0 => Err(BadPathSet::Empty),
+            1..=MAX_PATTERNS => Ok(Self {
+                shared: false,
+                patterns,
+            }),
+            many => Err(BadPathSet::TooMany(many)),
+        }
+    }
+
+    /// Parses each text as a pattern.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, BadPathSet> {
+        let pattern = |text: &str| {
+            PathPattern::parse(text).map_err(|why| BadPathSet::Pattern {
+                text: text.chars().take(80).collect(),
+                why,
+            })
+        };
+        let patterns: Result<Vec<_>, _> = texts.into_iter().map(pattern).collect();
+        Self::new(patterns?)
+    }
+
+    /// The same paths, to read them.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self {
+            shared: true,
+            ..self
+        }
+    }
+
+    /// Whether the paths are only read.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The patterns, in order.
+    pub fn patterns(&self) -> &[PathPattern] {
+        &self.patterns
+    }
+
+    /// Whether both name the same paths, be it to read or to write.
+    pub fn same_paths(&self, other: &Self) -> bool {
+        self.patterns == other.patterns
+    }
+
+    /// The first pattern that covers a path in normal form.
+    pub fn covers(&self, path: &str) -> Option<&PathPattern> {
+        self.patterns.iter().find(|pattern| pattern.covers(path))
+    }
+
+    /// A path that is in both sets, if two holders can't have them together.
+    pub fn conflict(&self, other: &Self) -> Option<String> {
+        if self.shared && other.shared {
+            return None;
+        }
+        let mut pairs = self
+            .patterns
+            .iter()
+            .flat_map(|one| other.patterns.iter().map(move |two| (one, two)));
+        pairs.find_map(|(one, two)| one.overlap(two))
+    }
+
+    /// The set whose [`Display`](fmt::Display) form this is, without `shared`.
+    pub(crate) fn from_normal(text: &str) -> Option<Self> {
+        let mut patterns = Vec::new();
+        let mut pattern = String::new();
+        let mut characters = text.chars();
+        while let Some(c) = characters.next() {
+            match c {
+                ' ' => patterns.push(std::mem::take(&mut pattern)),
+                '\\' => match characters.next() {
+                    Some(' ') => pattern.push(' '),
+                    next => pattern.extend(['\\'].into_iter().chain(next)),
+                },
+                c => pattern.push(c),
+            }
+        }
+        patterns.push(pattern);
+        let is_whole = patterns.iter().all(|pattern| !pattern.is_empty());
+        is_whole.then(|| Self {
+            shared: false,
+            patterns: patterns.into_iter().map(PathPattern::from_normal).collect(),
+        })
+    }
+}
+
+/// The patterns with a space between them; a space in a pattern has a backslash before it.
+impl fmt::Display for PathSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, pattern) in self.patterns.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" ")?;
+            }
+            f.write_str(&pattern.as_str().replace(' ', "\\ "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_the_same_after_it_was_stored() {
+        for texts in [
+            vec!["src/**", "Cargo.toml"],
+            vec!["a b/c", "x\\*y", "{p,q r}/**", "t\\,u"],
+            vec!["\\ a", "a\\\\ b"],
+        ] {
+            let set = PathSet::parse(texts).unwrap();
+            let stored = PathSet::from_normal(&set.to_string()).unwrap();
+            assert_eq!(stored, set, "{set}");
+            for pattern in set.patterns() {
+                let again = PathPattern::parse(pattern.as_str()).unwrap();
+                assert_eq!(again.as_str(), pattern.as_str());
+                assert_eq!(again.prefix(), pattern.prefix());
+            }
+        }
+        for damaged in ["", " ", "a  b", "a "] {
+            assert_eq!(PathSet::from_normal(damaged), None, "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_pattern_conflicts_with_everything() {
+        let damaged = PathSet::from_normal("src/[z").unwrap();
+        assert!(
+            damaged
+                .conflict(&PathSet::parse(["src/a"]).unwrap())
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_set_has_between_one_and_a_thousand_patterns() {
+        assert_eq!(PathSet::parse([]), Err(BadPathSet::Empty));
+        let many: Vec<String> = (0..1001).map(|n| format!("f{n}")).collect();
+        let many = PathSet::parse(many.iter().map(String::as_str));
+        assert_eq!(many, Err(BadPathSet::TooMany(1001)));
+        let error = PathSet::parse(["a", "../b"]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "\"../b\": the pattern leads out of the repository with .."
+        );
+    }
+}
