@@ -55,9 +55,10 @@ impl Contest {
     pub(crate) fn contend(&self, subject: &Subject, place: &Path) {
         let mut chance = Chance::from_seed(self.seed);
         let mut witness = Witness::at(&self.witness);
-        // Before the store: the kernel closes it first when the process is killed.
-        let mut admission = Admission::at(&self.witness);
         let store = &*subject.open(place);
+        // After the liveness lock: when a process is killed, the kernel closes first what was opened last.
+        store.this_process().unwrap();
+        let mut admission = Admission::at(&self.witness);
         let mut log = append(&self.log);
         let mut ask = Ask::new(&self.key, &self.name).ttl(TTL).waiting();
         ask.named = self.named;
