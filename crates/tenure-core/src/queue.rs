@@ -79,10 +79,6 @@ pub struct Waiter {
     pub within: Vec<Token>,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for this signature"
-)]
 fn is_exclusive(mode: &Mode) -> bool {
     mode.is_exclusive()
 }

@@ -35,7 +35,8 @@
 //! | [`memory`] | [`MemoryStore`]: a store for the threads of one process |
 //! | [`tasks`] | working on tasks: [`Ask::start`], [`Ask::next`], [`TaskGuard`] |
 //! | [`open`] | [`StoreUrl`] and [`Tenure`] |
-//! | [`project`] | finding and making the `.tenure` folder |
+//! | [`project`] | finding and making the `.tenure` folder; [`WorkTree`]: what a file is called in reservations |
+//! | [`reservations`] | [`Reservations`]: who writes or reads which files |
 //! | [`config`] | settings and where each came from |
 //! | [`duration`] | `90s`, `1h30m` |
 //! | [`plural`] | `1 task`, `2 tasks` |
@@ -55,6 +56,7 @@ pub mod memory;
 pub mod open;
 pub mod plural;
 pub mod project;
+pub mod reservations;
 pub mod tasks;
 pub mod wire;
 
@@ -66,14 +68,15 @@ pub use config::ConfigError;
 pub use guard::{Guard, Loss};
 pub use memory::MemoryStore;
 pub use open::{BadUrl, EtcdUrl, StoreUrl, Tenure};
-pub use project::{Project, ProjectStore, StoreRole};
+pub use project::{BadPath, Project, ProjectStore, StoreRole, WorkTree};
+pub use reservations::Reservations;
 pub use tasks::{AnyTask, TaskGuard};
 pub use tenure_core::{
-    Acquired, BadName, Binding, Busy, Capabilities, Claim, Clock, Cycle, Deadline, Doubt,
-    ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery, Holder, HolderId,
-    Key, Lease, Liveness, Mode, Moment, Patience, Presence, Priority, Process, QueuePosition,
-    Reaped, Reason, Released, Renewed, Section, Snapshot, Status, Store, StoreError, Task,
-    TaskError, TaskStore, Ticket, Token, Verdict, Waiter,
+    Acquired, BadName, BadPathSet, BadPattern, Binding, Busy, Capabilities, Claim, Clock, Cycle,
+    Deadline, Doubt, ErrorKind, Event, EventKind, Evidence, Fenced, Forced, Granted, HistoryQuery,
+    Holder, HolderId, Key, Lease, Liveness, Mode, Moment, PathPattern, PathSet, Patience, Presence,
+    Priority, Process, QueuePosition, Reaped, Reason, Released, Renewed, Section, Snapshot, Status,
+    Store, StoreError, Task, TaskError, TaskStore, Ticket, Token, Verdict, Waiter,
 };
 #[cfg(feature = "etcd")]
 pub use tenure_etcd::{Comparison, EtcdStore, Relation};

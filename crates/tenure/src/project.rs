@@ -3,6 +3,7 @@
 //! All worktrees of a git repository are one project: that of the main worktree. A repository that is bare
 //! and only has linked worktrees keeps it in its common directory.
 
+mod work_tree;
 mod worktree;
 
 use std::fs;
@@ -16,6 +17,7 @@ use tenure_host::files::permissions::create_folder;
 use self::worktree::{Top, top};
 use crate::open::StoreUrl;
 
+pub use self::work_tree::{BadPath, WorkTree};
 pub use self::worktree::WorktreeError;
 
 /// The folder's name.

@@ -154,8 +154,8 @@ pub fn busy<L: Look>(
     // Among any number of holders, only those that conflict are in the way.
     let selects = claim.mode.room() == usize::MAX;
     let is_in_the_way = |waiter: &&&Waiter| {
-        !(selects && claimant.fits(Claimant::waiting(waiter)))
-            && !waits_for(waiter, claimant, &standing)
+        let fits = selects && claimant.fits(Claimant::waiting(waiter));
+        !fits && !waits_for(waiter, claimant, &standing)
     };
     let in_the_way: Vec<&Waiter> = present.iter().filter(is_in_the_way).copied().collect();
     // Watching a dead waiter would wake the caller again and again, watching a stopped one never. But the

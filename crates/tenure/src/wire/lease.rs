@@ -41,10 +41,6 @@ pub struct GrantJson {
     pub slot: Option<u32>,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for this signature"
-)]
 fn is_exclusive(mode: &Mode) -> bool {
     mode.is_exclusive()
 }

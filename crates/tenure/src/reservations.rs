@@ -1,0 +1,174 @@
+//! Reservations of paths: who writes or reads which files of a repository.
+//!
+//! A reservation is a lease of the key [`Key::paths`], in a mode that names patterns of paths. All reservations of a
+//! project have one queue.
+
+use std::collections::HashMap;
+
+use tenure_core::{HolderId, Key, Lease, Mode, Moment, PathSet, StoreError, Verdict, Waiter};
+
+use crate::acquire::call_deadline;
+use crate::ask::{Ask, Tie};
+use crate::open::Tenure;
+
+impl Tenure {
+    /// Asks for a reservation. Unless it is tied to a process, the lease outlives the caller, and ends when it expires.
+    ///
+    /// ```
+    /// use tenure::{Acquired, Config, PathSet, StoreUrl, Tenure};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let database = folder.path().join("locks.db");
+    /// let tenure = Tenure::open(&StoreUrl::Sqlite(database), Config::default())?;
+    /// let api = PathSet::parse(["src/api/**", "Cargo.toml"])?;
+    /// let Acquired::Granted(guard) = tenure.reserve(api).named("agent-1")?.acquire()? else {
+    ///     panic!("they are reserved");
+    /// };
+    /// guard.leave_standing();
+    /// let file = PathSet::parse(["src/api/mod.rs"])?;
+    /// let refused = tenure.reserve(file).named("agent-2")?.acquire()?;
+    /// assert!(matches!(refused, Acquired::Busy(_)));
+    /// let reservations = tenure.reservations()?;
+    /// assert!(reservations.against("src/api/mod.rs", None).next().is_some());
+    /// assert!(reservations.against("src/lib.rs", None).next().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve(&self, paths: PathSet) -> Ask<'_> {
+        Ask::new(self, Key::paths())
+            .mode(paths.into())
+            .tied_to(Tie::Nothing)
+    }
+
+    /// Who has reserved what, and who waits. Nothing is written.
+    pub fn reservations(&self) -> Result<Reservations, StoreError> {
+        let snapshot = self.store.inspect(&Key::paths(), call_deadline())?;
+        Ok(Reservations::new(
+            self.clock.now(),
+            snapshot.leases,
+            snapshot.queue,
+        ))
+    }
+}
+
+/// The reservations of a project at one time, and who waits for one.
+#[derive(Debug)]
+pub struct Reservations {
+    now: Moment,
+    leases: Vec<(Lease, Verdict)>,
+    queue: Vec<Waiter>,
+    index: Index,
+}
+
+/// Where to find the reservations that may cover a path.
+#[derive(Debug, Default)]
+struct Index {
+    /// By the path of a pattern without wildcards.
+    paths: HashMap<String, Vec<usize>>,
+    /// By the folder that every path of a pattern with wildcards is below.
+    folders: HashMap<String, Vec<usize>>,
+    /// Those of everything: a holder has the key alone.
+    everything: Vec<usize>,
+}
+
+impl Reservations {
+    /// The reservations among these leases.
+    pub fn new(now: Moment, leases: Vec<(Lease, Verdict)>, queue: Vec<Waiter>) -> Self {
+        let mut index = Index::default();
+        for (number, (lease, verdict)) in leases.iter().enumerate() {
+            if verdict.ended().is_some() {
+                continue;
+            }
+            let Some(paths) = lease.mode.paths() else {
+                index.everything.push(number);
+                continue;
+            };
+            for pattern in paths.patterns() {
+                let prefix = pattern.prefix();
+                let (map, place) = if pattern.is_path() {
+                    (&mut index.paths, prefix)
+                } else {
+                    let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+                    (&mut index.folders, folder)
+                };
+                map.entry(place.to_owned()).or_default().push(number);
+            }
+        }
+        Self {
+            now,
+            leases,
+            queue,
+            index,
+        }
+    }
+
+    /// When they were read.
+    pub fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    /// All of them, also those that have ended and that nobody has cleared away.
+    pub fn all(&self) -> &[(Lease, Verdict)] {
+        &self.leases
+    }
+
+    /// The waiters, in order.
+    pub fn waiters(&self) -> &[Waiter] {
+        &self.queue
+    }
+
+    /// The reservations that cover a path, which is relative to the work tree and in normal form.
+    pub fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Lease> {
+        let slashes = path.match_indices('/').map(|(at, _)| at);
+        let ends = slashes.chain([path.len()]);
+        let above = ends.filter_map(move |end| path.get(..end));
+        let of_paths = above
+            .clone()
+            .filter_map(|path| self.index.paths.get(path))
+            .flatten();
+        let of_folders = [""]
+            .into_iter()
+            .chain(above)
+            .filter_map(|folder| self.index.folders.get(folder))
+            .flatten();
+        let covers = move |number: &&usize| {
+            let lease = self.leases.get(**number).map(|(lease, _)| lease);
+            let paths = lease.and_then(|lease| lease.mode.paths());
+            paths.is_some_and(|paths| paths.covers(path).is_some())
+        };
+        let mut found: Vec<usize> = of_paths
+            .chain(of_folders.filter(covers))
+            .chain(&self.index.everything)
+            .copied()
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+            .into_iter()
+            .filter_map(|number| self.leases.get(number).map(|(lease, _)| lease))
+    }
+
+    /// The reservations of other holders that forbid `me` to write this path: those that cover it, also to read it.
+    pub fn against<'a>(
+        &'a self,
+        path: &'a str,
+        me: Option<&'a HolderId>,
+    ) -> impl Iterator<Item = &'a Lease> {
+        self.covering(path)
+            .filter(move |lease| Some(&lease.holder.id) != me)
+    }
+
+    /// The reservation under which `me` may write this path.
+    pub fn for_writing<'a>(&'a self, path: &'a str, me: &'a HolderId) -> Option<&'a Lease> {
+        let writes = |mode: &Mode| mode.paths().is_none_or(|paths| !paths.is_shared());
+        self.covering(path)
+            .find(|lease| lease.holder.id == *me && writes(&lease.mode))
+    }
+
+    /// The reservations of this holder that have not ended.
+    pub fn of<'a>(&'a self, holder: &'a HolderId) -> impl Iterator<Item = &'a Lease> {
+        self.leases
+            .iter()
+            .filter(|(lease, verdict)| lease.holder.id == *holder && verdict.ended().is_none())
+            .map(|(lease, _)| lease)
+    }
+}
