@@ -169,6 +169,22 @@ impl From<BadName> for Failure {
     }
 }
 
+impl From<tenure::BadPath> for Failure {
+    fn from(error: tenure::BadPath) -> Self {
+        let code = match error {
+            tenure::BadPath::Io { .. } => ErrorCode::Io,
+            _ => ErrorCode::BadName,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<tenure::BadPathSet> for Failure {
+    fn from(error: tenure::BadPathSet) -> Self {
+        Self::new(ErrorCode::BadName, error.to_string())
+    }
+}
+
 impl From<tenure::Error> for Failure {
     fn from(error: tenure::Error) -> Self {
         match error {

@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 pub(crate) mod exclusive;
 pub(crate) mod ledger;
 mod parse;
+pub(crate) mod paths;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod typed;
@@ -150,6 +151,15 @@ To take a key from another holder: tenure locks release KEY --force")]
     #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
     Fence(Fence),
+    /// Reserve files and folders, extend reservations and give them back
+    #[command(after_help = paths::RESERVE)]
+    Reserve(paths::Reserve),
+    /// Show who has reserved which files
+    #[command(after_help = paths::RESERVATIONS)]
+    Reservations,
+    /// Ask whether files may be written; changes nothing
+    #[command(after_help = paths::CHECK)]
+    Check(paths::Check),
     /// List locks, show their history, end expired and dead ones
     #[command(
         subcommand,
@@ -298,6 +308,9 @@ impl Command {
             Self::Renew(_) => ("renew", None),
             Self::Release(_) => ("release", None),
             Self::Fence(_) => ("fence", None),
+            Self::Reserve(_) => ("reserve", None),
+            Self::Reservations => ("reservations", None),
+            Self::Check(_) => ("check", None),
             Self::Locks(locks) => ("locks", Some(locks.name())),
             Self::Status => ("status", None),
             Self::Why(_) => ("why", None),

@@ -15,6 +15,8 @@ pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod reservations;
+pub(crate) mod reserve;
 pub(crate) mod run;
 pub(crate) mod sections;
 pub(crate) mod shell_lib;

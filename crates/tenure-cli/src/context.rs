@@ -228,6 +228,24 @@ pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure
     open_for_locks(global)
 }
 
+/// Opens the store that the command works on, to read it; `None` if nothing was stored yet.
+pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure> {
+    refuse_missing_store(global)?;
+    let (url, config) = match chosen_url(global)? {
+        Some(url) => (url, config(find_project().unwrap_or_default().as_ref())?),
+        None => {
+            let project = existing_project(&start()?)?;
+            (project.store(), config(Some(&project))?)
+        }
+    };
+    if let StoreUrl::Sqlite(path) = &url
+        && matches!(path.try_exists(), Ok(false))
+    {
+        return Ok(None);
+    }
+    Ok(Some(Tenure::open_read_only(&url, config)?))
+}
+
 /// Refuses a store that the caller chose and that does not exist.
 fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
     if let Some(url) = chosen_store(global)

@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTSTP};
 use tenure::{Acquired, Ask, Cancel, Guard, Progress, Tenure, duration};
-use tenure_core::{Busy, Cycle, Lease};
+use tenure_core::{Busy, Cycle, Key, Lease};
 
 pub(crate) use self::show::{KeyWait, WaitDisplay, WaitText, limit, situation};
 
@@ -239,6 +239,12 @@ pub(crate) fn kept_place(global: &Global, tenure: &Tenure) -> Option<String> {
 
 /// The command that shows a key.
 fn look(global: &Global, tenure: &Tenure, key: &str) -> String {
+    if key == Key::paths().as_str() {
+        return format!(
+            "tenure reservations{}",
+            words::in_store(global.store.as_deref())
+        );
+    }
     if tenure.store().capabilities().any_key || key.contains(':') || global.store.is_some() {
         return words::locks_command("show", key, global.store.as_deref());
     }

@@ -111,7 +111,7 @@ pub(crate) fn mode(lease: &Lease) -> String {
 /// How a waiter is to hold a key: its mode, or its paths.
 pub(crate) fn asked_mode(mode: &Mode) -> String {
     match mode.paths() {
-        Some(paths) if paths.is_shared() => format!("{paths}, shared"),
+        Some(paths) if paths.is_shared() => format!("{paths} (shared)"),
         Some(paths) => paths.to_string(),
         None => mode.to_string(),
     }
@@ -185,6 +185,16 @@ pub(crate) fn lasts(now: &Moment, lease: &Lease) -> String {
     }
 }
 
+/// Who has reserved something, until when and what for.
+pub(crate) fn reserved(now: &Moment, what: &str, lease: &Lease) -> Vec<String> {
+    let mut lines = vec![format!("{what} is reserved by {}", held(now, lease))];
+    if let Some(why) = &lease.holder.command {
+        lines.push(format!("  what for: {why}"));
+    }
+    lines.push(format!("  {}", lasts(now, lease)));
+    lines
+}
+
 /// Why a key is busy.
 pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     let mut lines = Vec::new();
@@ -193,6 +203,10 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
         .iter()
         .filter(|(_, verdict)| verdict.ended().is_none());
     for (lease, _) in held {
+        if lease.mode.paths().is_some() {
+            lines.extend(reserved(now, &asked_mode(&lease.mode), lease));
+            continue;
+        }
         // The lock of a task's section keeps other runners out of the task, too.
         let what = if lease.key.as_str() == key {
             quoted(key)

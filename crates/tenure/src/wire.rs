@@ -21,6 +21,7 @@ mod foreign;
 mod lease;
 mod ledger;
 mod project;
+mod reservation;
 mod store;
 mod sync;
 mod task;
@@ -53,6 +54,7 @@ pub use self::ledger::{
     SequenceMismatchJson,
 };
 pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
+pub use self::reservation::{CheckedPathJson, ReservationJson};
 pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson};
 pub use self::sync::{
     SyncChangeJson, SyncCommitJson, SyncJson, SyncLogJson, SyncRemoteJson, SyncRestoreJson,

@@ -1,0 +1,135 @@
+//! `tenure reservations` and `tenure check`: who has reserved what, and whether a file may be written.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use serde_json::json;
+use tenure::Reservations;
+use tenure::wire::{CheckedPathJson, ErrorCode, ReservationJson, WaiterJson};
+use tenure_core::Waiter;
+use tenure_core::queue::Presence;
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::paths::Check;
+use crate::commands::reserve::{in_the_way, work_tree};
+use crate::context;
+use crate::table::Table;
+use crate::words;
+
+/// How many paths are printed that may not be written. JSON has all of them.
+const SHOWN: usize = 20;
+
+pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
+    let Some(reservations) = read(global)? else {
+        return Ok(Answer::new(
+            json!({ "reservations": [], "waiting": [] }),
+            "Nothing is reserved.",
+        ));
+    };
+    let now = reservations.now();
+    let standing = || {
+        let all = reservations.all().iter();
+        all.filter(|(_, verdict)| verdict.ended().is_none())
+            .map(|(lease, _)| lease)
+    };
+    let data = json!({
+        "reservations": standing().map(|lease| ReservationJson::new(now, lease)).collect::<Vec<_>>(),
+        "waiting": reservations.waiters().iter().map(WaiterJson::from).collect::<Vec<_>>(),
+    });
+    let mut table = Table::new(&["PATHS", "HOLDER", "MODE", "SINCE", "REMAINING", "DETAIL"]);
+    for lease in standing() {
+        let (paths, mode) = match lease.mode.paths() {
+            Some(paths) if paths.is_shared() => (paths.to_string(), "shared"),
+            Some(paths) => (paths.to_string(), "write"),
+            None => ("everything".to_owned(), "write"),
+        };
+        let left = lease.remaining(now);
+        table.row([
+            paths,
+            lease.holder.id.to_string(),
+            mode.to_owned(),
+            words::ago_if_known(now, lease.since()),
+            left.map_or_else(|| "-".to_owned(), words::elapsed),
+            lease.holder.command.clone().unwrap_or_default(),
+        ]);
+    }
+    let mut lines = match standing().next() {
+        Some(_) => vec![table.text()],
+        None => vec!["Nothing is reserved.".to_owned()],
+    };
+    let here = |waiter: &&Waiter| waiter.presence == Presence::Here;
+    for waiter in reservations.waiters().iter().filter(here) {
+        let paths = words::asked_mode(&waiter.mode);
+        lines.push(format!("{} waits for {paths}", waiter.holder.id));
+    }
+    Ok(Answer::new(data, lines.join("\n")))
+}
+
+/// The reservations of the store that the command works on; `None` if there is no store yet.
+fn read(global: &Global) -> Result<Option<Reservations>, Failure> {
+    match context::open_read_only(global)? {
+        Some(tenure) => Ok(Some(tenure.reservations()?)),
+        None => Ok(None),
+    }
+}
+
+pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
+    let tree = work_tree(global)?;
+    let mut given = check.paths.clone();
+    if check.stdin {
+        given.extend(from_stdin(check.nul)?);
+    }
+    let mut paths = Vec::new();
+    for path in &given {
+        paths.push(tree.path(Path::new(path))?);
+    }
+    let me = context::caller(global)?;
+    let reservations = read(global)?;
+    let mut refused = Vec::new();
+    let mut lines = Vec::new();
+    for path in &paths {
+        let Some(reservations) = &reservations else {
+            break;
+        };
+        let now = reservations.now();
+        for lease in reservations.against(path, Some(&me)) {
+            refused.push(CheckedPathJson {
+                path: path.clone(),
+                reservation: ReservationJson::new(now, lease),
+            });
+            if lines.len() < SHOWN {
+                lines.push(in_the_way(now, path, lease));
+            }
+        }
+    }
+    let number = refused.len();
+    let data = json!({ "holder": me, "checked": paths.len(), "refused": refused });
+    if number == 0 {
+        let text = match paths.as_slice() {
+            _ if global.quiet => String::new(),
+            [path] => format!("{path} is yours to write"),
+            many => format!("all {} paths are yours to write", many.len()),
+        };
+        return Ok(Answer::new(data, text));
+    }
+    if number > lines.len() {
+        lines.push(format!("and {} more: see --json", number - lines.len()));
+    }
+    Err(Failure::new(ErrorCode::Locked, lines.join("\n"))
+        .hint("to wait for it: tenure reserve PATH --wait 10m; to ask for it: tenure ask PATH")
+        .details(data))
+}
+
+fn from_stdin(nul: bool) -> Result<Vec<OsString>, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes)?;
+    let end = if nul { 0 } else { b'\n' };
+    let parts = bytes.split(|byte| *byte == end);
+    let parts = parts.filter(|part| !part.is_empty());
+    Ok(parts
+        .map(|part| OsString::from_vec(part.to_vec()))
+        .collect())
+}

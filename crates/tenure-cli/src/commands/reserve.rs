@@ -1,0 +1,246 @@
+//! `tenure reserve`: reserve paths, extend reservations and give them back.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use serde_json::json;
+use tenure::wire::{AcquiredJson, ErrorCode, ReservationJson};
+use tenure::{PathPattern, PathSet, Tenure, Tie, WorkTree, call_deadline};
+use tenure_core::{Acquired, HolderId, Key, Lease, Moment, Released, Renewed};
+
+use crate::answer::{Answer, Failure, remark};
+use crate::args::Global;
+use crate::args::paths::Reserve;
+use crate::context;
+use crate::signals::Signals;
+use crate::waiting;
+use crate::words;
+
+pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
+    if reserve.release {
+        return release(global, &reserve.patterns);
+    }
+    if reserve.extend {
+        return extend(global, reserve);
+    }
+    let paths = PathSet::new(patterns(global, &reserve.patterns)?)?;
+    let paths = if reserve.shared {
+        paths.shared()
+    } else {
+        paths
+    };
+    let tenure = context::open_for_locks(global)?;
+    let tie = reserve.pid.map_or(Tie::Nothing, Tie::Process);
+    let key = Key::paths();
+    let me = context::caller(global)?;
+    let mut ask = waiting::prepare(global, &tenure, key.as_str(), &reserve.request())?
+        .mode(paths.into())
+        .tied_to(tie)
+        .named(me.as_str())?;
+    if let Some(why) = &reserve.why {
+        ask = ask.command(why.clone());
+    }
+    let mut signals = Signals::catch()?;
+    let guard = waiting::acquire(global, &tenure, key.as_str(), ask, &mut signals)?;
+    let now = tenure.clock().now();
+    let (lease, reason) = (guard.lease().clone(), guard.reason());
+    guard.leave_standing();
+    let (lasts, paths) = (words::lasts(&now, &lease), words::asked_mode(&lease.mode));
+    remark(
+        global,
+        &format!(
+            "{me} has reserved {paths} {lasts}; to give it back: tenure reserve --release{}{}",
+            named(global),
+            words::in_store(global.store.as_deref())
+        ),
+    );
+    let (data, token) = (AcquiredJson::new(&now, &lease, reason), lease.token);
+    if reason == tenure_core::Reason::AlreadyOwned {
+        return Ok(Answer::new(data, token.to_string()));
+    }
+    // If the answer can't be written, nobody knows of the reservation.
+    let store = Arc::clone(tenure.store());
+    let undo = move || {
+        let _ = store.release(&lease.grant(), call_deadline());
+    };
+    Ok(Answer::new(data, token.to_string()).or_undo(undo))
+}
+
+fn named(global: &Global) -> String {
+    let name = global.holder.as_deref().map(words::quoted);
+    name.map_or_else(String::new, |name| format!(" --as {name}"))
+}
+
+/// The patterns of a command line, from the top of the work tree.
+pub(crate) fn patterns(global: &Global, texts: &[OsString]) -> Result<Vec<PathPattern>, Failure> {
+    let tree = work_tree(global)?;
+    let patterns = texts.iter().map(|text| tree.pattern(text));
+    Ok(patterns.collect::<Result<_, _>>()?)
+}
+
+/// The work tree that the command is in.
+pub(crate) fn work_tree(global: &Global) -> Result<WorkTree, Failure> {
+    let start = context::start()?;
+    let project = match context::chosen_store(global) {
+        None => Some(context::existing_project(&start)?),
+        Some(_) => context::find_project().unwrap_or_default(),
+    };
+    WorkTree::find(&start, project.as_ref())?.ok_or_else(|| {
+        let message = format!(
+            "{} is in no git repository and no project, so nothing says where paths begin: change to one",
+            start.display()
+        );
+        Failure::new(ErrorCode::NotInitialised, message)
+    })
+}
+
+/// The caller's reservations, each with those of its patterns that are among the given ones, or all of them.
+fn mine(
+    tenure: &Tenure,
+    me: &HolderId,
+    wanted: &[PathPattern],
+) -> Result<Vec<(Lease, Vec<PathPattern>)>, Failure> {
+    let reservations = tenure.reservations()?;
+    let mut found = Vec::new();
+    for lease in reservations.of(me) {
+        let Some(paths) = lease.mode.paths() else {
+            continue;
+        };
+        let named = paths.patterns().iter();
+        let named = named.filter(|pattern| wanted.is_empty() || wanted.contains(pattern));
+        let named: Vec<PathPattern> = named.cloned().collect();
+        if !named.is_empty() {
+            found.push((lease.clone(), named));
+        }
+    }
+    let has = |pattern: &&PathPattern| found.iter().any(|(_, named)| named.contains(pattern));
+    let missing: Vec<String> = wanted
+        .iter()
+        .filter(|pattern| !has(pattern))
+        .map(ToString::to_string)
+        .collect();
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        let message = format!(
+            "{me} has not reserved {missing}: give the patterns as they were reserved; to see them: tenure reservations"
+        );
+        return Err(Failure::new(ErrorCode::LockNotFound, message)
+            .details(json!({ "holder": me, "missing": missing })));
+    }
+    Ok(found)
+}
+
+fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
+    let wanted = patterns(global, texts)?;
+    let tenure = context::open_existing_for_locks(global)?;
+    let me = context::caller(global)?;
+    let mut released = Vec::new();
+    for (lease, named) in mine(&tenure, &me, &wanted)? {
+        keep_the_rest(&tenure, &me, &lease, &named)?;
+        // A reservation that ended meanwhile is given back already.
+        if let Released::Freed(_) = tenure.store().release(&lease.grant(), call_deadline())? {
+            released.extend(named);
+        }
+    }
+    let released: Vec<String> = released.iter().map(ToString::to_string).collect();
+    let text = match released.as_slice() {
+        _ if global.quiet => String::new(),
+        [] => format!("{me} has reserved nothing."),
+        some => format!("{me} gave back {}", some.join(", ")),
+    };
+    let data = json!({ "holder": me, "released": released });
+    Ok(Answer::new(data, text))
+}
+
+/// Reserves what is left of a reservation, before it is released as a whole. What a holder has already is never in its
+/// way, and it goes before those who wait for it.
+fn keep_the_rest(
+    tenure: &Tenure,
+    me: &HolderId,
+    lease: &Lease,
+    named: &[PathPattern],
+) -> Result<(), Failure> {
+    let Some(paths) = lease.mode.paths() else {
+        return Ok(());
+    };
+    let rest = paths.patterns().iter();
+    let rest: Vec<PathPattern> = rest.filter(|it| !named.contains(it)).cloned().collect();
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let rest = PathSet::new(rest)?;
+    let rest = if paths.is_shared() {
+        rest.shared()
+    } else {
+        rest
+    };
+    let left = lease.remaining(&tenure.clock().now()).unwrap_or(lease.ttl);
+    let tie = lease.holder.process();
+    let mut ask = tenure
+        .reserve(rest)
+        .named(me.as_str())?
+        .tied_to(tie.map_or(Tie::Nothing, |process| Tie::Process(process.pid)))
+        .ttl(left.max(tenure::ask::MIN_TTL));
+    if let Some(why) = &lease.holder.command {
+        ask = ask.command(why.clone());
+    }
+    match ask.acquire()? {
+        Acquired::Granted(guard) => {
+            guard.leave_standing();
+            Ok(())
+        }
+        _ => Err(Failure::new(
+            ErrorCode::Locked,
+            format!("the rest of {paths} could not be kept, so nothing was given back: try again"),
+        )),
+    }
+}
+
+fn extend(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
+    let wanted = patterns(global, &reserve.patterns)?;
+    let tenure = context::open_existing_for_locks(global)?;
+    let me = context::caller(global)?;
+    let mut extended: Vec<Lease> = Vec::new();
+    for (lease, _) in mine(&tenure, &me, &wanted)? {
+        let ttl = reserve.lasts().unwrap_or(lease.ttl);
+        match tenure.store().renew(&lease.grant(), ttl, call_deadline())? {
+            Renewed::Extended(lease) => extended.push(lease),
+            Renewed::Lost(_) => {
+                let paths = words::asked_mode(&lease.mode);
+                let message = format!("the reservation of {paths} has ended: reserve it again");
+                return Err(Failure::new(ErrorCode::LeaseLost, message)
+                    .details(json!({ "holder": me, "token": lease.token })));
+            }
+        }
+    }
+    if extended.is_empty() {
+        let message = format!("{me} has reserved nothing that could be extended");
+        return Err(Failure::new(ErrorCode::LockNotFound, message).details(json!({ "holder": me })));
+    }
+    let now = tenure.clock().now();
+    let line = |lease: &Lease| {
+        let paths = words::asked_mode(&lease.mode);
+        format!("{paths} is yours {}", words::lasts(&now, lease))
+    };
+    let text = if global.quiet {
+        String::new()
+    } else {
+        extended.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    let data: Vec<ReservationJson> = extended
+        .iter()
+        .map(|lease| ReservationJson::new(&now, lease))
+        .collect();
+    Ok(Answer::new(json!({ "extended": data }), text))
+}
+
+/// Why a path can't be written: one reservation of another holder.
+pub(crate) fn in_the_way(now: &Moment, path: &str, lease: &Lease) -> String {
+    let paths = words::asked_mode(&lease.mode);
+    let what = if paths == path {
+        paths
+    } else {
+        format!("{path} (by {paths})")
+    };
+    words::reserved(now, &what, lease).join("\n")
+}
