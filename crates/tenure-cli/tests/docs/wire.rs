@@ -9,8 +9,18 @@ use std::path::Path;
 pub(super) fn types(crates: &Path) -> String {
     let mut out = String::new();
     for name in [
-        "lease", "task", "sync", "daemon", "foreign", "ledger", "board", "store", "config",
-        "project", "view",
+        "lease",
+        "reservation",
+        "task",
+        "sync",
+        "daemon",
+        "foreign",
+        "ledger",
+        "board",
+        "store",
+        "config",
+        "project",
+        "view",
     ] {
         let text = source(crates, &format!("tenure/src/wire/{name}.rs"));
         let mut docs: Vec<&str> = Vec::new();
