@@ -231,12 +231,11 @@ pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure
 /// Opens the store that the command works on, to read it; `None` if nothing was stored yet.
 pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure> {
     refuse_missing_store(global)?;
-    let (url, config) = match chosen_url(global)? {
-        Some(url) => (url, config(find_project().unwrap_or_default().as_ref())?),
-        None => {
-            let project = existing_project(&start()?)?;
-            (project.store(), config(Some(&project))?)
-        }
+    let (url, config) = if let Some(url) = chosen_url(global)? {
+        (url, config(find_project().unwrap_or_default().as_ref())?)
+    } else {
+        let project = existing_project(&start()?)?;
+        (project.store(), config(Some(&project))?)
     };
     if let StoreUrl::Sqlite(path) = &url
         && matches!(path.try_exists(), Ok(false))
