@@ -32,7 +32,7 @@ impl EtcdStore {
             match self.cluster.ask_once(by, job) {
                 Ok(answer) if answer.succeeded => return Ok(Ok(answer.revision())),
                 Ok(answer) => {
-                    let seen = self.after_a_change(key, answer, by)?;
+                    let seen = self.after_a_change(key, &step.waiters(key), answer, by)?;
                     if unanswered.is_some()
                         && let Some(revision) = self.was_carried_out(step, key, &seen, by)?
                     {
@@ -77,6 +77,7 @@ impl EtcdStore {
     fn after_a_change(
         &self,
         key: Option<&Key>,
+        waiters: &[String],
         answer: TxnResponse,
         by: Instant,
     ) -> Result<Seen, StoreError> {
@@ -85,16 +86,21 @@ impl EtcdStore {
         let version = found.next().unwrap_or_default();
         self.check_version(version.first())?;
         let guard = found.next().unwrap_or_default();
-        let records = KeyRecords::read(&self.layout, &found.next().unwrap_or_default());
+        let records = key.map(|key| {
+            let records = found.next().unwrap_or_default();
+            (key.clone(), KeyRecords::read(&self.layout, &records))
+        });
         if version.is_empty() {
             self.write_version(by)?;
         }
-        Ok(Seen {
+        let mut seen = Seen {
             revision,
-            keys: key.map(|key| (key.clone(), records)).into_iter().collect(),
+            keys: records.into_iter().collect(),
             tasks: SeenTasks::of(guard.first())?,
             ..Seen::default()
-        })
+        };
+        seen.add_sessions(waiters, found);
+        Ok(seen)
     }
 
     /// Whether an earlier attempt of this very transaction was carried out although no answer arrived: its name is on

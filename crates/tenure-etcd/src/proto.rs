@@ -322,6 +322,10 @@ pub(crate) const NO_PUT: i32 = 0;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
     #[prost(message, repeated, tag = "11")]

@@ -193,6 +193,15 @@ impl KeyRecords {
         self.leases.iter().find(|one| one.token == token)
     }
 
+    /// Whether the process with this session waits.
+    pub(crate) fn has_waiter(&self, session: &str) -> bool {
+        let mut locks = self
+            .tickets
+            .iter()
+            .map(|one| one.waiter.holder.liveness_lock());
+        locks.any(|lock| lock.is_some_and(|lock| lock.0 == session))
+    }
+
     /// Removes one record.
     fn remove(&mut self, record: &Record<'_>) {
         match record {

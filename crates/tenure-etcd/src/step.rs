@@ -4,8 +4,8 @@
 //! transaction writes all of it if the key's guard has not changed since; otherwise the step runs again on what is
 //! there now, which the failed transaction has read.
 //!
-//! A step on a key that nobody else is known to use begins with a *guess*: that the key is as this process left it.
-//! If the guess is right, the step costs one round trip.
+//! A step often begins with a *guess*: that the key is as this process left it. The transaction compares everything
+//! that the guess relies on. If it is right, the step costs one round trip; if not, no more than a read.
 //!
 //! # Invariants
 //!
@@ -75,6 +75,37 @@ pub(crate) struct Seen {
     pub(crate) tasks: SeenTasks,
 }
 
+impl Seen {
+    /// Adds the answer to a read of these sessions.
+    pub(crate) fn add_sessions(
+        &mut self,
+        names: &[String],
+        found: impl IntoIterator<Item = Vec<KeyValue>>,
+    ) {
+        let found = found.into_iter().map(|kvs| !kvs.is_empty());
+        self.sessions.extend(names.iter().cloned().zip(found));
+    }
+}
+
+/// The reads of these sessions.
+fn sessions(layout: &Layout, names: &[String]) -> impl Iterator<Item = RangeRequest> {
+    names
+        .iter()
+        .map(|name| RangeRequest::one(layout.session(name)))
+}
+
+/// The names of the sessions of a key's first waiters.
+pub(crate) fn first_waiters(records: &KeyRecords) -> Vec<String> {
+    let mut first: Vec<&Waiter> = records.tickets.iter().map(|one| &one.waiter).collect();
+    first.sort_by_key(|waiter| waiter.rank());
+    let locks = first
+        .iter()
+        .take(FIRST_WAITERS)
+        .filter_map(|waiter| waiter.holder.liveness_lock());
+    let names: BTreeSet<String> = locks.map(|lock| lock.0.clone()).collect();
+    names.into_iter().collect()
+}
+
 /// What is put under a name, and the etcd lease that it is tied to; `None` deletes it.
 pub(crate) type Write = Option<(Vec<u8>, i64)>;
 
@@ -91,7 +122,6 @@ pub(crate) struct Writes {
     events: Vec<String>,
     /// Whether a token or a ticket number was needed.
     pub(crate) numbered: bool,
-    pub(crate) woken: Vec<Holder>,
     /// The leases whose lives begin in this step.
     pub(crate) begun: Vec<(String, Life)>,
     /// The leases whose lives it ends.
@@ -122,6 +152,10 @@ pub struct EtcdStep<'a> {
     pub(crate) again: Option<Again>,
     /// The revision of the transaction, when the verb runs again for its answer.
     pub(crate) committed: Option<u64>,
+    /// Whether sessions that are not known count as there, because the transaction compares it.
+    pub(crate) assumes: bool,
+    /// The sessions of which that was assumed.
+    pub(crate) assumed: Vec<String>,
     /// What was found out about processes of this machine.
     probed: Vec<(Binding, Liveness)>,
     /// The name of the turn that this step has among steps on tasks, if it asked for one.
@@ -156,6 +190,8 @@ impl<'a> EtcdStep<'a> {
             },
             again: None,
             committed: None,
+            assumes: false,
+            assumed: Vec::new(),
             probed: Vec::new(),
             turn: None,
             gives_way: false,
@@ -171,8 +207,8 @@ impl<'a> EtcdStep<'a> {
         self.added = 0;
     }
 
-    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks, and all
-    /// records of `key`.
+    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks, all
+    /// records of `key`, and the sessions of its first waiters.
     pub(crate) fn transaction(
         &mut self,
         key: Option<&Key>,
@@ -209,6 +245,8 @@ impl<'a> EtcdStep<'a> {
         if let Some(key) = key {
             failure.push(Op::Range(RangeRequest::below(layout.key(key))).into());
         }
+        let waiters = self.waiters(key);
+        failure.extend(sessions(layout, &waiters).map(|range| Op::Range(range).into()));
         let transaction = TxnRequest {
             compare: std::iter::once(version)
                 .chain(self.writes.compares.iter().cloned())
@@ -227,6 +265,18 @@ impl<'a> EtcdStep<'a> {
             self.store.stage(&chunks, self.guard_revision(), self.by)?;
         }
         Ok(Some(transaction))
+    }
+
+    /// The sessions that the next attempt may depend on: those that this one has met, and those of a key's first
+    /// waiters.
+    pub(crate) fn waiters(&self, key: Option<&Key>) -> Vec<String> {
+        let records = key.and_then(|key| self.seen.keys.get(key));
+        let mut names = records.map(first_waiters).unwrap_or_default();
+        names.extend(self.seen.sessions.keys().cloned());
+        names.sort();
+        names.dedup();
+        names.truncate(AT_ONCE);
+        names
     }
 
     /// The first event that this step writes: proof that it was carried out.
@@ -280,7 +330,9 @@ impl<'a> EtcdStep<'a> {
     /// The records of a key, with what this step has written.
     pub(crate) fn records(&mut self, key: &Key) -> Result<&KeyRecords, StoreError> {
         self.read_keys(std::slice::from_ref(key))?;
-        self.read_first_sessions(key)?;
+        if !self.assumes {
+            self.read_sessions(self.waiters(Some(key)))?;
+        }
         if self.writes.after.contains_key(key) {
             return Ok(self.writes.after.entry(key.clone()).or_default());
         }
@@ -297,31 +349,22 @@ impl<'a> EtcdStep<'a> {
             })
             .collect();
         for some in unknown.chunks(AT_ONCE) {
+            // The sessions of the waiters that this process knows, too: that saves a round trip.
+            let waiters = match some {
+                [key] => self.store.known_waiters(key),
+                _ => Vec::new(),
+            };
             let layout = &self.store.layout;
             let ranges = some.iter().map(|key| RangeRequest::below(layout.key(key)));
-            let found = self.read(ranges.collect())?;
-            for (key, kvs) in some.iter().zip(found) {
+            let ranges = ranges.chain(sessions(layout, &waiters));
+            let mut found = self.read(ranges.collect())?.into_iter();
+            for (key, kvs) in some.iter().zip(&mut found) {
                 let records = KeyRecords::read(&self.store.layout, &kvs);
                 self.seen.keys.insert((*key).clone(), records);
             }
+            self.seen.add_sessions(&waiters, found);
         }
         Ok(())
-    }
-
-    /// Reads the sessions of a key's first waiters.
-    fn read_first_sessions(&mut self, key: &Key) -> Result<(), StoreError> {
-        let Some(records) = self.seen.keys.get(key) else {
-            return Ok(());
-        };
-        let mut first: Vec<&Waiter> = records.tickets.iter().map(|one| &one.waiter).collect();
-        first.sort_by_key(|waiter| waiter.rank());
-        let names: Vec<String> = first
-            .iter()
-            .take(FIRST_WAITERS)
-            .filter_map(|waiter| waiter.holder.liveness_lock())
-            .map(|lock| lock.0.clone())
-            .collect();
-        self.read_sessions(names)
     }
 
     /// Reads sessions that are not known yet.
@@ -332,21 +375,38 @@ impl<'a> EtcdStep<'a> {
             .collect();
         let unknown: Vec<String> = unknown.into_iter().collect();
         for some in unknown.chunks(AT_ONCE) {
-            let keys = some.iter().map(|name| self.store.layout.session(name));
-            let found = self.read(keys.map(RangeRequest::one).collect())?;
-            for (name, kvs) in some.iter().zip(found) {
-                self.seen.sessions.insert(name.clone(), !kvs.is_empty());
-            }
+            let found = self.read(sessions(&self.store.layout, some).collect())?;
+            self.seen.add_sessions(some, found);
         }
         Ok(())
     }
 
     /// Whether a session has ended, as far as the cluster knows. One that can't be read has not.
     fn has_ended(&mut self, name: &str) -> bool {
+        let session = self.store.layout.session(name);
+        if self.assumes && !self.seen.sessions.contains_key(name) {
+            self.seen.sessions.insert(name.to_owned(), true);
+            self.assumed.push(name.to_owned());
+            self.writes.compares.push(Compare::present(session));
+            return false;
+        }
         if self.read_sessions([name.to_owned()]).is_err() {
             return false;
         }
-        self.seen.sessions.get(name) == Some(&false)
+        let ended = self.seen.sessions.get(name) == Some(&false);
+        self.compare_guess(if ended {
+            Compare::missing(session)
+        } else {
+            Compare::present(session)
+        });
+        ended
+    }
+
+    /// Makes the transaction depend on something that was guessed.
+    fn compare_guess(&mut self, compare: Compare) {
+        if self.seen.guessed && !self.writes.compares.contains(&compare) {
+            self.writes.compares.push(compare);
+        }
     }
 
     fn is_own(&self, binding: &Binding) -> bool {
@@ -564,7 +624,13 @@ impl Look for EtcdStep<'_> {
         Ok(stored
             .iter()
             .map(|one| {
-                let lease = one.lease(key, &self.now, !alive.contains(&one.name));
+                let ended = !alive.contains(&one.name);
+                let lease = one.lease(key, &self.now, ended);
+                if !ended && !self.is_own(&lease.holder.binding) {
+                    // It may have expired since, which changes no guard.
+                    let life = self.store.layout.life(key, &one.name);
+                    self.compare_guess(Compare::present(life));
+                }
                 let liveness = self.liveness_here(&lease.holder.binding);
                 (lease, liveness)
             })
@@ -794,7 +860,6 @@ impl Step for EtcdStep<'_> {
                 self.put(name, value, 0);
             }
         }
-        self.writes.woken.push(holder.clone());
     }
 
     fn grace(&self) -> Duration {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tenure_core::engine::{EngineStore, Sweep, inspect};
 use tenure_core::{
-    Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Key, KeyKind,
-    LivenessId, Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
+    Binding, Capabilities, Claim, Clock, Epoch, ErrorKind, Event, HistoryQuery, Holder, Key,
+    KeyKind, LivenessId, Moment, Revision, Snapshot, StoreError, TaskError, Waited, Watched,
 };
 use tenure_host::clock::since_boot;
 use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
@@ -23,7 +23,7 @@ use crate::proto::RangeRequest;
 use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
-use crate::step::{Again, EtcdStep, Seen};
+use crate::step::{Again, EtcdStep, Seen, first_waiters};
 use crate::tasks::Turn;
 
 /// How a store is set up.
@@ -71,9 +71,14 @@ pub struct EtcdStore {
 /// The records of a key, as this process left or read them.
 pub(crate) struct Known {
     pub(crate) records: KeyRecords,
+    /// Whether the sessions of waiters were there.
+    sessions: HashMap<String, bool>,
     /// When, on the boot clock.
     since: Duration,
 }
+
+/// Other processes may use a key all the time: what was known of it longer ago is not worth a guess.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// How many keys are remembered.
 const MOST_KNOWN: usize = 1000;
@@ -153,30 +158,39 @@ impl EtcdStore {
         Revision(etcd << WAKE_UP_BITS | wake_ups)
     }
 
-    /// That a key is as this process left it, if no other process is known to use it.
+    /// That a key is as this process left it, unless that is too long ago.
     fn guess(&self, key: &Key) -> Seen {
         let known = lock(&self.known);
-        let records = match known.get(key) {
-            None => KeyRecords::default(),
-            Some(Known { records, since }) => {
-                let age = since_boot().saturating_sub(*since);
-                let ours = records.tickets.is_empty()
-                    && records.leases.iter().all(|one| {
-                        self.presence.is_us(&one.record.holder)
-                            && records.alive.contains(&one.name)
-                            && age < one.record.ttl / 2
-                    });
-                if !ours {
-                    return Seen::default();
-                }
-                records.clone()
-            }
+        let (records, sessions) = match known.get(key) {
+            None => Default::default(),
+            Some(one) if self.may_be_current(one) => (one.records.clone(), one.sessions.clone()),
+            Some(_) => return Seen::default(),
         };
         Seen {
             guessed: true,
             keys: HashMap::from([(key.clone(), records)]),
+            sessions,
             ..Seen::default()
         }
+    }
+
+    /// Whether a key may still be as it was. A process that waits for it is woken because it is not.
+    fn may_be_current(&self, known: &Known) -> bool {
+        let age = since_boot().saturating_sub(known.since);
+        let is_ours = |holder: &Holder| self.presence.is_us(holder);
+        let (leases, tickets) = (&known.records.leases, &known.records.tickets);
+        let mut waiters = tickets.iter().map(|one| &one.waiter.holder);
+        let mut leases = leases.iter().filter(|one| is_ours(&one.record.holder));
+        let is_alone = tickets.is_empty() && leases.clone().count() == known.records.leases.len();
+        (is_alone || age < FRESH && !waiters.any(is_ours))
+            && leases.all(|one| known.records.alive.contains(&one.name) && age < one.record.ttl / 2)
+    }
+
+    /// The sessions of a key's first waiters, as this process saw them last.
+    pub(crate) fn known_waiters(&self, key: &Key) -> Vec<String> {
+        let known = lock(&self.known);
+        let records = known.get(key).map(|known| &known.records);
+        records.map(first_waiters).unwrap_or_default()
     }
 
     /// Remembers what a step left of the keys that it has read.
@@ -194,7 +208,16 @@ impl EtcdStore {
                     records.apply(&self.layout, name, value, revision);
                 }
             }
-            known.insert(key.clone(), Known { records, since });
+            let mut sessions = step.seen.sessions.clone();
+            sessions.retain(|name, _| records.has_waiter(name));
+            known.insert(
+                key.clone(),
+                Known {
+                    records,
+                    sessions,
+                    since,
+                },
+            );
         }
     }
 
@@ -244,12 +267,19 @@ impl EtcdStore {
     ) -> Result<(T, Revision), TaskError> {
         let mut turn = None;
         let mut attempts = 0_u32;
+        let mut assumes = true;
         loop {
             let since = since_boot();
             let mut step = EtcdStep::new(self, by, seen, request());
+            step.assumes = assumes && attempts < SURE;
             step.turn = turn.as_ref().map(Turn::name);
             step.gives_way = key.is_none();
             let mut answer = match verb(&mut step) {
+                // A probe that could not be made does not fail the verb.
+                Ok(_) if step.again == Some(Again::Guessed) => {
+                    seen = Seen::default();
+                    continue;
+                }
                 Ok(answer) => answer,
                 Err(error) => {
                     self.prepare_again(&step, error, by)?;
@@ -270,6 +300,13 @@ impl EtcdStore {
                     seen = Seen::default();
                     continue;
                 }
+                if !step.assumed.is_empty() {
+                    // Nothing is compared: what was assumed must be read.
+                    assumes = false;
+                    seen = step.seen;
+                    seen.sessions.retain(|name, _| !step.assumed.contains(name));
+                    continue;
+                }
                 self.remember(&step, step.seen.revision, since);
                 return Ok((answer, self.revision(step.seen.revision)));
             };
@@ -280,9 +317,6 @@ impl EtcdStore {
                         let _ = self.finish(by);
                     }
                     self.remember(&step, revision, since);
-                    let woken = step.writes.woken.iter();
-                    let locks = woken.filter_map(|holder| holder.liveness_lock());
-                    self.presence.ring(locks.cloned());
                     let mut lives = lock(&self.lives);
                     for name in &step.writes.ended {
                         lives.end(name);
@@ -379,6 +413,9 @@ impl EtcdStore {
         Ok(snapshots)
     }
 }
+
+/// After so many attempts in vain, sessions are read before anything depends on them.
+const SURE: u32 = 3;
 
 /// After so many attempts in vain, a step on tasks asks the others to wait.
 const OFTEN: u32 = 8;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tenure_core::{ErrorKind, Holder, Presence, StoreError, Waited, Watched};
 use tenure_host::identity;
 
+use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::proto::{NO_PUT, WatchCreateRequest, after};
+use crate::proto::{KeyValue, NO_PUT, Op, RangeRequest, TxnRequest, WatchCreateRequest, after};
 use crate::store::{EtcdStore, WAKE_UP_BITS, lock};
 
 impl EtcdStore {
@@ -27,14 +28,10 @@ impl EtcdStore {
         };
         let seen = i64::try_from(watched.seen.0 >> WAKE_UP_BITS).unwrap_or(i64::MAX);
         let ring = self.presence.ringer().map_err(no_wait)?;
-        let keys = self.watched_keys(watched, seen.saturating_add(1));
+        let (tickets, keys) = self.watched_keys(watched, seen);
         let cluster = Arc::clone(&self.cluster);
-        let holds = watched.ahead.is_empty();
         let watching = self.cluster.handle().spawn(async move {
-            if holds {
-                tokio::time::sleep(SHORT_HOLD).await;
-            }
-            watch(&cluster, keys).await;
+            watch(&cluster, tickets, keys, seen).await;
             ring();
         });
         let here = |holder: &&Holder| {
@@ -52,27 +49,30 @@ impl EtcdStore {
         })
     }
 
-    /// What to watch in etcd, so that a wait does not miss what lets it go on.
-    fn watched_keys(&self, watched: &Watched<'_>, from: i64) -> Vec<WatchCreateRequest> {
+    /// What to watch in etcd, so that a wait does not miss what lets it go on: the tickets of this process, and
+    /// the rest.
+    fn watched_keys(
+        &self,
+        watched: &Watched<'_>,
+        seen: i64,
+    ) -> (Vec<String>, Vec<WatchCreateRequest>) {
         let key = watched.key;
-        let request = |key: String| WatchCreateRequest {
-            key: key.into_bytes(),
-            start_revision: from,
-            ..WatchCreateRequest::default()
-        };
         let removal = |key: String| WatchCreateRequest {
+            key: key.into_bytes(),
+            start_revision: seen.saturating_add(1),
             filters: vec![NO_PUT],
-            ..request(key)
+            ..WatchCreateRequest::default()
         };
         let known = lock(&self.known);
         let records = known.get(key).map(|known| &known.records);
         let tickets = records.into_iter().flat_map(|records| &records.tickets);
-        let mut keys: Vec<WatchCreateRequest> = tickets
+        let own = tickets
             .filter(|one| {
                 one.waiter.presence == Presence::Here && self.presence.is_us(&one.waiter.holder)
             })
-            .map(|one| request(self.layout.ticket(key, &one.name)))
+            .map(|one| self.layout.ticket(key, &one.name))
             .collect();
+        let mut keys = Vec::new();
         for holder in &watched.ahead {
             let leases = records.into_iter().flat_map(|records| &records.leases);
             let held = leases.filter(|one| one.record.holder == **holder);
@@ -89,22 +89,32 @@ impl EtcdStore {
                 ..removal(leases)
             });
         }
-        keys
+        (own, keys)
     }
 }
-
-/// A holder that is done so soon does not watch its lease: most of the cost of a short hold would be the watch. It
-/// begins at the revision that was seen, so nothing is missed.
-const SHORT_HOLD: Duration = Duration::from_millis(50);
 
 /// How long a member that can't be watched is left alone.
 const WATCH_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns when one of these keys has changed. If the connection breaks it returns, too: the caller asks again.
-async fn watch(cluster: &Cluster, keys: Vec<WatchCreateRequest>) {
+/// Returns when one of these tickets has changed since this revision, or something else that is watched. If the
+/// connection breaks it returns, too: the caller asks again.
+async fn watch(
+    cluster: &Cluster,
+    tickets: Vec<String>,
+    mut keys: Vec<WatchCreateRequest>,
+    seen: i64,
+) {
     let Ok((member, client)) = cluster.client().await else {
         return tokio::time::sleep(WATCH_AGAIN).await;
     };
+    // etcd looks only every 100 ms for what happened before a watch began: too late for a ticket. It is watched from now
+    // on, and read then.
+    let from_now = tickets.iter().map(|ticket| WatchCreateRequest {
+        key: ticket.clone().into_bytes(),
+        ..WatchCreateRequest::default()
+    });
+    keys.extend(from_now);
+    let mut to_come = keys.len();
     let Ok(mut stream) = client.watch(keys).await else {
         cluster.give_up_on(member);
         return tokio::time::sleep(WATCH_AGAIN).await;
@@ -113,6 +123,37 @@ async fn watch(cluster: &Cluster, keys: Vec<WatchCreateRequest>) {
         if !answer.events.is_empty() || answer.canceled {
             return;
         }
+        to_come = to_come.saturating_sub(usize::from(answer.created));
+        let is_later = answer.header.is_some_and(|header| header.revision > seen);
+        if answer.created
+            && to_come == 0
+            && is_later
+            && !tickets.is_empty()
+            && have_changed(&client, &tickets, seen).await
+        {
+            return;
+        }
     }
     cluster.give_up_on(member);
+}
+
+/// Whether one of these tickets has changed since this revision.
+async fn have_changed(client: &Client, tickets: &[String], seen: i64) -> bool {
+    let ranges = tickets.iter().cloned().map(|ticket| {
+        let range = RangeRequest {
+            keys_only: true,
+            ..RangeRequest::one(ticket)
+        };
+        Op::Range(range).into()
+    });
+    let request = TxnRequest {
+        success: ranges.collect(),
+        ..TxnRequest::default()
+    };
+    let same = |kvs: Vec<KeyValue>| kvs.iter().any(|kv| kv.mod_revision <= seen);
+    match client.txn(request).await {
+        Ok(answer) => !answer.found().all(same),
+        // If it can't be read, it can't be watched, either.
+        Err(_) => true,
+    }
 }
