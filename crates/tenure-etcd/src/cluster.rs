@@ -8,8 +8,7 @@
 
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, StoreError};
@@ -20,6 +19,7 @@ use tonic::{Code, Status};
 
 use crate::address::{Address, Tls};
 use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles, reasons};
+use crate::store::lock;
 
 /// How long one member has for its answer, before the next one is asked.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -63,8 +63,8 @@ pub(crate) struct Cluster {
     address: Address,
     connecting: Connecting,
     members: Mutex<Members>,
-    /// Whether a member has answered.
-    reached: AtomicBool,
+    /// When a member last answered.
+    answered: Mutex<Option<Instant>>,
     handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -105,7 +105,7 @@ impl Cluster {
                 current: 0,
                 client: None,
             }),
-            reached: AtomicBool::new(false),
+            answered: Mutex::new(None),
             handle,
             stop: Some(stop),
             thread: Some(thread),
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.members)
     }
 
     /// The member that is asked next.
@@ -165,12 +165,21 @@ impl Cluster {
 
     /// Whether there is time for another attempt.
     pub(crate) fn may_try_again(&self, by: Instant, began: Instant) -> bool {
-        let by = if self.reached.load(Ordering::Relaxed) {
-            by
-        } else {
-            by.min(began + NEVER_REACHED)
+        let by = match self.answered() {
+            Some(_) => by,
+            None => by.min(began + NEVER_REACHED),
         };
         remaining(by) > PAUSE && !is_interrupted()
+    }
+
+    fn answered(&self) -> Option<Instant> {
+        *lock(&self.answered)
+    }
+
+    /// Whether the cluster answers: a member has done so lately.
+    pub(crate) fn answers(&self) -> bool {
+        self.answered()
+            .is_some_and(|at| remaining(at + ATTEMPT) > Duration::ZERO)
     }
 
     /// Asks until there is an answer, for calls that may be made twice.
@@ -236,7 +245,7 @@ impl Cluster {
         let limit = remaining(by).min(ATTEMPT);
         match self.run(limit, job(client)) {
             Some(Ok(answer)) => {
-                self.reached.store(true, Ordering::Relaxed);
+                *lock(&self.answered) = Some(now());
                 Ok(answer)
             }
             Some(Err(status)) => {

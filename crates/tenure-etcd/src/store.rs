@@ -261,6 +261,23 @@ impl EtcdStore {
     pub(crate) fn stepped<T>(
         &self,
         key: Option<&Key>,
+        seen: Seen,
+        by: Instant,
+        verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
+    ) -> Result<(T, Revision), TaskError> {
+        self.retried(key, seen, by, verb).map_err(|error| {
+            let no_answer = matches!(&error, TaskError::Store(it) if it.kind == ErrorKind::Io);
+            // The time is up, but not because the cluster is silent.
+            if no_answer && remaining(by).is_zero() && self.cluster.answers() {
+                return starved(key).into();
+            }
+            error
+        })
+    }
+
+    fn retried<T>(
+        &self,
+        key: Option<&Key>,
         mut seen: Seen,
         by: Instant,
         mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
@@ -335,14 +352,8 @@ impl EtcdStore {
                     }
                     return Ok((answer, self.revision(revision)));
                 }
-                Err(_) if remaining(by).is_zero() => {
-                    let what = match key {
-                        Some(key) => format!("other processes change {key} all the time"),
-                        None => "other processes change the tasks all the time".to_owned(),
-                    };
-                    let busy = StoreError::new(ErrorKind::Contended, what).fix("try again");
-                    return Err(busy.into());
-                }
+                // There is no time for another attempt whose outcome would be known.
+                Err(_) if remaining(by) < LAST_CHANCE => return Err(starved(key).into()),
                 Err(now) => {
                     for (_, life) in step.writes.begun.drain(..) {
                         lock(&self.lives).put_back(life);
@@ -416,6 +427,18 @@ impl EtcdStore {
 
 /// After so many attempts in vain, sessions are read before anything depends on them.
 const SURE: u32 = 3;
+
+/// How much time an attempt needs after one that was in vain.
+const LAST_CHANCE: Duration = Duration::from_millis(50);
+
+/// Others were faster until the time was up.
+fn starved(key: Option<&Key>) -> StoreError {
+    let what = match key {
+        Some(key) => format!("other processes change {key} all the time"),
+        None => "other processes change the tasks all the time".to_owned(),
+    };
+    StoreError::new(ErrorKind::Contended, what).fix("try again")
+}
 
 /// After so many attempts in vain, a step on tasks asks the others to wait.
 const OFTEN: u32 = 8;

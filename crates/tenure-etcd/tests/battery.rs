@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
-use tenure_testkit::{Etcd, Subject, TaskSubject};
+use tenure_testkit::{Etcd, Proxy, Subject, TaskSubject};
 
 /// A prefix of its own in a cluster of this process, for the store of this folder.
 fn prepare(place: &Path, cluster: &Etcd) {
@@ -54,9 +54,9 @@ mod large {
 
     use tempfile::TempDir;
     use tenure_core::task::{Change, Edit, Proof, Shortage, TaskQuery, TaskStore};
-    use tenure_core::{Acquired, Status};
+    use tenure_core::{Acquired, ErrorKind, Status, TaskError};
     use tenure_testkit::chance::Chance;
-    use tenure_testkit::limit::soon;
+    use tenure_testkit::limit::{LIMIT, soon};
     use tenure_testkit::process::{self, Process};
     use tenure_testkit::task_battery::{new_task, runner};
 
@@ -177,6 +177,32 @@ mod large {
             panic!("no task is left");
         };
         assert_eq!(none.shortage, Some(Shortage::NothingLeft));
+    }
+
+    #[test]
+    fn a_step_that_never_gets_its_turn_says_that_the_tasks_are_busy() {
+        let place = tempfile::tempdir().unwrap();
+        let slow = Proxy::to(Etcd::shared().endpoints().next().unwrap());
+        let address = format!("etcd://{}/busy", slow.address());
+        fs::write(place.path().join("address"), address).unwrap();
+        let store = open(place.path());
+        store.add_task(&new_task("First"), soon()).unwrap();
+        // As a process that is about to change many tasks, and takes too long.
+        let turn = Etcd::shared().etcdctl(&["put", "busy/t/i", "another"]);
+        assert!(turn.status.success(), "{turn:?}");
+        // The deadline comes in the middle of an attempt, mostly.
+        slow.delay_answers(Duration::from_millis(30));
+        for limit in [400, 412, 424, 436] {
+            let early = LIMIT.saturating_sub(Duration::from_millis(limit));
+            let by = soon().checked_sub(early).unwrap();
+            let refused = store.add_task(&new_task("Second"), by).unwrap_err();
+            let TaskError::Store(refused) = refused else {
+                panic!("it has nothing to do with the task: {refused}");
+            };
+            assert_eq!(refused.kind, ErrorKind::Contended, "{refused}");
+        }
+        Etcd::shared().etcdctl(&["del", "busy/t/i"]);
+        store.add_task(&new_task("Second"), soon()).unwrap();
     }
 
     #[test]
