@@ -48,6 +48,15 @@ mod tasks {
     );
 }
 
+mod tasks_on_three {
+    use super::*;
+    tenure_testkit::task_battery!(
+        TaskSubject::opened_by(|place| Box::new(open(place)))
+            .prepared_by(|place| prepare(place, Etcd::shared_of_three()))
+            .without_clones()
+    );
+}
+
 /// Changes of tasks that are larger than one transaction.
 mod large {
     use std::sync::atomic::{AtomicBool, Ordering};
