@@ -13,6 +13,11 @@
 //!   process was stopped or the machine slept, the keeper gets a moment to ask the store first.
 //!
 //! Once a lease is lost it stays lost.
+//!
+//! Most work under a lock takes milliseconds: the two threads and their first look at the store would cost more than the
+//! lock itself. So they start when a lease has been held for a moment ([`starter`]).
+
+mod starter;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,11 +67,24 @@ pub struct Guard {
     lease: Lease,
     reason: Reason,
     tie: Tie,
-    poll: Duration,
     trust: Arc<Trust>,
+    keeping: Arc<Keeping>,
+    released: bool,
+}
+
+/// What renews a lease, and its threads once they run.
+struct Keeping {
+    keeper: Keeper,
+    expires: bool,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    /// They must not start any more.
+    stopped: bool,
     keeper: Option<JoinHandle<()>>,
     watchdog: Option<(JoinHandle<()>, OwnedFd)>,
-    released: bool,
 }
 
 /// When a guard begins to renew.
@@ -150,19 +168,28 @@ impl Guard {
                 ..TrustState::default()
             }),
         });
-        let mut guard = Self {
+        let keeping = Keeping {
+            keeper: Keeper {
+                store: Arc::clone(&tenure.store),
+                grant: lease.grant(),
+                ttl: lease.ttl,
+                poll: tenure.config.locking.poll_interval,
+                trust: Arc::clone(&trust),
+            },
+            expires: lease.expires.is_some(),
+            threads: Mutex::default(),
+        };
+        let guard = Self {
             store: Arc::clone(&tenure.store),
             lease,
             reason,
             tie,
-            poll: tenure.config.locking.poll_interval,
             trust,
-            keeper: None,
-            watchdog: None,
+            keeping: Arc::new(keeping),
             released: false,
         };
-        if renewal == Renewal::FromTheStart {
-            guard.start_renewal();
+        if renewal == Renewal::FromTheStart && tie == Tie::ThisProcess {
+            starter::start_soon(&guard.keeping);
         }
         guard
     }
@@ -170,38 +197,9 @@ impl Guard {
     /// Starts to renew, if [`Ask::renew_later`](crate::Ask::renew_later) put it off. A lease that is tied
     /// to anything but this process is not renewed.
     pub fn start_renewal(&mut self) {
-        if self.tie != Tie::ThisProcess || self.keeper.is_some() {
-            return;
+        if self.tie == Tie::ThisProcess {
+            self.keeping.start();
         }
-        if let Err(error) = self.keep() {
-            let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
-                .because(error);
-            self.trust.lose(Loss::NotRenewed(Some(error)));
-        }
-    }
-
-    /// Starts the keeper and the watchdog.
-    fn keep(&mut self) -> std::io::Result<()> {
-        let thread = |name: &str| {
-            std::thread::Builder::new()
-                .name(name.into())
-                .stack_size(STACK)
-        };
-        let keeper = Keeper {
-            store: Arc::clone(&self.store),
-            grant: self.lease.grant(),
-            ttl: self.lease.ttl,
-            poll: self.poll,
-            trust: Arc::clone(&self.trust),
-        };
-        self.keeper = Some(thread("keep-lease").spawn(move || keeper.keep())?);
-        if self.lease.expires.is_some() {
-            let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC)?;
-            let (trust, margin) = (Arc::clone(&self.trust), margin(self.lease.ttl));
-            let watch = move || watch(&trust, margin, &stop);
-            self.watchdog = Some((thread("watch-lease").spawn(watch)?, stopper));
-        }
-        Ok(())
     }
 
     /// Calls `tell` from another thread when the lease is lost, or at once if it was lost already.
@@ -292,11 +290,16 @@ impl Guard {
             state.stop = true;
             state.loss.is_some()
         };
-        if let Some((watchdog, stopper)) = self.watchdog.take() {
+        let (keeper, watchdog) = {
+            let mut threads = self.keeping.threads();
+            threads.stopped = true;
+            (threads.keeper.take(), threads.watchdog.take())
+        };
+        if let Some((watchdog, stopper)) = watchdog {
             drop(stopper);
             let _ = watchdog.join();
         }
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(keeper) = keeper {
             self.store.wake();
             if !lost || keeper.is_finished() {
                 let _ = keeper.join();
@@ -316,6 +319,43 @@ impl Drop for Guard {
             // Nobody to tell: if it fails, the lease ends with this process.
             let _ = self.give_back();
         }
+    }
+}
+
+impl Keeping {
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the keeper and the watchdog, unless they run or are not needed any more.
+    fn start(&self) {
+        let mut threads = self.threads();
+        if threads.stopped || threads.keeper.is_some() {
+            return;
+        }
+        if let Err(error) = self.start_in(&mut threads) {
+            drop(threads);
+            let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
+                .because(error);
+            self.keeper.trust.lose(Loss::NotRenewed(Some(error)));
+        }
+    }
+
+    fn start_in(&self, threads: &mut Threads) -> std::io::Result<()> {
+        let thread = |name: &str| {
+            std::thread::Builder::new()
+                .name(name.into())
+                .stack_size(STACK)
+        };
+        let keeper = self.keeper.clone();
+        threads.keeper = Some(thread("keep-lease").spawn(move || keeper.keep())?);
+        if self.expires {
+            let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC)?;
+            let (trust, margin) = (Arc::clone(&self.keeper.trust), margin(self.keeper.ttl));
+            let watch = move || watch(&trust, margin, &stop);
+            threads.watchdog = Some((thread("watch-lease").spawn(watch)?, stopper));
+        }
+        Ok(())
     }
 }
 
@@ -368,6 +408,7 @@ fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
 }
 
 /// The thread that renews.
+#[derive(Clone)]
 struct Keeper {
     store: Arc<dyn Store>,
     grant: Grant,
