@@ -101,9 +101,14 @@ fn every_command_for_keys_works_on_a_cluster() {
         place.history("build"),
         "granted, released, granted, released, granted, forced"
     );
+    place.tenure("sections add S").exits(0);
+    for title in ["One", "Two"] {
+        place.tenure(&format!("tasks add {title}")).exits(0);
+    }
     let said = place.tenure("store check").exits(0);
     assert!(said.out.contains("leader"), "{said:?}");
-    assert!(said.out.contains("0 held, 0 waiting, 6 events"), "{said:?}");
+    let contents = "0 held, 0 waiting, 6 events, 2 tasks, 1 sections";
+    assert!(said.out.contains(contents), "{said:?}");
 }
 
 #[test]

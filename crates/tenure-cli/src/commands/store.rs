@@ -6,6 +6,8 @@ use std::ffi::OsString;
 
 use tenure::wire::{ErrorCode, StoreCheckJson, StoreMemberJson};
 use tenure::{HistoryQuery, StoreUrl, Tenure, call_deadline};
+use tenure_core::TaskError;
+use tenure_core::task::TaskQuery;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Store};
@@ -54,7 +56,7 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
         .details(found))
 }
 
-fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), tenure::StoreError> {
+fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), TaskError> {
     let count = |length: usize| Some(u64::try_from(length).unwrap_or(u64::MAX));
     let keys = tenure.store().list(call_deadline())?;
     found.held = count(keys.iter().filter(|key| !key.leases.is_empty()).count());
@@ -63,6 +65,12 @@ fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), tenure
         .store()
         .history(&HistoryQuery::default(), call_deadline());
     found.events = events.ok().and_then(|events| count(events.len()));
+    // Not every store keeps tasks.
+    if let Ok(tasks) = tenure.tasks() {
+        let all = tasks.tasks(&TaskQuery::default(), call_deadline())?;
+        found.tasks = count(all.len());
+        found.sections = count(tasks.sections(call_deadline())?.len());
+    }
     Ok(())
 }
 
@@ -83,10 +91,18 @@ fn shown(found: &StoreCheckJson) -> String {
         ));
     }
     if let (Some(held), Some(waiting)) = (found.held, found.waiting) {
-        let events = found
-            .events
-            .map_or(String::new(), |events| format!(", {events} events"));
-        lines.push(format!("Contents: {held} held, {waiting} waiting{events}"));
+        let counts = [
+            (Some(held), "held"),
+            (Some(waiting), "waiting"),
+            (found.events, "events"),
+            (found.tasks, "tasks"),
+            (found.sections, "sections"),
+        ];
+        let counts = counts
+            .iter()
+            .filter_map(|(count, what)| count.map(|count| format!("{count} {what}")));
+        let counts: Vec<String> = counts.collect();
+        lines.push(format!("Contents: {}", counts.join(", ")));
     }
     for problem in &found.problems {
         lines.push(format!("Problem:  {problem}"));

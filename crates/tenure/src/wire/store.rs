@@ -22,6 +22,10 @@ pub struct StoreCheckJson {
     pub waiting: Option<u64>,
     /// How many events the history has.
     pub events: Option<u64>,
+    /// How many tasks there are; `null` if the store keeps none.
+    pub tasks: Option<u64>,
+    /// How many sections there are; `null` if the store keeps none.
+    pub sections: Option<u64>,
     /// What is wrong, as sentences.
     pub problems: Vec<String>,
 }
