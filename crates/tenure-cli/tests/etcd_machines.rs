@@ -274,6 +274,56 @@ fn a_machine_that_is_cut_off_stops_its_command_before_another_gets_the_key() {
     );
 }
 
+#[test]
+fn runners_on_two_machines_work_on_each_task_once_and_in_a_section_alone() {
+    let Some(network) = Network::new() else {
+        return;
+    };
+    let (red, blue) = (network.machine("red"), network.machine("blue"));
+    // A third of them outside of the sections.
+    let line = |number: usize| {
+        let section = ["", r#","section":"a""#, r#","section":"b""#][number % 3];
+        format!("{{\"id\":\"t{number}\",\"title\":\"T\"{section}}}\n")
+    };
+    let lines: String = (0..24).map(line).collect();
+    network.project.write("tasks", &lines);
+    red.shell("$TENURE sections add a && $TENURE sections add b && $TENURE tasks import tasks")
+        .exits(0);
+    // The witness is a file that each command appends to, one line at a time. No command ends before both machines work.
+    let script = r#"exec $TENURE tasks work --quiet -- sh -c '
+        echo "begin $TENURE_TASK_ID $(hostname)" >>witness
+        until grep -q red witness && grep -q blue witness; do sleep 0.02; done
+        echo "end $TENURE_TASK_ID $(hostname)" >>witness'"#;
+    let runners = [red, blue].map(|machine| machine.shell_call(script).start());
+    for runner in runners {
+        runner.ended().exits(0);
+    }
+    let witness = network.project.read("witness");
+    let section = |id: &str| id[1..].parse::<usize>().unwrap() % 3;
+    let (mut begun, mut under_way) = (Vec::new(), Vec::<&str>::new());
+    for line in witness.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let id = words[1];
+        if words[0] == "begin" {
+            assert!(!begun.contains(&id), "{id} was begun twice: {witness}");
+            begun.push(id);
+            let mut others = under_way.iter().map(|other| section(other));
+            let alone = section(id) == 0 || others.all(|other| other != section(id));
+            assert!(alone, "two runners are in the section of {id}: {witness}");
+            under_way.push(id);
+        } else {
+            under_way.retain(|other| *other != id);
+        }
+    }
+    assert_eq!(begun.len(), 24, "{witness}");
+    let left = blue.tenure("tasks list --status completed --limit 0 --json");
+    let left = left.exits(0).json()["data"]["tasks"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(left, 24);
+}
+
 /// A store in a cluster that the tests of this file share.
 fn shared(prefix: &str) -> (Project, String) {
     (Project::uninitialised(), Etcd::shared().address(prefix))
