@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use prost::Message;
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Acquired, Config, StoreUrl, Tenure};
+use tenure::{Acquired, Config, StoreUrl, Tenure, call_deadline};
 use tenure_testkit::Etcd;
 use tokio::runtime::{Builder, Runtime};
 use tonic::client::Grpc;
@@ -22,6 +22,7 @@ use tonic_prost::ProstCodec;
 
 use crate::Line;
 use crate::stopwatch::{millis, now, percentile, ratio, time};
+use crate::tasks::next_and_complete;
 
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const PARTNER: &str = "TENURE_BENCH_ETCD";
@@ -33,6 +34,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// How often a command is run, and a holder killed.
 const COMMANDS: usize = 40;
 const KILLS: usize = 5;
+const IMPORTED_AT_ONCE: usize = 5000;
 
 pub(crate) fn measure() -> Vec<Line> {
     if Command::new("etcd").arg("--version").output().is_err() {
@@ -42,6 +44,7 @@ pub(crate) fn measure() -> Vec<Line> {
     let cluster = Etcd::start(1);
     let mut lines = pairs(&cluster);
     lines.extend(commands(&cluster));
+    lines.push(next_of_many(&cluster));
     lines.push(leader_lost());
     lines
 }
@@ -128,6 +131,28 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
     let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
     let what = "etcd: SIGKILL of a holder to the next grant, p50";
     vec![runs, line(what, ours, theirs, "")]
+}
+
+/// `tasks next` and the end of the task, beside many tasks and beside few.
+fn next_of_many(cluster: &Etcd) -> Line {
+    let pair = |count: usize| {
+        let url = StoreUrl::parse(&cluster.address(&format!("tasks-{count}"))).unwrap();
+        let tenure = Tenure::open(&url, Config::default()).unwrap();
+        let numbers: Vec<usize> = (0..count).collect();
+        for some in numbers.chunks(IMPORTED_AT_ONCE) {
+            let line = |number| format!("{{\"id\":\"{number:06}\",\"title\":\"T\"}}\n");
+            let lines: String = some.iter().map(line).collect();
+            let tasks = tenure.tasks().unwrap();
+            tasks.import(&lines, call_deadline()).unwrap();
+        }
+        let mut times: Vec<Duration> = (0..COMMANDS)
+            .map(|_| time(|| next_and_complete(&tenure)))
+            .collect();
+        percentile(&mut times, 50)
+    };
+    let (few, many) = (pair(100), pair(100_000));
+    let what = "etcd: next and completed, 100k tasks / 100";
+    line(what, many, few, "about 1x")
 }
 
 /// From the kill of the leader of three members to the next grant.

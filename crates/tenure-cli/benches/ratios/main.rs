@@ -10,7 +10,7 @@
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `sync` | share one changed task of 100,000 | of a hundred |
-//! | `etcd` | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader | `etcdctl lock`, and etcd's own lock call |
+//! | `etcd` | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader; tasks of 100,000 | `etcdctl lock`, and etcd's own lock call; of a hundred |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
