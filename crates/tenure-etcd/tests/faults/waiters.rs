@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::{Acquired, Busy, HistoryQuery, Key, Released, Store, Waited, Watched};
 use tenure_etcd::{Address, EtcdOptions, EtcdStore};
-use tenure_testkit::limit::{spawn_until_asleep, within_limit};
+use tenure_testkit::limit::{LIMIT, spawn_until_asleep, within_limit};
 use tenure_testkit::{Ask, Etcd, Process, Proxy, process, soon, waiting};
 
 use super::client::Job;
@@ -225,6 +225,42 @@ fn a_wait_that_begins_before_a_compaction_is_not_lost() {
         release(&there, &lease);
         assert_eq!(sleeper.join().unwrap().unwrap(), Waited::Changed);
     });
+}
+
+#[test]
+fn a_turn_that_comes_between_the_answer_and_the_wait_is_not_missed() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("between");
+    let machine = |name: &str| open(&address, &place.path().join(name));
+    let (holder, first, second) = (machine("holder"), machine("first"), machine("second"));
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&holder);
+    let ahead = busy(Ask::new(&key(), "first").waiting().once(&first));
+    let seen = busy(Ask::new(&key(), "second").waiting().once(&second));
+    // The second waiter watches the first one's session, which does not end. Only its own ticket tells.
+    let ticket = ahead.position.unwrap().ticket;
+    first.leave(&key(), ticket, soon()).unwrap();
+    let waited = second.wait(&seen.watched(), LIMIT).unwrap();
+    assert_eq!(waited, Waited::Changed);
+    release(&holder, &held);
+}
+
+#[test]
+fn a_long_queue_of_ended_sessions_holds_up_no_claim() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("ended");
+    let machine = |name: &str| open(&address, &place.path().join(name));
+    let holder = machine("holder");
+    let held = Ask::new(&key(), "holder").ttl(LONG).granted(&holder);
+    for number in 0..20 {
+        let name = format!("gone-{number}");
+        // Its session ends when the store is dropped.
+        let gone = machine(&name);
+        busy(Ask::new(&key(), &name).waiting().once(&gone));
+    }
+    release(&holder, &held);
+    let late = machine("late");
+    let lease = Ask::new(&key(), "late").ttl(LONG).waiting().granted(&late);
+    release(&late, &lease);
 }
 
 #[test]
