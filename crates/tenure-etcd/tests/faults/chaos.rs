@@ -1,10 +1,12 @@
-//! Three members and five clients that contend for one key, while all kinds of faults happen to them.
+//! Three members and five clients that contend for one key and share a queue of tasks, while all kinds of faults happen to
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_core::task::{TaskQuery, TaskStore};
 use tenure_core::{HistoryQuery, Store};
 use tenure_testkit::limit::within_limit;
 use tenure_testkit::{Chance, Etcd, Process, Proxy, scaled, soon};
@@ -209,6 +211,7 @@ fn no_fault_of_members_or_clients_gives_the_key_to_two() {
     let logs: Vec<Vec<Line>> = (0..CLIENTS).map(|number| scene.log(number)).collect();
     let store = open(&scene.endpoints(), &place.path().join("here"));
     let events = store.history(&HistoryQuery::default(), soon()).unwrap();
-    let checked = check(&logs, &events, place.path());
+    let tasks = store.tasks(&TaskQuery::default(), soon()).unwrap();
+    let checked = check(&logs, &events, &tasks, place.path());
     println!("{checked}; faults: {happened:?}");
 }

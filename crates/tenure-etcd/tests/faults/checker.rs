@@ -5,12 +5,14 @@
 //! 3. What accepts writes only with the largest token so far refused every outdated one. A transaction that depends on a
 //!    lease was refused after its end, and accepted while it was trusted.
 //! 4. Every grant and release that was acknowledged is in the history of the store, which does not contradict itself.
+//! 5. Every task that was added is there, once, also if an answer was lost. Every task that was ended is completed, and
+//!    was ended by one client.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use tenure_core::{Event, EventKind};
+use tenure_core::{Event, EventKind, Status, Task};
 use tenure_testkit::history;
 
 use super::client::{Line, When};
@@ -38,6 +40,8 @@ pub(crate) struct Checked {
     refused_writes: usize,
     accepted_transactions: usize,
     refused_transactions: usize,
+    tasks_added: usize,
+    tasks_done: usize,
     unknown: usize,
     failed: usize,
 }
@@ -47,7 +51,7 @@ impl fmt::Display for Checked {
         write!(
             f,
             "{} grants, {} uses, {} renewals, {} releases, {} leases that were lost, {} outdated writes refused, {} transactions of \
-             holders accepted, {} outdated ones refused, {} unknown outcomes, {} failed calls",
+             holders accepted, {} outdated ones refused, {} tasks added, {} tasks done, {} unknown outcomes, {} failed calls",
             self.grants,
             self.uses,
             self.renewals,
@@ -56,17 +60,20 @@ impl fmt::Display for Checked {
             self.refused_writes,
             self.accepted_transactions,
             self.refused_transactions,
+            self.tasks_added,
+            self.tasks_done,
             self.unknown,
             self.failed,
         )
     }
 }
 
-/// Checks the logs of all clients, the history of the store, and what was written under the key in `place`.
-pub(crate) fn check(logs: &[Vec<Line>], events: &[Event], place: &Path) -> Checked {
+/// Checks the logs of all clients, the history of the store, its tasks, and what was written under the key in `place`.
+pub(crate) fn check(logs: &[Vec<Line>], events: &[Event], tasks: &[Task], place: &Path) -> Checked {
     let mut checked = Checked::default();
     let mut uses: Vec<Use> = Vec::new();
     let mut released = BTreeSet::new();
+    let (mut added, mut done) = (BTreeSet::new(), BTreeSet::new());
     for (client, log) in logs.iter().enumerate() {
         for line in log {
             match line {
@@ -93,6 +100,8 @@ pub(crate) fn check(logs: &[Vec<Line>], events: &[Event], place: &Path) -> Check
                 },
                 Line::Released { token } => assert!(released.insert(*token), "released twice"),
                 Line::Gone { .. } => checked.lost += 1,
+                Line::TaskAdded { title } => assert!(added.insert(title.as_str())),
+                Line::TaskDone { id } => assert!(done.insert(id.as_str()), "{id} was done twice"),
                 Line::Failed { unknown: true, .. } => checked.unknown += 1,
                 Line::Failed { .. } => checked.failed += 1,
             }
@@ -104,6 +113,8 @@ pub(crate) fn check(logs: &[Vec<Line>], events: &[Event], place: &Path) -> Check
     check_order(uses, logs.len());
     check_protected(place);
     check_history(events, &tokens, &released);
+    check_tasks(tasks, &added, &done);
+    (checked.tasks_added, checked.tasks_done) = (added.len(), done.len());
     checked
 }
 
@@ -151,4 +162,19 @@ fn check_history(events: &[Event], granted: &BTreeSet<u64>, released: &BTreeSet<
         let missing: Vec<&u64> = acknowledged.iter().filter(is_missing).collect();
         assert!(missing.is_empty(), "the history lacks {kind} {missing:?}");
     }
+}
+
+/// 5.
+fn check_tasks(tasks: &[Task], added: &BTreeSet<&str>, done: &BTreeSet<&str>) {
+    let titles: BTreeSet<&str> = tasks.iter().map(|task| task.title.as_str()).collect();
+    assert_eq!(titles.len(), tasks.len(), "a task was added twice");
+    let lost: Vec<_> = added.difference(&titles).collect();
+    assert!(lost.is_empty(), "tasks were lost: {lost:?}");
+    let completed = tasks.iter().filter(|task| task.status == Status::Completed);
+    let completed: BTreeSet<&str> = completed.map(|task| task.id.as_str()).collect();
+    let undone: Vec<_> = done.difference(&completed).collect();
+    assert!(
+        undone.is_empty(),
+        "tasks were done, but are not: {undone:?}"
+    );
 }

@@ -7,9 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{Acquired, ErrorKind, Lease, Released, Renewed, Store, StoreError};
+use tenure_core::task::{Change, Edit, Proof, TaskStore};
+use tenure_core::{
+    Acquired, ErrorKind, Lease, Released, Renewed, Status, Store, StoreError, TaskError,
+};
 use tenure_etcd::{Comparison, EtcdOptions, EtcdStore};
 use tenure_host::clock::since_boot;
+use tenure_testkit::task_battery::{new_task, runner};
 use tenure_testkit::{Ask, Chance, process, soon};
 
 use super::{TTL, key, open_with};
@@ -44,6 +48,10 @@ pub(crate) enum Line {
     Released { token: u64 },
     /// The lease was gone.
     Gone { token: u64 },
+    /// A task with this title was added.
+    TaskAdded { title: String },
+    /// A task was begun, and ended.
+    TaskDone { id: String },
     /// A call failed.
     Failed { unknown: bool, what: String },
 }
@@ -86,6 +94,9 @@ fn client() {
     };
     while !client.job.place.join("stop").exists() {
         client.round(&store);
+        if client.chance.one_in(2) {
+            client.tasks(&store);
+        }
     }
 }
 
@@ -139,6 +150,37 @@ impl Client {
         if let Some(held) = &held {
             let accepted = self.transact(held);
             self.transaction(When::Outdated, accepted);
+        }
+    }
+
+    /// Adds a task, begins the next one that is ready, and ends it.
+    fn tasks(&mut self, store: &EtcdStore) {
+        let title = format!("{} {}", self.job.name, self.chance.next());
+        match store.add_task(&new_task(&title), soon()) {
+            Ok(_) => self.write(&Line::TaskAdded { title }),
+            Err(error) => return self.task_failed(error),
+        }
+        let begun = match store.next(&runner(store, &self.job.name), soon()) {
+            Ok(Acquired::Granted(begun)) => begun,
+            Ok(_) => return,
+            Err(error) => return self.task_failed(error),
+        };
+        let (id, proof) = (begun.task.id, Proof::Token(begun.lease.token));
+        let done = Change::To(Status::Completed);
+        match store.change(&id, &proof, &done, &Edit::default(), soon()) {
+            Ok(_) => self.write(&Line::TaskDone { id }),
+            Err(error) => self.task_failed(error),
+        }
+    }
+
+    fn task_failed(&mut self, error: TaskError) {
+        match error {
+            TaskError::Store(error) => self.failed(&error),
+            // Its lease was taken over.
+            refused => self.write(&Line::Failed {
+                unknown: false,
+                what: refused.to_string(),
+            }),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `chaos` | three members and five clients that contend for one key, while all kinds of faults happen to them |
+//! | `chaos` | three members and five clients that contend for one key and share tasks, while all kinds of faults happen to them |
 //! | `client` | such a client, and the log that it writes |
 //! | `checker` | reads the logs, and shares no code with the store |
 //! | `answers` | answers that are lost or late |
