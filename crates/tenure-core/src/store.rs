@@ -306,6 +306,8 @@ pub struct HistoryQuery {
     pub key: Option<Key>,
     /// Only since this time.
     pub since: Option<Timestamp>,
+    /// Only events with a larger number than this. Numbers begin at 1.
+    pub after: u64,
     /// At most this many, the newest; all of them if `None`.
     pub limit: Option<usize>,
 }
@@ -316,6 +318,7 @@ impl HistoryQuery {
         let matches = |event: &Event| {
             self.key.as_ref().is_none_or(|key| event.key == *key)
                 && self.since.is_none_or(|since| event.at >= since)
+                && event.id > self.after
         };
         let mut events: Vec<Event> = events.into_iter().filter(matches).collect();
         let too_many = events

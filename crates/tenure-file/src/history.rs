@@ -187,17 +187,8 @@ fn prune(sidecar: &Sidecar, path: &Path, now: Timestamp, retention: Retention) -
 /// The newest events that match, oldest first.
 pub(crate) fn query(sidecar: &Sidecar, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
     let path = sidecar.history();
-    let mut events: Vec<Event> = lines(&path)
-        .map_err(|error| explain("read", &path, error))?
-        .into_iter()
-        .filter(|line| query.key.as_ref().is_none_or(|key| line.key == *key))
-        .filter(|line| query.since.is_none_or(|since| line.at >= since))
-        .map(EventRecord::event)
-        .collect();
-    let too_many = events
-        .len()
-        .saturating_sub(query.limit.unwrap_or(usize::MAX));
-    Ok(events.split_off(too_many))
+    let lines = lines(&path).map_err(|error| explain("read", &path, error))?;
+    Ok(query.select(lines.into_iter().map(EventRecord::event)))
 }
 
 /// The newest token and event id in the history, for a lost state.

@@ -143,8 +143,8 @@ fn prune(
 pub(crate) fn last_end(db: &Connection, key: &Key) -> rusqlite::Result<Option<Evidence>> {
     let query = HistoryQuery {
         key: Some(key.clone()),
-        since: None,
         limit: Some(1),
+        ..HistoryQuery::default()
     };
     let last = tell(db, &query)?.pop();
     Ok(last
@@ -156,11 +156,11 @@ pub(crate) fn last_end(db: &Connection, key: &Key) -> rusqlite::Result<Option<Ev
 pub(crate) fn tell(db: &Connection, query: &HistoryQuery) -> rusqlite::Result<Vec<Event>> {
     let (sql, key) = match &query.key {
         Some(key) => (
-            select_event!("WHERE key = ?1 AND at >= ?2 ORDER BY id DESC LIMIT ?3"),
+            select_event!("WHERE key = ?1 AND at >= ?2 AND id > ?4 ORDER BY id DESC LIMIT ?3"),
             key.as_str(),
         ),
         None => (
-            select_event!("WHERE ?1 = '' AND at >= ?2 ORDER BY id DESC LIMIT ?3"),
+            select_event!("WHERE ?1 = '' AND at >= ?2 AND id > ?4 ORDER BY id DESC LIMIT ?3"),
             "",
         ),
     };
@@ -171,7 +171,10 @@ pub(crate) fn tell(db: &Connection, query: &HistoryQuery) -> rusqlite::Result<Ve
     let since = query.since.map(rows::time).unwrap_or_default();
     let mut events: Vec<Event> = db
         .prepare_cached(sql)?
-        .query_map(params![key, since, limit], rows::event)?
+        .query_map(
+            params![key, since, limit, rows::number(query.after)],
+            rows::event,
+        )?
         .collect::<Result<_, _>>()?;
     events.reverse();
     Ok(events)

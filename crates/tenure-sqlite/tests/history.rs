@@ -99,9 +99,14 @@ fn a_history_is_listed_by_key_by_time_and_by_number_oldest_first() {
     let since = ask(HistoryQuery {
         since: Some(all[2].at),
         limit: Some(100),
-        key: None,
+        ..HistoryQuery::default()
     });
     assert_eq!(since, all[2..]);
+    let after = ask(HistoryQuery {
+        after: all[2].id,
+        ..HistoryQuery::default()
+    });
+    assert_eq!(after, all[3..]);
 }
 
 #[test]

@@ -207,9 +207,8 @@ fn keys(tenure: &Tenure) -> Option<Vec<Candidate>> {
     let now = tenure.clock().now();
     let mut keys = BTreeMap::new();
     let query = HistoryQuery {
-        key: None,
-        since: None,
         limit: Some(EVENTS),
+        ..HistoryQuery::default()
     };
     for event in tenure
         .store()

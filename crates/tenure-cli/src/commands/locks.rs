@@ -57,6 +57,7 @@ pub(crate) fn locks(global: &Global, locks: Locks) -> Result<Answer, Failure> {
                     key,
                     since,
                     limit: Some(limit),
+                    ..HistoryQuery::default()
                 },
             )
         }
@@ -431,8 +432,8 @@ fn with_history(global: &Global, tenure: &Tenure, id: &str) -> Result<Key, Failu
     if let Ok(exact) = Key::parse(id) {
         let query = HistoryQuery {
             key: Some(exact.clone()),
-            since: None,
             limit: Some(1),
+            ..HistoryQuery::default()
         };
         if !tenure.store().history(&query, call_deadline())?.is_empty() {
             return Ok(exact);

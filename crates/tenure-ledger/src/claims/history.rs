@@ -110,14 +110,7 @@ impl Ledger {
             }
             taken = ended;
         }
-        events.retain(|event| {
-            query.key.as_ref().is_none_or(|key| event.key == *key)
-                && query.since.is_none_or(|since| event.at >= since)
-        });
-        let too_many = events
-            .len()
-            .saturating_sub(query.limit.unwrap_or(usize::MAX));
-        Ok(events.split_off(too_many))
+        Ok(query.select(events))
     }
 }
 
