@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # command:package of everything that must be there besides cargo, as Debian names the packages.
-NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname etcd:etcd-server etcdctl:etcd-client openssl:openssl
+NEEDED := cc:build-essential sqlite3:sqlite3 flock:util-linux git:git bash:bash dash:dash hostname:hostname etcd:etcd-server etcdctl:etcd-client openssl:openssl tmux:tmux
 # Shells that the tests use if they can be had.
 SHELLS := busybox zsh mksh fish
 

@@ -178,6 +178,9 @@ To take a key from another holder: tenure locks release KEY --force")]
     /// Show who held what when
     #[command(after_help = view::TIMELINE)]
     Timeline(view::Timeline),
+    /// Watch holders, queues and tasks change, live or as lines
+    #[command(after_help = view::WATCH)]
+    Watch(view::Watch),
     /// Find what is wrong with locks, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
@@ -315,6 +318,7 @@ impl Command {
             Self::Status => ("status", None),
             Self::Why(_) => ("why", None),
             Self::Timeline(_) => ("timeline", None),
+            Self::Watch(_) => ("watch", None),
             Self::Doctor(_) => ("doctor", None),
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),

@@ -25,4 +25,5 @@ pub(crate) mod store;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod timeline;
+pub(crate) mod watch;
 pub(crate) mod why;

@@ -192,7 +192,7 @@ pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
 }
 
 /// A store that was named, with its path seen from `start`.
-fn located(global: &Global, start: &Path, url: &OsStr) -> Result<StoreUrl, Failure> {
+pub(crate) fn located(global: &Global, start: &Path, url: &OsStr) -> Result<StoreUrl, Failure> {
     Ok(match StoreUrl::parse(url)? {
         StoreUrl::Sqlite(path) => StoreUrl::Sqlite(start.join(path)),
         StoreUrl::Steroids(path) => StoreUrl::Steroids(start.join(path)),

@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["run", "acquire", "renew", "release", "fence", "status"],
     ),
     ("Tasks", &["tasks", "sections", "sync"]),
-    ("Looking", &["locks", "why", "timeline", "doctor"]),
+    ("Looking", &["locks", "why", "watch", "timeline", "doctor"]),
     (
         "Other tools' locks",
         &["exclusive", "ledger", "board", "shell-lib"],

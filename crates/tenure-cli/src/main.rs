@@ -96,6 +96,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Status => commands::status::status(&global),
         Command::Why(why) => commands::why::why(&global, &why.what),
         Command::Timeline(timeline) => commands::timeline::timeline(&global, &timeline),
+        Command::Watch(watch) => commands::watch::watch(&global, &watch),
         Command::Doctor(doctor) => commands::doctor::doctor(&global, &doctor),
         Command::Tasks(tasks) => commands::tasks::tasks(&global, tasks),
         Command::Sections(sections) => commands::sections::sections(&global, &sections),

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::{Busy, Lease, Mode, Moment, Section, Task, Verdict};
+use tenure_core::{Busy, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
 
@@ -34,6 +34,17 @@ pub(crate) fn age(now: &Moment, at: Timestamp) -> String {
 /// How long ago, if the record tells.
 pub(crate) fn ago_if_known(now: &Moment, at: Option<Timestamp>) -> String {
     at.map_or_else(|| "unknown".to_owned(), |at| ago(now, at))
+}
+
+/// When a waiter arrived, by the wall clock.
+pub(crate) fn arrived(now: &Moment, waiter: &Waiter) -> Timestamp {
+    let waited = if waiter.epoch.same(&now.epoch) {
+        now.ticks.saturating_sub(waiter.arrived)
+    } else {
+        Duration::ZERO
+    };
+    let waited = SignedDuration::try_from(waited).unwrap_or_default();
+    now.wall.checked_sub(waited).unwrap_or(now.wall)
 }
 
 /// Rounded down to whole seconds, or to milliseconds below one second.

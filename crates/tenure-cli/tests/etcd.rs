@@ -554,3 +554,38 @@ fn tasks_are_copied_to_a_cluster_and_back_and_nothing_gets_lost() {
     let third = local.tenure("--store sqlite:third.db tasks show Task-0");
     assert!(third.exits(0).out.contains("pending"));
 }
+
+/// The numbers and keys of the events that `watch --json` has printed so far.
+fn events(watch: &Running) -> Vec<(u64, String)> {
+    let text = watch.out();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let lines = whole
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines
+        .inspect(|line| assert_ne!(line["type"], "gap", "{line}"))
+        .filter(|line| line["type"] == "event")
+        .map(|line| {
+            let key = line["key"].as_str().unwrap().to_owned();
+            (line["id"].as_u64().unwrap(), key)
+        })
+        .collect()
+}
+
+#[test]
+fn a_cluster_is_watched_and_its_events_are_followed_from_one_on() {
+    let place = Place::shared("watched");
+    place.tenure("acquire first --as me").exits(0);
+    let watch = place.call("watch --json").start();
+    until("it watches", || watch.out().contains("\"start\""));
+    let _holder = place.hold("run build --as agent --ttl 1h");
+    until("the grant is printed", || events(&watch).len() == 1);
+    assert_eq!(events(&watch)[0].1, "build");
+    let all = place.call("watch --json --since 0").start();
+    until("both are printed", || events(&all).len() == 2);
+    let (first, key) = events(&all)[0].clone();
+    assert_eq!(key, "first");
+    let rest = place.call(&format!("watch --json --since {first}")).start();
+    until("the rest is printed", || !events(&rest).is_empty());
+    assert_eq!(events(&rest), events(&watch));
+}

@@ -8,6 +8,7 @@
 )]
 
 mod project;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -566,20 +567,25 @@ fn no_live_lock_is_touched_while_processes_acquire_and_release_at_full_speed() {
     drop(long);
 }
 
-#[test]
-fn ten_thousand_locks_are_listed() {
-    let project = Project::new();
-    project.acquire("first --as a");
+/// Makes so many leases: `first`, and `k1` and so on.
+fn many_locks(project: &Project, many: usize) {
+    project.acquire("first --as a --ttl 9h");
     let mut db = Connection::open(project.database()).unwrap();
     let tx = db.transaction().unwrap();
     let columns = "token, holder, host, command, binding, acquired_at, expires_at, heartbeat_at, ttl_ms, boot, expires_boot";
-    for number in 1..10_000 {
+    for number in 1..many {
         let sql = format!(
             "INSERT INTO leases (key, {columns}) SELECT 'k{number}', {columns} FROM leases WHERE key = 'first'"
         );
         tx.execute(&sql, []).unwrap();
     }
     tx.commit().unwrap();
+}
+
+#[test]
+fn ten_thousand_locks_are_listed() {
+    let project = Project::new();
+    many_locks(&project, 10_000);
     assert_eq!(verdicts(&project).len(), 10_000);
     let text = project.tenure("locks list --all").exits(0).out;
     assert_eq!(text.lines().count(), 10_003);
@@ -750,6 +756,18 @@ fn the_timeline_shows_each_grant_and_how_it_ended() {
         "{json}"
     );
     assert_eq!(json["data"]["spans"][2]["takenOver"], true, "{json}");
+    let waiter = project.queue("k", "run k --as patient --wait 1h -- true");
+    let said = project.tenure("timeline k").exits(0);
+    assert!(
+        said.out.contains(" patient") && said.out.contains('░'),
+        "{said:?}"
+    );
+    let json = project.tenure("timeline k --json").exits(0).json();
+    assert_eq!(json["data"]["waits"][0]["holder"], "patient", "{json}");
+    project.tenure("timeline k --svg waits.svg").exits(0);
+    assert!(project.read("waits.svg").contains("k: patient waits since"));
+    waiter.killed();
+    project.tenure("locks cleanup").exits(0);
     project.tenure("timeline k --svg out.svg").exits(0);
     let svg = project.read("out.svg");
     assert_eq!(svg.matches("<title>").count(), 3, "{svg}");

@@ -2,7 +2,7 @@
 //!
 //! A history is pruned, and other programs write none. What it can't prove is said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
@@ -149,36 +149,37 @@ pub struct Span {
 /// The grants in a history, in the order in which they began.
 pub fn spans(events: &[Event]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
+    // The grants that have not ended, by their place in the list.
+    let mut open: HashMap<(&Key, Token, &HolderId), usize> = HashMap::new();
     for event in events {
-        let is_it = |span: &&mut Span| {
-            span.end.is_none()
-                && span.key == event.key
-                && span.token == event.token
-                && span.holder == event.holder
-        };
-        let known = spans.iter_mut().rev().find(is_it);
+        let grant = (&event.key, event.token, &event.holder);
+        let known = open.get(&grant).copied();
         match (event.kind, known) {
             (EventKind::Deleted, _) | (EventKind::Granted | EventKind::Renewed, Some(_)) => {}
-            (EventKind::Granted, None) => spans.push(Span {
-                from: Some(event.at),
-                taken_over: event
-                    .reason
-                    .as_deref()
-                    .is_some_and(|why| why.starts_with("claimed")),
-                ..Span::of(event)
-            }),
-            (EventKind::Renewed, None) => spans.push(Span::of(event)),
+            (EventKind::Granted, None) => {
+                open.insert(grant, spans.len());
+                spans.push(Span {
+                    from: Some(event.at),
+                    taken_over: event
+                        .reason
+                        .as_deref()
+                        .is_some_and(|why| why.starts_with("claimed")),
+                    ..Span::of(event)
+                });
+            }
+            (EventKind::Renewed, None) => {
+                open.insert(grant, spans.len());
+                spans.push(Span::of(event));
+            }
             (kind, known) => {
-                let end = |span: &mut Span| {
+                open.remove(&grant);
+                let at = known.unwrap_or(spans.len());
+                if known.is_none() {
+                    spans.push(Span::of(event));
+                }
+                if let Some(span) = spans.get_mut(at) {
                     span.to = Some(event.at);
                     span.end = Some(kind);
-                };
-                if let Some(span) = known {
-                    end(span);
-                } else {
-                    let mut span = Span::of(event);
-                    end(&mut span);
-                    spans.push(span);
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! | [`foreign`] | the locks of git and cargo, and pid files: found, and judged by the processes of this machine |
 //! | [`doctor`] | [`doctor::examine`]: what is wrong in a project, and [`doctor::fix`]: what can be put right safely |
 //! | [`history`] | what the history of a store proves, and who held what when |
+//! | [`watch`] | what changes in a project: [`watch::Feed`] reads it, [`watch::Alarm`] tells when to look again |
 //! | [`processes`] | the processes of this machine, and what they have open or locked |
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ pub mod foreign;
 pub mod history;
 pub mod overview;
 pub mod processes;
+pub mod watch;
 
 pub use foreign::{ForeignLock, ForeignProcess, How, Tool};
 pub use overview::{Overview, Role, StoreView};

@@ -64,19 +64,47 @@ pub struct Overview {
 impl Overview {
     /// Looks at every store of a project, at the one that the caller chose besides, and at the locks of other
     /// tools.
-    pub fn of(project: &Project, chosen: Option<StoreUrl>, config: &Config) -> Self {
-        let mut left_out = Vec::new();
-        let foreign = foreign::find(project.root(), &mut left_out);
-        let stores = stores(project, chosen)
-            .into_iter()
-            .map(|(role, url)| StoreView::of(role, url, config))
-            .collect();
+    pub fn of(project: &Project, chosen: Option<&StoreUrl>, config: &Config) -> Self {
+        let mut overview = Self::empty();
+        overview.look(Some(project), chosen, config);
+        overview
+    }
+
+    /// Before the first look.
+    pub fn empty() -> Self {
         Self {
             now: HostClock::new().now(),
-            stores,
-            foreign,
-            left_out,
+            stores: Vec::new(),
+            foreign: Vec::new(),
+            left_out: Vec::new(),
         }
+    }
+
+    /// Looks again: without a project, at the chosen store only. A connection to a server is kept; every other
+    /// store is opened anew, because another one may be in its place.
+    pub fn look(&mut self, project: Option<&Project>, chosen: Option<&StoreUrl>, config: &Config) {
+        self.left_out.clear();
+        self.foreign = match project {
+            Some(project) => foreign::find(project.root(), &mut self.left_out),
+            None => Vec::new(),
+        };
+        let found = match project {
+            Some(project) => stores(project, chosen.cloned()),
+            None => chosen
+                .map(|url| (Role::Chosen, url.clone()))
+                .into_iter()
+                .collect(),
+        };
+        let mut before = std::mem::take(&mut self.stores);
+        for (role, url) in found {
+            let is_kept = |view: &&mut StoreView| {
+                view.url == url && matches!(url, StoreUrl::Etcd(_)) && view.error.is_none()
+            };
+            let kept = before.iter_mut().find(is_kept);
+            let kept = kept.and_then(|view| view.tenure.take());
+            self.stores.push(StoreView::of(role, url, kept, config));
+        }
+        self.now = HostClock::new().now();
     }
 }
 
@@ -110,7 +138,8 @@ fn ledgers(root: &Path) -> Vec<PathBuf> {
 }
 
 impl StoreView {
-    fn of(role: Role, url: StoreUrl, config: &Config) -> Self {
+    /// Reads a store, through the connection that is `kept` if there is one.
+    fn of(role: Role, url: StoreUrl, kept: Option<Tenure>, config: &Config) -> Self {
         let mut view = Self {
             role,
             url,
@@ -118,7 +147,11 @@ impl StoreView {
             error: None,
             tenure: None,
         };
-        let looked = Tenure::open_read_only(&view.url, config.clone()).and_then(|tenure| {
+        let opened = match kept {
+            Some(tenure) => Ok(tenure),
+            None => Tenure::open_read_only(&view.url, config.clone()),
+        };
+        let looked = opened.and_then(|tenure| {
             let locks = tenure.store().list(call_deadline());
             view.tenure = Some(tenure);
             locks

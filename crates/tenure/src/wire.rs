@@ -69,7 +69,7 @@ pub use self::time::TimeJson;
 pub use self::view::{
     AllLocksJson, DoctorJson, FindingJson, FixedJson, ForeignLockJson, ForeignProcessJson,
     SpanJson, StatusJson, StoreCountJson, StoreLocksJson, StoreVerifiedJson, TimelineJson,
-    VerifiedJson, WhyJson, WhyLinkJson,
+    VerifiedJson, WaitSpanJson, WatchLineJson, WhyJson, WhyLinkJson,
 };
 
 use serde::{Deserialize, Serialize};

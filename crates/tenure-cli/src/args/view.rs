@@ -61,4 +61,27 @@ pub(crate) const TIMELINE: &str = "Examples:
   tenure timeline --svg timeline.svg
 
 Made from the history of every store of the project: grants, takeovers, and
-leases that were lost. Waits are not in a history, so they are not shown.";
+leases that were lost. Waits are not in a history: those that go on now are
+shown, earlier ones are not.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Print lines, from after this event on: its number in the project's store, or STORE#NUMBER
+    /// (0: all that is kept)
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) since: Vec<String>,
+}
+
+pub(crate) const WATCH: &str = "Examples:
+  tenure watch                              live; ? lists the keys
+  tenure watch | grep deploy                changes as lines
+  tenure watch --json | jq -c .             the same for programs
+  tenure watch --json --since 1234          go on where a script stopped
+
+On a terminal, tenure watch shows holders, queues, reservations, tasks, recent
+history and a timeline, and changes them as they change. r releases a key of
+your own, f takes one by force after a question.
+
+Elsewhere it prints each change as a line. Every event of a history is printed
+once, in order. --since goes on after an event; if events after it were pruned,
+a line says so. Give --since once for each store that you follow.";

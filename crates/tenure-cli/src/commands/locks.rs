@@ -154,7 +154,7 @@ fn state_word(lease: &Lease, verdict: &Verdict) -> String {
 }
 
 /// How many processes wait, and how many more have a place but do not wait right now.
-fn waiting(snapshot: &Snapshot) -> String {
+pub(crate) fn waiting(snapshot: &Snapshot) -> String {
     let here = snapshot
         .queue
         .iter()
@@ -358,7 +358,8 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
     Ok(Answer::new(data, rows.text()))
 }
 
-fn detail(event: &Event) -> String {
+/// What is known of an event besides its kind.
+pub(crate) fn detail(event: &Event) -> String {
     match (&event.evidence, &event.reason) {
         (Some(evidence), _) => evidence.to_string(),
         (None, Some(reason)) if event.kind == EventKind::Granted => {

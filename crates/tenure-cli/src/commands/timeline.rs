@@ -1,12 +1,16 @@
 //! `tenure timeline`: who held what when, as lanes.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use tenure::wire::{ErrorCode, SpanJson, TimelineJson};
+use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
 use tenure::{HistoryQuery, call_deadline};
-use tenure_core::{EventKind, Evidence, Key, Snapshot, Verdict};
+use tenure_core::{
+    Event, EventKind, Evidence, HolderId, Key, Moment, Presence, Snapshot, Token, Verdict,
+};
+use tenure_view::StoreView;
 use tenure_view::history::{self, Span};
 
 use crate::answer::{Answer, Failure};
@@ -22,11 +26,64 @@ const WIDEST: usize = 24;
 /// How many columns the lanes have at least.
 const NARROWEST: usize = 20;
 
-/// The grants of one key in one store.
-struct Lane {
-    store: String,
-    key: Key,
-    spans: Vec<Span>,
+/// The grants of one key in one store, and the waiters that it has now. Earlier waits are in no history.
+pub(crate) struct Lane {
+    pub(crate) store: String,
+    pub(crate) key: Key,
+    pub(crate) spans: Vec<Span>,
+    /// Who waits, and since when.
+    pub(crate) waits: Vec<(HolderId, Timestamp)>,
+}
+
+/// The lanes of one store, in the order in which their keys were first granted: what was held since then, and
+/// only of these keys, unless there are none.
+pub(crate) fn lanes(
+    store: &str,
+    events: &[Event],
+    view: &StoreView,
+    now: &Moment,
+    since: Timestamp,
+    wanted: &[Key],
+) -> Vec<Lane> {
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut places: HashMap<Key, usize> = HashMap::new();
+    let is_wanted = |key: &Key| wanted.is_empty() || wanted.contains(key);
+    let mut lane_of = |lanes: &mut Vec<Lane>, key: &Key| {
+        *places.entry(key.clone()).or_insert_with(|| {
+            lanes.push(Lane {
+                store: store.to_owned(),
+                key: key.clone(),
+                spans: Vec::new(),
+                waits: Vec::new(),
+            });
+            lanes.len() - 1
+        })
+    };
+    let ends = unrecorded_ends(&view.locks);
+    for mut span in history::spans(events) {
+        if !is_wanted(&span.key) {
+            continue;
+        }
+        settle(&mut span, &ends);
+        if span.to.is_some_and(|to| to < since) {
+            continue;
+        }
+        let at = lane_of(&mut lanes, &span.key);
+        if let Some(lane) = lanes.get_mut(at) {
+            lane.spans.push(span);
+        }
+    }
+    for lock in view.locks.iter().filter(|lock| is_wanted(&lock.key)) {
+        let here = lock.queue.iter();
+        for waiter in here.filter(|waiter| waiter.presence == Presence::Here) {
+            let at = lane_of(&mut lanes, &lock.key);
+            if let Some(lane) = lanes.get_mut(at) {
+                let arrived = words::arrived(now, waiter);
+                lane.waits.push((waiter.holder.id.clone(), arrived));
+            }
+        }
+    }
+    lanes
 }
 
 pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Failure> {
@@ -51,29 +108,18 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
         };
         let events = tenure
             .store()
-            .history(&HistoryQuery::default(), call_deadline());
+            .history(&HistoryQuery::default(), call_deadline())?;
         let url = all::short_url(&project, &store.url);
-        let of = |lane: &Lane, span: &Span| lane.store == url && lane.key == span.key;
-        for mut span in history::spans(&events?) {
-            settle(&mut span, &store.locks);
-            let is_wanted = wanted.is_empty() || wanted.contains(&span.key);
-            if !is_wanted || span.to.is_some_and(|to| to < since) {
-                continue;
-            }
-            match lanes.iter_mut().find(|lane| of(lane, &span)) {
-                Some(lane) => lane.spans.push(span),
-                None => lanes.push(Lane {
-                    store: url.clone(),
-                    key: span.key.clone(),
-                    spans: vec![span],
-                }),
-            }
-        }
+        lanes.extend(self::lanes(
+            &url,
+            &events,
+            store,
+            &overview.now,
+            since,
+            &wanted,
+        ));
     }
-    let begins = lanes.iter().flat_map(|lane| &lane.spans);
-    let first = begins.filter_map(|span| span.from.or(span.to)).min();
-    // No empty time before the first grant.
-    let from = first.map_or(since, |first| first.max(since));
+    let from = first(&lanes).map_or(since, |first| first.max(since));
     let data = TimelineJson {
         from: from.into(),
         to: now.into(),
@@ -81,6 +127,7 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
             .iter()
             .flat_map(|lane| lane.spans.iter().map(|span| json(&lane.store, span)))
             .collect(),
+        waits: lanes.iter().flat_map(waits_json).collect(),
         left_out: left_out.clone(),
     };
     let mut text = if lanes.is_empty() {
@@ -98,15 +145,26 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
     Ok(Answer::new(data, text))
 }
 
-/// The end of a grant that has ended, although no process has recorded that yet.
-fn settle(span: &mut Span, locks: &[Snapshot]) {
+/// When the first grant of these lanes began, so that no empty time is shown before it.
+pub(crate) fn first(lanes: &[Lane]) -> Option<Timestamp> {
+    let spans = lanes.iter().flat_map(|lane| &lane.spans);
+    spans.filter_map(|span| span.from.or(span.to)).min()
+}
+
+/// The leases that have ended, although no process has recorded that yet.
+fn unrecorded_ends(locks: &[Snapshot]) -> HashMap<(&Key, Token), &Verdict> {
     let leases = locks.iter().flat_map(|lock| &lock.leases);
-    let mut current =
-        leases.filter(|(lease, _)| lease.key == span.key && lease.token == span.token);
+    let ended = leases.filter(|(_, verdict)| verdict.ended().is_some());
+    ended
+        .map(|(lease, verdict)| ((&lease.key, lease.token), verdict))
+        .collect()
+}
+
+fn settle(span: &mut Span, ends: &HashMap<(&Key, Token), &Verdict>) {
     if span.end.is_some() {
         return;
     }
-    match current.next().map(|(_, verdict)| verdict) {
+    match ends.get(&(&span.key, span.token)) {
         Some(Verdict::Expired(Evidence::TimeRanOut { expired_at })) => {
             span.to = Some(*expired_at);
             span.end = Some(EventKind::Expired);
@@ -134,8 +192,10 @@ fn column(part: f64, columns: usize) -> usize {
 
 /// The lanes in block characters: neighbours differ, and an end that was no release is marked.
 fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String {
+    let waiters = lanes.iter().flat_map(|lane| &lane.waits);
+    let waiters = waiters.map(|(waiter, _)| fit::width(waiter.as_str()) + 1);
     let names = lanes.iter().map(|lane| fit::width(lane.key.as_str()));
-    let name = names.max().unwrap_or(0).min(WIDEST);
+    let name = names.chain(waiters).max().unwrap_or(0).min(WIDEST);
     let columns = width.saturating_sub(name + 2).max(NARROWEST);
     let mut lines = Vec::new();
     let (begin, end) = (clock(from), clock(to));
@@ -151,30 +211,15 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
             store = &lane.store;
             lines.push(store.to_owned());
         }
-        let mut cells = vec!['·'; columns];
-        for (number, span) in lane.spans.iter().enumerate() {
-            let begin = column(part(from, to, span.from.unwrap_or(from)), columns);
-            let end = column(part(from, to, span.to.unwrap_or(to)), columns);
-            let shade = if number % 2 == 0 { '█' } else { '▒' };
-            for cell in cells.iter_mut().take(end + 1).skip(begin) {
-                *cell = shade;
-            }
-            if span.was_lost()
-                && let Some(cell) = cells.get_mut(end)
-            {
-                *cell = '✗';
-            }
-        }
         let shown = fit::filled(&fit::middle(lane.key.as_str(), name), name);
-        lines.push(format!(
-            "{shown}  {}",
-            cells.into_iter().collect::<String>()
-        ));
+        lines.push(format!("{shown}  {}", bar(lane, from, to, columns)));
+        for (waiter, since) in &lane.waits {
+            let shown = fit::filled(&fit::middle(&format!(" {waiter}"), name), name);
+            lines.push(format!("{shown}  {}", wait_bar(*since, from, to, columns)));
+        }
     }
     lines.push(String::new());
-    lines.push(
-        "█ ▒ held (each grant in turn)   ✗ lost: dead, expired or forced   · free".to_owned(),
-    );
+    lines.push(LEGEND.to_owned());
     for lane in lanes {
         for span in lane.spans.iter().rev().take(3).rev() {
             lines.push(fit::cut(
@@ -186,13 +231,58 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
     lines.join("\n")
 }
 
+/// What the characters of a lane mean.
+pub(crate) const LEGEND: &str =
+    "█ ▒ held (each grant in turn)   ✗ lost: dead, expired, forced   ░ waits   · free";
+
+/// The grants of a lane in so many characters.
+pub(crate) fn bar(lane: &Lane, from: Timestamp, to: Timestamp, columns: usize) -> String {
+    let mut cells = vec!['·'; columns];
+    for (number, span) in lane.spans.iter().enumerate() {
+        let begin = column(part(from, to, span.from.unwrap_or(from)), columns);
+        let end = column(part(from, to, span.to.unwrap_or(to)), columns);
+        let shade = if number % 2 == 0 { '█' } else { '▒' };
+        for cell in cells.iter_mut().take(end + 1).skip(begin) {
+            *cell = shade;
+        }
+        if span.was_lost()
+            && let Some(cell) = cells.get_mut(end)
+        {
+            *cell = '✗';
+        }
+    }
+    cells.into_iter().collect()
+}
+
+/// A wait that goes on.
+pub(crate) fn wait_bar(since: Timestamp, from: Timestamp, to: Timestamp, columns: usize) -> String {
+    let begin = column(part(from, to, since), columns);
+    format!(
+        "{}{}",
+        " ".repeat(begin),
+        "░".repeat(columns.saturating_sub(begin))
+    )
+}
+
+fn waits_json(lane: &Lane) -> Vec<WaitSpanJson> {
+    let waits = lane.waits.iter();
+    waits
+        .map(|(holder, since)| WaitSpanJson {
+            store: lane.store.clone(),
+            key: lane.key.clone(),
+            holder: holder.clone(),
+            from: (*since).into(),
+        })
+        .collect()
+}
+
 /// A time of day, in UTC.
-fn clock(at: Timestamp) -> String {
+pub(crate) fn clock(at: Timestamp) -> String {
     at.strftime("%m-%d %H:%M:%SZ").to_string()
 }
 
 /// A grant in words, with its times as `time` writes them.
-fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
+pub(crate) fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
     let from = span
         .from
         .map_or_else(|| "before the history".to_owned(), time);
@@ -285,11 +375,27 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
             );
         }
         y += HIGH;
+        for (waiter, since) in &lane.waits {
+            let begin = part(from, to, *since) * WIDE;
+            let title = format!("{}: {waiter} waits since {}", lane.key, words::time(*since));
+            let _ = writeln!(
+                body,
+                "<text x=\"28\" y=\"{:.0}\" fill=\"#555\">{}</text>\n\
+                 <rect x=\"{:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"8\" fill=\"#f1c40f\"><title>{}</title></rect>",
+                y + 14.0,
+                escaped(&fit::middle(waiter.as_str(), 26)),
+                LEFT + begin,
+                y + 5.0,
+                (WIDE - begin).max(2.0),
+                escaped(&title)
+            );
+            y += HIGH;
+        }
     }
     let (begin, end) = (clock(from), clock(to));
     let right = LEFT + WIDE;
     let height = y + 40.0;
-    let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over";
+    let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over; yellow: waits";
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\

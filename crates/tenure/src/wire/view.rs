@@ -1,9 +1,12 @@
-//! Every lock in a project: what `tenure locks list --all`, `doctor`, `status`, `why` and `timeline` print.
+//! Every lock in a project: what `tenure locks list --all`, `doctor`, `status`, `why`, `timeline` and
+//! `watch` print.
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{EventKind, HolderId, Key, Token};
+use tenure_core::{EventKind, HolderId, Key, Status, Token};
 
-use super::{GrantJson, LeaseJson, LockJson, ReapedJson, TimeJson, VerdictWord, WaiterJson};
+use super::{
+    EventJson, GrantJson, LeaseJson, LockJson, ReapedJson, TimeJson, VerdictWord, WaiterJson,
+};
 
 /// Every lock in a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,8 +221,24 @@ pub struct TimelineJson {
     pub to: TimeJson,
     /// The grants, by store and key, the oldest first.
     pub spans: Vec<SpanJson>,
+    /// The waits that go on. Earlier ones are in no history.
+    pub waits: Vec<WaitSpanJson>,
     /// The stores whose history can't be read, for people.
     pub left_out: Vec<String>,
+}
+
+/// A wait that goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitSpanJson {
+    /// The store, as seen from the project.
+    pub store: String,
+    /// The key.
+    pub key: Key,
+    /// The waiter.
+    pub holder: HolderId,
+    /// Since when.
+    pub from: TimeJson,
 }
 
 /// One grant, from its beginning to its end.
@@ -242,4 +261,165 @@ pub struct SpanJson {
     pub end: Option<EventKind>,
     /// Whether it was taken over from a dead holder, or after it had expired.
     pub taken_over: bool,
+}
+
+/// One line of `tenure watch --json`. `at` is when it was noticed; an event has the time at which it happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+pub enum WatchLineJson {
+    /// A store is watched from here on.
+    Start {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// Its newest event, for `--since`; 0 if there is none.
+        last_event: u64,
+    },
+    /// An event was recorded.
+    Event {
+        /// The store.
+        store: String,
+        /// Its number, for `--since`.
+        id: u64,
+        /// The event.
+        #[serde(flatten)]
+        event: Box<EventJson>,
+    },
+    /// Events are missing.
+    Gap {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The last event before the gap.
+        after: u64,
+        /// The first one after it.
+        next: Option<u64>,
+        /// `pruned`, or `begun_anew` if the store was made anew.
+        cause: String,
+    },
+    /// A holder waits for a key.
+    Waits {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The key.
+        key: Key,
+        /// The waiter.
+        #[serde(flatten)]
+        waiter: Box<WaiterJson>,
+    },
+    /// A waiter is in the queue no more.
+    LeftQueue {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The key.
+        key: Key,
+        /// The waiter.
+        holder: HolderId,
+    },
+    /// The verdict on a lease changed.
+    Judged {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The lease, with the verdict on its holder.
+        #[serde(flatten)]
+        lease: Box<LeaseJson>,
+    },
+    /// Another program holds a key, by its own protocol.
+    HeldByOther {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The key.
+        key: Key,
+        /// The holder.
+        holder: HolderId,
+    },
+    /// Another program holds a key no more.
+    FreedByOther {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// The key.
+        key: Key,
+        /// The holder.
+        holder: HolderId,
+    },
+    /// A lock file of another tool appeared, or what is known of its holder changed.
+    Foreign {
+        /// When.
+        at: TimeJson,
+        /// The lock.
+        #[serde(flatten)]
+        lock: Box<ForeignLockJson>,
+    },
+    /// A lock file of another tool is gone.
+    ForeignGone {
+        /// When.
+        at: TimeJson,
+        /// The lock file.
+        path: String,
+    },
+    /// A task was added, or has another status.
+    Task {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// Its id.
+        id: String,
+        /// Its title.
+        title: String,
+        /// Its status.
+        status: Status,
+        /// Its status before; `null` if it is new.
+        was: Option<Status>,
+        /// Its last runner.
+        runner: Option<HolderId>,
+    },
+    /// A task was deleted.
+    TaskGone {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// Its id.
+        id: String,
+    },
+    /// A store appeared, or can be read or not, other than before.
+    Store {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+        /// Why it can't be read; `null` if it can.
+        error: Option<String>,
+    },
+    /// A store is gone.
+    StoreGone {
+        /// When.
+        at: TimeJson,
+        /// The store.
+        store: String,
+    },
+    /// The daemon started, stopped, or skips its cycles.
+    Daemon {
+        /// When.
+        at: TimeJson,
+        /// Its state, for people.
+        state: String,
+    },
 }

@@ -69,7 +69,7 @@ pub(crate) fn look(global: &Global) -> Result<(Project, Overview), Failure> {
     let project = context::existing_project(&context::start()?)?;
     let config = context::config(Some(&project))?;
     let chosen = context::chosen_url(global)?;
-    let overview = Overview::of(&project, chosen, &config);
+    let overview = Overview::of(&project, chosen.as_ref(), &config);
     Ok((project, overview))
 }
 
@@ -146,7 +146,7 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
 }
 
 /// The process of a holder: its pid, its machine if that is another one, and its command.
-fn process(holder: &Holder, verdict: &Verdict) -> String {
+pub(crate) fn process(holder: &Holder, verdict: &Verdict) -> String {
     let Some(process) = holder.process() else {
         return if holder.host == identity::host() {
             NONE.to_owned()
@@ -208,7 +208,7 @@ fn json(overview: &Overview) -> AllLocksJson {
     }
 }
 
-fn foreign_json(lock: &ForeignLock) -> ForeignLockJson {
+pub(crate) fn foreign_json(lock: &ForeignLock) -> ForeignLockJson {
     let processes = lock.processes.iter().map(|process| ForeignProcessJson {
         pid: process.pid,
         command: process.command.clone(),

@@ -1,0 +1,726 @@
+//! What the tables of the screen hold: [`Table`], made from what was read.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tenure::StoreUrl;
+use tenure_core::{
+    Deadline, EventKind, HolderId, Key, Lease, Mode, Moment, Presence, Snapshot, Status, Token,
+    Verdict,
+};
+use tenure_view::StoreView;
+use tenure_view::foreign::ForeignVerdict;
+use tenure_view::watch::Feed;
+
+use crate::commands::locks::{all, detail, waiting};
+use crate::commands::timeline::{self, Lane};
+use crate::words;
+
+/// How much of the past the timeline shows at most, and at least: a period that grew from nothing would have to be drawn
+/// again all the time.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
+
+/// How many events the history shows.
+const EVENTS: usize = 1000;
+
+/// In place of what does not exist.
+const NONE: &str = "-";
+
+/// How something stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Mine,
+    Waiting,
+    Good,
+    Doubtful,
+    Bad,
+    Faint,
+}
+
+/// A value in a table. Times are written when they are drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell {
+    Text(String),
+    Age(Option<Timestamp>),
+    Left(Option<Deadline>),
+}
+
+impl Cell {
+    /// The value at this moment.
+    pub(super) fn at(&self, now: &Moment) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Age(None) => NONE.to_owned(),
+            Self::Age(Some(at)) => coarse(passed(now, *at)),
+            Self::Left(None) => "no end".to_owned(),
+            Self::Left(Some(end)) => end.remaining(now).map_or_else(
+                || "passed".to_owned(),
+                // Rounded up: what has time left is not shown with none.
+                |left| coarse(left + Duration::from_millis(999)),
+            ),
+        }
+    }
+
+    /// How long until it reads differently.
+    pub(super) fn changes_in(&self, now: &Moment) -> Option<Duration> {
+        match self {
+            Self::Text(_) | Self::Age(None) | Self::Left(None) => None,
+            Self::Age(Some(at)) => {
+                let age = passed(now, *at);
+                Some(unit(age).saturating_sub(rest(age)))
+            }
+            Self::Left(Some(end)) => {
+                let left = end.remaining(now)?;
+                let of = rest(left + Duration::from_millis(999));
+                Some(of + Duration::from_millis(1))
+            }
+        }
+    }
+}
+
+/// How much time has passed since then.
+fn passed(now: &Moment, at: Timestamp) -> Duration {
+    Duration::try_from(now.wall.duration_since(at)).unwrap_or_default()
+}
+
+/// The unit in which a duration is shown, so that most of them rarely change.
+fn unit(duration: Duration) -> Duration {
+    Duration::from_secs(match duration.as_secs() {
+        0..60 => 1,
+        60..3600 => 60,
+        3600..86_400 => 3600,
+        _ => 86_400,
+    })
+}
+
+/// The part of a duration that is not shown.
+fn rest(duration: Duration) -> Duration {
+    let nanos = duration.as_nanos() % unit(duration).as_nanos();
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+/// A duration in one unit.
+pub(super) fn coarse(duration: Duration) -> String {
+    let whole = duration.as_secs();
+    match whole {
+        0..60 => format!("{whole}s"),
+        60..3600 => format!("{}m", whole / 60),
+        3600..86_400 => format!("{}h", whole / 3600),
+        _ => format!("{}d", whole / 86_400),
+    }
+}
+
+/// A lease that can be released, or taken by force.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Target {
+    pub(super) store: StoreUrl,
+    pub(super) key: Key,
+    pub(super) token: Token,
+    pub(super) holder: HolderId,
+    /// The command that it runs, if it runs one.
+    pub(super) command: Option<String>,
+    /// Whether a running process keeps it.
+    pub(super) is_kept: bool,
+    pub(super) is_mine: bool,
+}
+
+/// A line of a table.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    /// What it is about, so that it is found again after the next look.
+    pub(super) id: String,
+    /// A title stands above its rows, and can't be selected.
+    pub(super) is_title: bool,
+    pub(super) cells: Vec<Cell>,
+    pub(super) tone: Tone,
+    /// The key that it is about, to jump to its lock.
+    pub(super) key: Option<(StoreUrl, Key)>,
+    pub(super) target: Option<Target>,
+    /// More about it, in sentences.
+    pub(super) detail: Vec<String>,
+    pub(super) is_problem: bool,
+    pub(super) is_waited_for: bool,
+}
+
+impl Row {
+    pub(super) fn new(id: String, cells: Vec<Cell>) -> Self {
+        Self {
+            id,
+            is_title: false,
+            cells,
+            tone: Tone::Plain,
+            key: None,
+            target: None,
+            detail: Vec::new(),
+            is_problem: false,
+            is_waited_for: false,
+        }
+    }
+
+    pub(super) fn title(text: String) -> Self {
+        Self {
+            is_title: true,
+            tone: Tone::Faint,
+            ..Self::new(format!("title {text}"), vec![Cell::Text(text)])
+        }
+    }
+}
+
+/// A table of the screen.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) header: &'static [&'static str],
+    pub(super) rows: Vec<Row>,
+    /// How many entries it has, for its title.
+    pub(super) count: usize,
+}
+
+/// In which order locks are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Sort {
+    #[default]
+    Key,
+    Oldest,
+    EndsSoonest,
+    MostWaiters,
+}
+
+impl Sort {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Key => Self::Oldest,
+            Self::Oldest => Self::EndsSoonest,
+            Self::EndsSoonest => Self::MostWaiters,
+            Self::MostWaiters => Self::Key,
+        }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Oldest => "oldest first",
+            Self::EndsSoonest => "ends soonest",
+            Self::MostWaiters => "most waiters",
+        }
+    }
+}
+
+/// The name of a store, as short as it can be.
+fn name(feed: &Feed, url: &StoreUrl) -> String {
+    match feed.project() {
+        Some(project) => all::short_url(project, url),
+        None => url.to_string(),
+    }
+}
+
+fn text(text: impl Into<String>) -> Cell {
+    Cell::Text(text.into())
+}
+
+fn is_reservation(lock: &Snapshot) -> bool {
+    let held = lock.leases.iter().map(|(lease, _)| &lease.mode);
+    let wanted = lock.queue.iter().map(|waiter| &waiter.mode);
+    lock.key == Key::paths() && held.chain(wanted).any(|mode| mode.paths().is_some())
+}
+
+fn tone(verdict: &Verdict, is_mine: bool) -> Tone {
+    match verdict {
+        _ if is_mine => Tone::Mine,
+        Verdict::Alive => Tone::Good,
+        Verdict::Unknown(tenure_core::Doubt::Detached) => Tone::Plain,
+        Verdict::Unknown(_) => Tone::Doubtful,
+        Verdict::Dead(_) | Verdict::Expired(_) | Verdict::Malformed => Tone::Bad,
+    }
+}
+
+/// Every lock, with its queue below it.
+pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
+    let overview = feed.overview();
+    let now = &overview.now;
+    let mut table = Table {
+        header: &[
+            "KEY", "HOLDER", "PROCESS", "SINCE", "LEFT", "WAITING", "STATE",
+        ],
+        ..Table::default()
+    };
+    let shown = |view: &&StoreView| {
+        view.error.is_some() || view.locks.iter().any(|lock| !is_reservation(lock))
+    };
+    let many = overview.stores.iter().filter(shown).count()
+        + usize::from(!overview.foreign.is_empty())
+        > 1;
+    for view in overview.stores.iter().filter(shown) {
+        let store = name(feed, &view.url);
+        if many || view.error.is_some() {
+            table.rows.push(Row::title(store.clone()));
+        }
+        if let Some(error) = &view.error {
+            let mut row = Row::new(
+                format!("{store} error"),
+                vec![text(format!("can't be read: {error}"))],
+            );
+            row.tone = Tone::Bad;
+            row.is_problem = true;
+            table.rows.push(row);
+        }
+        let mut locks: Vec<&Snapshot> = view
+            .locks
+            .iter()
+            .filter(|lock| !is_reservation(lock))
+            .collect();
+        order(&mut locks, now, sort);
+        for lock in locks {
+            table.count += 1;
+            lock_rows(&mut table.rows, &store, view, lock, now, me);
+        }
+    }
+    if !overview.foreign.is_empty() {
+        table.rows.push(Row::title("other tools".to_owned()));
+    }
+    for lock in &overview.foreign {
+        table.count += 1;
+        let path = match feed.project() {
+            Some(project) => all::short_path(project, &lock.path),
+            None => lock.path.display().to_string(),
+        };
+        let process = lock.processes.first().map_or_else(
+            || NONE.to_owned(),
+            |process| {
+                format!(
+                    "{} {}",
+                    process.pid,
+                    process.command.as_deref().unwrap_or("(exited)")
+                )
+            },
+        );
+        let mut row = Row::new(
+            format!("foreign {path}"),
+            vec![
+                text(path),
+                text(lock.tool.word()),
+                text(process),
+                Cell::Age(lock.since),
+                text("no end"),
+                text(NONE),
+                text(lock.verdict.word()),
+            ],
+        );
+        row.tone = match lock.verdict {
+            ForeignVerdict::Alive(_) => Tone::Good,
+            ForeignVerdict::Unknown(_) => Tone::Doubtful,
+            ForeignVerdict::Dead(_) | ForeignVerdict::Malformed(_) => Tone::Bad,
+        };
+        row.is_problem = row.tone == Tone::Bad;
+        row.detail = vec![
+            lock.path.display().to_string(),
+            lock.verdict.why().to_owned(),
+        ];
+        table.rows.push(row);
+    }
+    table
+}
+
+fn order(locks: &mut [&Snapshot], now: &Moment, sort: Sort) {
+    let leases = |lock: &Snapshot| {
+        lock.leases
+            .iter()
+            .map(|(lease, _)| lease.clone())
+            .collect::<Vec<Lease>>()
+    };
+    match sort {
+        // The store lists them so.
+        Sort::Key => {}
+        Sort::Oldest => locks.sort_by_cached_key(|lock| {
+            leases(lock)
+                .iter()
+                .filter_map(Lease::since)
+                .min()
+                .unwrap_or(Timestamp::MAX)
+        }),
+        Sort::EndsSoonest => locks.sort_by_cached_key(|lock| {
+            let ends = leases(lock);
+            ends.iter()
+                .filter_map(|lease| lease.remaining(now))
+                .min()
+                .unwrap_or(Duration::MAX)
+        }),
+        Sort::MostWaiters => locks.sort_by_key(|lock| std::cmp::Reverse(lock.queue.len())),
+    }
+}
+
+/// The leases of a key, and its queue.
+fn lock_rows(
+    rows: &mut Vec<Row>,
+    store: &str,
+    view: &StoreView,
+    lock: &Snapshot,
+    now: &Moment,
+    me: &HolderId,
+) {
+    let waiters = waiting(lock);
+    let key = Some((view.url.clone(), lock.key.clone()));
+    for (lease, verdict) in &lock.leases {
+        let is_mine = lease.holder.id == *me;
+        let shown = match lease.mode {
+            Mode::Exclusive => lease.key.to_string(),
+            _ => format!("{} ({})", lease.key, words::mode(lease)),
+        };
+        let mut row = Row::new(
+            format!("{store} {} {} {}", lease.key, lease.token, lease.holder.id),
+            vec![
+                text(shown),
+                text(lease.holder.id.to_string()),
+                text(all::process(&lease.holder, verdict)),
+                Cell::Age(lease.since()),
+                Cell::Left(lease.expires.clone()),
+                text(&*waiters),
+                text(verdict.word()),
+            ],
+        );
+        row.tone = tone(verdict, is_mine && verdict.ended().is_none());
+        row.key.clone_from(&key);
+        row.target = Some(target(view, lease, me));
+        row.is_problem = row.tone == Tone::Bad;
+        row.is_waited_for = !lock.queue.is_empty();
+        row.detail = lease_detail(now, lease, verdict);
+        row.detail.extend(lock.problems.iter().cloned());
+        rows.push(row);
+    }
+    if lock.leases.is_empty() {
+        let free = [NONE, NONE, NONE, NONE, &waiters, "free"].map(text);
+        let cells = std::iter::once(text(lock.key.to_string()))
+            .chain(free)
+            .collect();
+        let mut row = Row::new(format!("{store} {} free", lock.key), cells);
+        row.key.clone_from(&key);
+        row.is_waited_for = true;
+        rows.push(row);
+    }
+    for (place, waiter) in lock.queue.iter().enumerate() {
+        let arrived = words::arrived(now, waiter);
+        let process = waiter.holder.process();
+        let state = match waiter.presence {
+            Presence::Here => "waits".to_owned(),
+            Presence::Away => "away".to_owned(),
+        };
+        let mut row = Row::new(
+            format!("{store} {} ticket {}", lock.key, waiter.ticket.0),
+            vec![
+                text(format!("  {}.", place + 1)),
+                text(waiter.holder.id.to_string()),
+                text(process.map_or_else(|| NONE.to_owned(), |process| process.pid.to_string())),
+                Cell::Age(Some(arrived)),
+                text(NONE),
+                text(format!("prio {}", waiter.priority)),
+                text(state),
+            ],
+        );
+        row.tone = if waiter.holder.id == *me {
+            Tone::Mine
+        } else {
+            Tone::Waiting
+        };
+        row.key.clone_from(&key);
+        row.detail = vec![
+            format!("{} waits for {}", waiter.holder, lock.key),
+            format!("since {}", words::time(arrived)),
+        ];
+        rows.push(row);
+    }
+}
+
+fn target(view: &StoreView, lease: &Lease, me: &HolderId) -> Target {
+    Target {
+        store: view.url.clone(),
+        key: lease.key.clone(),
+        token: lease.token,
+        holder: lease.holder.id.clone(),
+        command: lease.holder.command.clone(),
+        is_kept: lease.holder.binding.is_kept(),
+        is_mine: lease.holder.id == *me,
+    }
+}
+
+fn lease_detail(now: &Moment, lease: &Lease, verdict: &Verdict) -> Vec<String> {
+    let mut lines = vec![
+        format!("{} ({})", lease.key, words::mode(lease)),
+        format!("held by {}", words::held(now, lease)),
+        format!("token {}", lease.token),
+        words::state(now, lease, verdict),
+    ];
+    if let Some(command) = &lease.holder.command {
+        lines.push(format!("it runs: {command}"));
+    }
+    lines
+}
+
+/// Every reservation of paths.
+pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
+    let overview = feed.overview();
+    let mut table = Table {
+        header: &["PATHS", "HOLDER", "SINCE", "LEFT", "STATE"],
+        ..Table::default()
+    };
+    for view in &overview.stores {
+        let store = name(feed, &view.url);
+        for lock in view.locks.iter().filter(|lock| is_reservation(lock)) {
+            for (lease, verdict) in &lock.leases {
+                table.count += 1;
+                let mut row = Row::new(
+                    format!("{store} {} {}", lease.key, lease.token),
+                    vec![
+                        text(words::asked_mode(&lease.mode)),
+                        text(lease.holder.id.to_string()),
+                        Cell::Age(lease.since()),
+                        Cell::Left(lease.expires.clone()),
+                        text(verdict.word()),
+                    ],
+                );
+                let is_mine = lease.holder.id == *me && verdict.ended().is_none();
+                row.tone = tone(verdict, is_mine);
+                row.is_problem = row.tone == Tone::Bad;
+                row.target = Some(target(view, lease, me));
+                row.detail = lease_detail(&overview.now, lease, verdict);
+                table.rows.push(row);
+            }
+            for waiter in &lock.queue {
+                let arrived = words::arrived(&overview.now, waiter);
+                let mut row = Row::new(
+                    format!("{store} {} ticket {}", lock.key, waiter.ticket.0),
+                    vec![
+                        text(words::asked_mode(&waiter.mode)),
+                        text(waiter.holder.id.to_string()),
+                        Cell::Age(Some(arrived)),
+                        text(NONE),
+                        text("waits"),
+                    ],
+                );
+                row.tone = Tone::Waiting;
+                table.rows.push(row);
+            }
+        }
+    }
+    table
+}
+
+/// Tasks by status.
+pub(super) fn tasks(feed: &Feed) -> Table {
+    let mut table = Table {
+        header: &["TASK", "RUNNER", "SECTION", "CHANGED", "NOTE"],
+        ..Table::default()
+    };
+    for (url, tasks) in feed.tasks() {
+        let store = name(feed, url);
+        table.count += tasks.len();
+        for status in Status::ALL {
+            let of_status: Vec<_> = tasks.iter().filter(|task| task.status == status).collect();
+            if of_status.is_empty() {
+                continue;
+            }
+            table
+                .rows
+                .push(Row::title(format!("{status} ({})", of_status.len())));
+            for task in of_status {
+                let note = match (&task.last_error, task.blockers) {
+                    (Some(error), _) => error.clone(),
+                    (None, 0) => String::new(),
+                    (None, 1) => "waits for 1 task".to_owned(),
+                    (None, many) => format!("waits for {many} tasks"),
+                };
+                let runner = task.runner.as_ref().filter(|_| status != Status::Pending);
+                let section = task.section.as_ref();
+                let mut row = Row::new(
+                    format!("{store} task {}", task.id),
+                    vec![
+                        text(words::title(task).trim_matches('"')),
+                        text(runner.map_or_else(|| NONE.to_owned(), ToString::to_string)),
+                        text(section.map_or(NONE, |section| section.name.as_str())),
+                        Cell::Age(Some(task.updated_at)),
+                        text(note),
+                    ],
+                );
+                row.tone = match status {
+                    Status::InProgress => Tone::Good,
+                    Status::Failed => Tone::Bad,
+                    Status::Completed | Status::Skipped => Tone::Faint,
+                    _ => Tone::Plain,
+                };
+                row.is_problem = status == Status::Failed;
+                row.key = Key::parse(format!("task:{}", task.id))
+                    .ok()
+                    .map(|key| (url.clone(), key));
+                row.detail = vec![
+                    format!("{} {}", task.id, words::title(task)),
+                    format!("{}, priority {}", task.status, task.priority),
+                ];
+                row.detail.extend(task.description.clone());
+                row.detail.extend(task.last_error.clone());
+                table.rows.push(row);
+            }
+        }
+    }
+    table
+}
+
+/// The newest events, the newest first.
+pub(super) fn history(feed: &Feed) -> Table {
+    let mut table = Table {
+        header: &["TIME", "EVENT", "KEY", "HOLDER", "TOKEN", "DETAIL"],
+        ..Table::default()
+    };
+    let mut events: Vec<_> = feed
+        .logs()
+        .iter()
+        .flat_map(|log| {
+            log.events
+                .iter()
+                .rev()
+                .take(EVENTS)
+                .map(|event| (&log.url, event))
+        })
+        .collect();
+    events.sort_by_key(|(_, event)| std::cmp::Reverse((event.at, event.id)));
+    events.truncate(EVENTS);
+    table.count = events.len();
+    for (url, event) in events {
+        let mut row = Row::new(
+            format!("{} event {}", name(feed, url), event.id),
+            vec![
+                text(event.at.strftime("%H:%M:%SZ").to_string()),
+                text(event.kind.word()),
+                text(event.key.to_string()),
+                text(event.holder.to_string()),
+                text(event.token.to_string()),
+                text(detail(event)),
+            ],
+        );
+        row.tone = match event.kind {
+            EventKind::Granted => Tone::Good,
+            EventKind::Expired | EventKind::Dead | EventKind::Forced => Tone::Bad,
+            EventKind::Renewed => Tone::Faint,
+            _ => Tone::Plain,
+        };
+        row.is_problem = row.tone == Tone::Bad;
+        row.key = Some((url.clone(), event.key.clone()));
+        row.detail = vec![
+            format!("event {} of {}", event.id, name(feed, url)),
+            format!("{} {} {}", words::time(event.at), event.key, event.kind),
+            format!("holder {}, token {}", event.holder, event.token),
+            detail(event),
+        ];
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Where the timeline begins.
+pub(super) fn timeline_begin(lanes: &[Lane], now: Timestamp) -> Timestamp {
+    let back = |by: SignedDuration| now.checked_sub(by).unwrap_or(Timestamp::MIN);
+    let first = timeline::first(lanes).unwrap_or(now);
+    first.clamp(back(LONGEST), back(SHORTEST))
+}
+
+/// Who held what when, in the last hour.
+pub(super) fn timeline(feed: &Feed) -> Vec<Lane> {
+    let overview = feed.overview();
+    let since = overview
+        .now
+        .wall
+        .checked_sub(LONGEST)
+        .unwrap_or(Timestamp::MIN);
+    let mut lanes = Vec::new();
+    for view in &overview.stores {
+        let Some(log) = feed.logs().iter().find(|log| log.url == view.url) else {
+            continue;
+        };
+        let events: Vec<_> = log.events.iter().cloned().collect();
+        let store = name(feed, &view.url);
+        lanes.extend(timeline::lanes(
+            &store,
+            &events,
+            view,
+            &overview.now,
+            since,
+            &[],
+        ));
+    }
+    lanes
+}
+
+/// The name of a lane.
+pub(super) fn lane_row(lane: &Lane) -> Row {
+    let mut row = Row::new(
+        format!("{} {}", lane.store, lane.key),
+        vec![text(lane.key.to_string())],
+    );
+    row.is_problem = lane.spans.iter().any(tenure_view::history::Span::was_lost);
+    row.is_waited_for = !lane.waits.is_empty();
+    row.detail = lane
+        .spans
+        .iter()
+        .rev()
+        .take(10)
+        .map(|span| timeline::told(span, words::time))
+        .collect();
+    row
+}
+
+/// The name of a waiter in a lane.
+pub(super) fn wait_row(lane: &Lane, waiter: &HolderId) -> Row {
+    let id = format!("{} {} {waiter}", lane.store, lane.key);
+    Row::new(id, vec![text(format!(" {waiter}"))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::Epoch;
+
+    fn moment(millis: u64) -> Moment {
+        Moment {
+            wall: Timestamp::from_millisecond(i64::try_from(millis).unwrap()).unwrap(),
+            ticks: Duration::from_millis(millis),
+            epoch: Epoch("here".into()),
+        }
+    }
+
+    #[test]
+    fn an_age_is_shown_in_one_unit_and_changes_when_it_reads_differently() {
+        let age = Cell::Age(Some(Timestamp::UNIX_EPOCH));
+        for (millis, shown, changes) in [
+            (0, "0s", 1000),
+            (1_200, "1s", 800),
+            (59_999, "59s", 1),
+            (60_000, "1m", 60_000),
+            (150_000, "2m", 30_000),
+            (3_600_000, "1h", 3_600_000),
+            (90_000_000, "1d", 82_800_000),
+        ] {
+            let now = moment(millis);
+            assert_eq!(age.at(&now), shown);
+            let changes = Duration::from_millis(changes);
+            assert_eq!(age.changes_in(&now), Some(changes), "{shown}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_left_is_rounded_up_and_shown_until_it_has_passed() {
+        let end = moment(0).deadline(Duration::from_secs(61));
+        let left = Cell::Left(Some(end));
+        let shown: Vec<String> = [0, 1000, 1001, 60_500, 61_000]
+            .into_iter()
+            .map(|millis| left.at(&moment(millis)))
+            .collect();
+        assert_eq!(shown, ["1m", "1m", "1m", "1s", "passed"]);
+        for millis in (0..61_000).step_by(250) {
+            let now = moment(millis);
+            let next = left.changes_in(&now).unwrap();
+            let later = moment(millis + u64::try_from(next.as_millis()).unwrap());
+            assert_ne!(left.at(&now), left.at(&later), "after {millis} ms");
+        }
+        assert_eq!(left.changes_in(&moment(61_000)), None);
+        assert_eq!(Cell::Left(None).changes_in(&moment(0)), None);
+    }
+}

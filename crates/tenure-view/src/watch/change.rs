@@ -1,0 +1,289 @@
+//! What changed between two looks: [`Index::changes_to`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tenure::StoreUrl;
+use tenure_core::{
+    Event, HolderId, Key, Lease, Presence, Status, Task, Ticket, Token, Verdict, Waiter,
+};
+
+use super::feed::{Feed, Gap, daemon_in_words};
+use crate::foreign::ForeignLock;
+
+/// Something that changed.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// An event was recorded.
+    Event {
+        /// The store.
+        store: StoreUrl,
+        /// The event.
+        event: Event,
+    },
+    /// Events can't be reported.
+    Gap {
+        /// The store.
+        store: StoreUrl,
+        /// Which.
+        gap: Gap,
+    },
+    /// A holder waits for a key.
+    Waits {
+        /// The store.
+        store: StoreUrl,
+        /// The key.
+        key: Key,
+        /// The waiter.
+        waiter: Waiter,
+    },
+    /// A waiter is in the queue no more: it was served, or gave up.
+    LeftQueue {
+        /// The store.
+        store: StoreUrl,
+        /// The key.
+        key: Key,
+        /// The waiter.
+        holder: HolderId,
+    },
+    /// The verdict on a lease changed, for example because its holder died.
+    Judged {
+        /// The store.
+        store: StoreUrl,
+        /// The lease.
+        lease: Lease,
+        /// What is known of its holder now.
+        verdict: Verdict,
+    },
+    /// Another program holds a key, by its own protocol.
+    HeldByOther {
+        /// The store.
+        store: StoreUrl,
+        /// The lease, which has no token.
+        lease: Lease,
+    },
+    /// Another program holds a key no more.
+    FreedByOther {
+        /// The store.
+        store: StoreUrl,
+        /// The key.
+        key: Key,
+        /// The holder.
+        holder: HolderId,
+    },
+    /// A lock file of another tool appeared, or what is known of its holder changed.
+    Foreign(ForeignLock),
+    /// A lock file of another tool is gone.
+    ForeignGone(PathBuf),
+    /// A task was added, or has another status.
+    Task {
+        /// The store.
+        store: StoreUrl,
+        /// The task.
+        task: Box<Task>,
+        /// Its status before; `None` if it is new.
+        was: Option<Status>,
+    },
+    /// A task was deleted.
+    TaskGone {
+        /// The store.
+        store: StoreUrl,
+        /// Its id.
+        id: String,
+    },
+    /// A store appeared, or can be read or not, other than before.
+    Store {
+        /// The store.
+        store: StoreUrl,
+        /// Why it can't be read; `None` if it can.
+        error: Option<String>,
+    },
+    /// A store is gone.
+    StoreGone(StoreUrl),
+    /// The daemon started, stopped, or skips its cycles.
+    Daemon(String),
+}
+
+/// A state, in a form that can be compared.
+#[derive(Debug, Default)]
+pub struct Index {
+    stores: Vec<(StoreUrl, StoreIndex)>,
+    foreign: BTreeMap<PathBuf, &'static str>,
+    daemon: String,
+}
+
+#[derive(Debug, Default, Clone)]
+struct StoreIndex {
+    error: Option<String>,
+    waiters: BTreeMap<(Key, Ticket), HolderId>,
+    verdicts: BTreeMap<(Key, Token, HolderId), &'static str>,
+    tasks: BTreeMap<String, Status>,
+}
+
+impl Index {
+    /// The state at the last look of a feed.
+    pub fn of(feed: &Feed) -> Self {
+        let overview = feed.overview();
+        let mut stores = Vec::new();
+        for view in &overview.stores {
+            let mut index = StoreIndex {
+                error: view.error.as_ref().map(ToString::to_string),
+                ..StoreIndex::default()
+            };
+            for lock in &view.locks {
+                let here = lock
+                    .queue
+                    .iter()
+                    .filter(|waiter| waiter.presence == Presence::Here);
+                index.waiters.extend(
+                    here.map(|waiter| {
+                        ((lock.key.clone(), waiter.ticket), waiter.holder.id.clone())
+                    }),
+                );
+                index
+                    .verdicts
+                    .extend(lock.leases.iter().map(|(lease, verdict)| {
+                        let grant = (lease.key.clone(), lease.token, lease.holder.id.clone());
+                        (grant, verdict.word())
+                    }));
+            }
+            let tasks = feed.tasks().iter().find(|(url, _)| *url == view.url);
+            let tasks = tasks.into_iter().flat_map(|(_, tasks)| tasks);
+            index.tasks = tasks.map(|task| (task.id.clone(), task.status)).collect();
+            stores.push((view.url.clone(), index));
+        }
+        let foreign = overview.foreign.iter();
+        Self {
+            stores,
+            foreign: foreign
+                .map(|lock| (lock.path.clone(), lock.verdict.word()))
+                .collect(),
+            daemon: daemon_in_words(feed.daemon()),
+        }
+    }
+
+    /// What changed from this state to that of the feed's last look, besides events; and that state.
+    pub fn changes_to(&self, feed: &Feed) -> (Vec<Change>, Self) {
+        let mut next = Self::of(feed);
+        let mut changes = Vec::new();
+        for (url, index) in &mut next.stores {
+            let before = self.stores.iter().find(|(known, _)| known == url);
+            let before = before.map(|(_, index)| index);
+            if before.is_none_or(|before| before.error != index.error) {
+                changes.push(Change::Store {
+                    store: url.clone(),
+                    error: index.error.clone(),
+                });
+            }
+            let nothing = StoreIndex::default();
+            let before = before.unwrap_or(&nothing);
+            if index.error.is_some() {
+                // What was known of it counts until it can be read again.
+                *index = StoreIndex {
+                    error: index.error.take(),
+                    ..before.clone()
+                };
+            } else {
+                before.compare(index, url, feed, &mut changes);
+            }
+        }
+        let gone = self.stores.iter().filter(|(url, _)| {
+            let mut now = next.stores.iter();
+            !now.any(|(known, _)| known == url)
+        });
+        changes.extend(gone.map(|(url, _)| Change::StoreGone(url.clone())));
+        for lock in &feed.overview().foreign {
+            if self.foreign.get(&lock.path) != Some(&lock.verdict.word()) {
+                changes.push(Change::Foreign(lock.clone()));
+            }
+        }
+        let gone = self.foreign.keys();
+        let gone = gone.filter(|path| !next.foreign.contains_key(*path));
+        changes.extend(gone.cloned().map(Change::ForeignGone));
+        if self.daemon != next.daemon {
+            changes.push(Change::Daemon(next.daemon.clone()));
+        }
+        (changes, next)
+    }
+}
+
+impl StoreIndex {
+    fn compare(&self, next: &Self, url: &StoreUrl, feed: &Feed, changes: &mut Vec<Change>) {
+        let store = || url.clone();
+        let views = feed.overview().stores.iter();
+        let locks = views
+            .filter(|view| view.url == *url)
+            .flat_map(|view| &view.locks);
+        for lock in locks {
+            for waiter in &lock.queue {
+                let ticket = (lock.key.clone(), waiter.ticket);
+                if next.waiters.contains_key(&ticket) && !self.waiters.contains_key(&ticket) {
+                    changes.push(Change::Waits {
+                        store: store(),
+                        key: lock.key.clone(),
+                        waiter: waiter.clone(),
+                    });
+                }
+            }
+            for (lease, verdict) in &lock.leases {
+                let grant = (lease.key.clone(), lease.token, lease.holder.id.clone());
+                let before = self.verdicts.get(&grant);
+                if before.is_none() && lease.token == Token::NONE {
+                    changes.push(Change::HeldByOther {
+                        store: store(),
+                        lease: lease.clone(),
+                    });
+                }
+                // One that is new and has ended already did so since the look before.
+                let is_other = before.map_or(verdict.ended().is_some(), |before| {
+                    *before != verdict.word()
+                });
+                if is_other {
+                    changes.push(Change::Judged {
+                        store: store(),
+                        lease: lease.clone(),
+                        verdict: verdict.clone(),
+                    });
+                }
+            }
+        }
+        for ((key, ticket), holder) in &self.waiters {
+            if !next.waiters.contains_key(&(key.clone(), *ticket)) {
+                changes.push(Change::LeftQueue {
+                    store: store(),
+                    key: key.clone(),
+                    holder: holder.clone(),
+                });
+            }
+        }
+        for grant in self
+            .verdicts
+            .keys()
+            .filter(|(_, token, _)| *token == Token::NONE)
+        {
+            if !next.verdicts.contains_key(grant) {
+                changes.push(Change::FreedByOther {
+                    store: store(),
+                    key: grant.0.clone(),
+                    holder: grant.2.clone(),
+                });
+            }
+        }
+        let tasks = feed.tasks().iter().filter(|(of, _)| of == url);
+        for task in tasks.flat_map(|(_, tasks)| tasks) {
+            let was = self.tasks.get(&task.id).copied();
+            if was != Some(task.status) {
+                changes.push(Change::Task {
+                    store: store(),
+                    task: Box::new(task.clone()),
+                    was,
+                });
+            }
+        }
+        let gone = self.tasks.keys().filter(|id| !next.tasks.contains_key(*id));
+        changes.extend(gone.map(|id| Change::TaskGone {
+            store: store(),
+            id: id.clone(),
+        }));
+    }
+}
