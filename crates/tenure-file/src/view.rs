@@ -144,7 +144,7 @@ fn forced(by: HolderId, how: &str) -> Ending {
 impl Current {
     fn of_grant(presence: &LocalPresence, lease: Lease, at_path: AtPath) -> Self {
         Self {
-            liveness: presence.probe(&lease.holder),
+            liveness: presence.probe_lease(&lease),
             lease,
             at_path,
         }

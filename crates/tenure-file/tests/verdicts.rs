@@ -10,9 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tenure_core::{Acquired, Doubt, Evidence, Forced, HolderId, Key, Reap, Store, Verdict};
+use jiff::Timestamp;
+use tenure_core::{Acquired, Clock, Doubt, Evidence, Forced, HolderId, Key, Reap, Store, Verdict};
 use tenure_file::{Check, ExclusiveLock, ExclusiveStore, Options, should_skip_database};
-use tenure_host::identity;
+use tenure_host::{HostClock, identity};
 use tenure_testkit::{Ask, Process, process, soon};
 
 /// A pid that no process has.
@@ -247,8 +248,19 @@ fn a_reused_pid_proves_the_holder_dead() {
     );
     let reused = ours(|lock| lock.tenure.as_mut().unwrap().started = 1);
     is_stale(&reused);
-    let rebooted = ours(|lock| lock.tenure.as_mut().unwrap().boot.0 = "earlier".into());
-    is_stale(&rebooted);
+    let rebooted = |at: Timestamp| {
+        ours(|lock| {
+            lock.tenure.as_mut().unwrap().boot.0 = "earlier".into();
+            lock.started_at = Some(at);
+        })
+    };
+    is_stale(&rebooted("2001-01-01T00:00:00Z".parse().unwrap()));
+    // Taken since this machine was started: another machine has its name.
+    stands(
+        rebooted(HostClock::new().now().wall),
+        &Verdict::Unknown(Doubt::OtherHost),
+        "Skipping database (locked by tool)",
+    );
     let (dir, _) = folder(&reused);
     let dead = verdict(dir.path());
     assert!(

@@ -4,13 +4,15 @@
 //!
 //! | what the lease records | valid test |
 //! |---|---|
-//! | another boot, same host | none needed: the machine was restarted |
+//! | another boot, same host | none needed: the machine was restarted. Of a lease, if it is older than this boot ([`is_younger_than_boot`]) |
+//! | another boot, same host, a lease that was granted or renewed since this boot | none: another machine has the same name |
 //! | another boot, another host | none |
 //! | same boot, liveness lock | the lock, in any namespace |
 //! | same boot and namespace | the pid and its start time |
 //! | same boot, another namespace, no liveness lock | none |
 
-use tenure_core::{Binding, Doubt, Evidence, Liveness, Process};
+use jiff::{SignedDuration, Timestamp};
+use tenure_core::{Binding, Doubt, Evidence, Lease, Liveness, Moment, Process};
 
 use crate::identity;
 use crate::liveness_lock::{LivenessFolder, LockState};
@@ -42,6 +44,16 @@ pub fn probe(folder: &LivenessFolder, binding: &Binding) -> Liveness {
         // Only the server that issued the session knows whether it has ended.
         _ => Liveness::Unverifiable(Doubt::OtherHost),
     }
+}
+
+/// How far the wall clocks of two machines, or of two boots, may differ.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whether a lease was granted or renewed after this machine was started. `now` is by the clock of this boot.
+pub fn is_younger_than_boot(now: &Moment, lease: &Lease) -> bool {
+    let up = SignedDuration::try_from(now.ticks).unwrap_or(SignedDuration::MAX);
+    let booted = now.wall.checked_sub(up).unwrap_or(Timestamp::MIN);
+    lease.acquired_at.max(lease.heartbeat_at) > booted + CLOCK_SLACK
 }
 
 fn probe_process(process: &Process) -> Liveness {

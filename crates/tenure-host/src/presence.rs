@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_core::engine::Sweep;
-use tenure_core::{Binding, Clock, Holder, Liveness, LivenessId, Moment, Store, Waiter};
+use tenure_core::{
+    Binding, Clock, Doubt, Evidence, Holder, Lease, Liveness, LivenessId, Moment, Store, Waiter,
+};
 
 use crate::bell::{self, Bell};
 use crate::liveness_lock::{LivenessFolder, LivenessLock};
@@ -111,6 +113,19 @@ impl LocalPresence {
             Liveness::Running
         } else {
             liveness::probe(&self.folder, &holder.binding)
+        }
+    }
+
+    /// Tests the holder of a lease. A restart of this machine ends only what was held before it: a lease that is younger
+    /// belongs to another machine with the same name, which can't be examined from here (G4).
+    pub fn probe_lease(&self, lease: &Lease) -> Liveness {
+        match self.probe(&lease.holder) {
+            Liveness::Gone(Evidence::Rebooted { .. })
+                if liveness::is_younger_than_boot(&self.clock.now(), lease) =>
+            {
+                Liveness::Unverifiable(Doubt::OtherHost)
+            }
+            probed => probed,
         }
     }
 

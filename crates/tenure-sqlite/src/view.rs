@@ -199,7 +199,7 @@ impl ReadTransaction<'_> {
     }
 
     fn judge(&self, lease: Lease, known: Option<Liveness>) -> (Lease, Liveness) {
-        let liveness = known.unwrap_or_else(|| self.presence.probe(&lease.holder));
+        let liveness = known.unwrap_or_else(|| self.presence.probe_lease(&lease));
         (lease, liveness)
     }
 

@@ -127,7 +127,7 @@ impl<'a> ClaimsView<'a> {
                 ttl: note.map_or_else(|| lasts().unwrap_or_default(), |note| note.ttl),
             };
             claims.push(FoundClaim {
-                liveness: self.store.presence.probe(&lease.holder),
+                liveness: self.store.presence.probe_lease(&lease),
                 lease,
                 file: None,
             });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tenure::{StoreRole, StoreUrl};
 use tenure_core::cycle::{self, Holding};
-use tenure_core::{Cycle, Doubt, Evidence, Lease, Moment, Snapshot, Verdict};
+use tenure_core::{Cycle, Doubt, Lease, Moment, Process, Snapshot, Verdict};
 use tenure_host::identity;
 
 use super::{Finding, Remedy};
@@ -30,47 +30,40 @@ pub(super) fn examine(now: &Moment, store: &StoreView, found: &mut Vec<Finding>)
         }
         found.push(finding);
     }
-    // One lease that can't be told from a living one keeps the whole store from being cleaned up.
-    let doubtful = store
-        .locks
-        .iter()
-        .flat_map(|lock| &lock.leases)
-        .any(|(lease, verdict)| is_of_namesake(now, lease, verdict));
-    let cleanup = cleanup(store, doubtful);
+    let cleanup = cleanup(store);
     for lock in &store.locks {
         for (lease, verdict) in &lock.leases {
-            judge(now, store, lock, lease, verdict, cleanup.as_ref(), found);
+            judge(now, store, lock, lease, verdict, &cleanup, found);
         }
     }
 }
 
 /// What ends the leases of a store that have ended.
-fn cleanup(store: &StoreView, doubtful: bool) -> Option<Remedy> {
+fn cleanup(store: &StoreView) -> Remedy {
     let url = store.url.clone();
     match (store.role, &store.url) {
-        _ if doubtful => None,
         (Role::Project(StoreRole::OtherProgram), StoreUrl::Steroids(path)) => {
             // Tenure writes there only if it was used there before.
             let mut side = path.as_os_str().to_owned();
             side.push("-tenure");
-            Some(if std::path::Path::new(&side).exists() {
+            if std::path::Path::new(&side).exists() {
                 Remedy::Cleanup(url)
             } else {
                 Remedy::CleanupByHand(url)
-            })
+            }
         }
-        _ => Some(Remedy::Cleanup(url)),
+        _ => Remedy::Cleanup(url),
     }
 }
 
-/// Whether a holder counts as dead because this machine was restarted, although its lease is younger than that.
-fn is_of_namesake(now: &Moment, lease: &Lease, verdict: &Verdict) -> bool {
-    let booted = SignedDuration::try_from(now.ticks).ok();
-    let booted = booted.and_then(|up| now.wall.checked_sub(up).ok());
-    matches!(verdict, Verdict::Dead(Evidence::Rebooted { .. }))
-        && booted
-            .zip(lease.since())
-            .is_some_and(|(booted, since)| since > booted + CLOCK_SLACK)
+/// Whether a holder is on another machine that has this machine's name: its boot is another one, and its lease is younger
+/// than this machine's.
+fn is_of_namesake(lease: &Lease, verdict: &Verdict) -> bool {
+    let is_here = |process: &Process| {
+        process.host.eq_ignore_ascii_case(identity::host())
+            && process.boot.differs(identity::boot())
+    };
+    *verdict == Verdict::Unknown(Doubt::OtherHost) && lease.holder.process().is_some_and(is_here)
 }
 
 fn judge(
@@ -79,7 +72,7 @@ fn judge(
     lock: &Snapshot,
     lease: &Lease,
     verdict: &Verdict,
-    cleanup: Option<&Remedy>,
+    cleanup: &Remedy,
     found: &mut Vec<Finding>,
 ) {
     let key = &lock.key;
@@ -100,28 +93,25 @@ fn judge(
         .remedy(Remedy::Advice("set both clocks, for example with NTP".into()))));
     }
     match verdict {
-        Verdict::Dead(_) if is_of_namesake(now, lease, verdict) => found.push(add(Finding::problem(
+        Verdict::Unknown(_) if is_of_namesake(lease, verdict) => found.push(add(Finding::problem(
             "same_host_name",
             format!("{key} is held by {holder}, on a machine that has this machine's name"),
         )
         .seen("its boot is another one, and it was granted after this machine was started")
-        .means("Two machines are called the same, so the holder looks as if it had ended with a restart. It may be alive: nothing is cleaned up in this store.")
+        .means("Two machines are called the same, so a holder that was there before this machine was started looks as if it had ended with a restart.")
         .remedy(Remedy::Advice(format!("give one of the machines another name than {}", identity::host()))))),
         Verdict::Dead(evidence) | Verdict::Expired(evidence) => {
             let (code, state) = match verdict {
                 Verdict::Dead(_) => ("dead_holder", "which is dead"),
                 _ => ("expired", "and has expired"),
             };
-            let mut finding = add(Finding::problem(
+            found.push(add(Finding::problem(
                 code,
                 format!("{key} is on record as held by {holder}, {state}"),
             )
             .seen(evidence.to_string())
-            .means("The next claim takes it over. Until then it is listed, and programs that do not judge holders believe that it is held."));
-            if let Some(cleanup) = cleanup {
-                finding = finding.remedy(cleanup.clone());
-            }
-            found.push(finding);
+            .means("The next claim takes it over. Until then it is listed, and programs that do not judge holders believe that it is held.")
+            .remedy(cleanup.clone())));
         }
         Verdict::Malformed => {
             let mut finding = add(Finding::problem(
