@@ -92,6 +92,9 @@ fn a_pid_of_another_container_is_never_judged() {
             .contains("container"),
         "{json}"
     );
+    let doctor = project.tenure("doctor --json").out;
+    assert!(doctor.contains("\"hidden_holder\""), "{doctor}");
+    project.tenure("doctor --fix --quiet");
     project.tenure("locks cleanup").exits(0);
     project.tenure("run build --no-wait -- true").exits(6);
     project.tenure("fence build --token 1").exits(0);

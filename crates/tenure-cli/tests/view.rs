@@ -538,6 +538,27 @@ fn the_doctor_finds_what_is_wrong_around_the_locks() {
 }
 
 #[test]
+fn the_doctor_finds_a_log_that_has_grown_and_who_reads_it() {
+    let project = Project::new();
+    project.acquire("k --as a");
+    // A reader that does not end keeps the log from being emptied. Nothing in it counts from where it ended before.
+    let reader = Connection::open(project.database()).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM leases")
+        .unwrap();
+    let log = project.path(".tenure/tenure.db-wal");
+    let log = fs::File::options().write(true).open(log).unwrap();
+    log.set_len(80 << 20).unwrap();
+    drop(log);
+    let said = project.tenure("doctor --json").exits(1).json();
+    assert_eq!(codes(&said, "problems"), ["long_log "], "{said}");
+    let evidence = said.to_string();
+    let us = format!("pid {} has it open", std::process::id());
+    assert!(evidence.contains(&us), "{evidence}");
+    assert_eq!(project.verdict("k"), "unknown");
+}
+
+#[test]
 fn no_live_lock_is_touched_while_processes_acquire_and_release_at_full_speed() {
     let project = Project::new();
     let long = project.hold("run long --as keeper");
