@@ -162,14 +162,9 @@ fn busy() -> (Project, Vec<Running>) {
     let waiter = project.queue("build", "run build --as next --wait 1h -- true");
     project.acquire("mine --as me --ttl 1h");
     project.acquire("over --as gone --ttl 1s");
-    project.acquire("paths --as writer --ttl 1h");
-    let db = Connection::open(project.database()).unwrap();
-    db.execute(
-        "UPDATE leases SET mode = 'paths:src/**' WHERE key = 'paths'",
-        [],
-    )
-    .unwrap();
-    drop(db);
+    project
+        .tenure("reserve src/** --as writer --ttl 1h --why rewrite")
+        .exits(0);
     project.tenure("tasks add Write --quiet").exits(0);
     project.tenure("tasks add Test --quiet").exits(0);
     project.tenure("tasks next --as worker").exits(0);
@@ -219,7 +214,7 @@ fn the_screen_shows_everything_at_80_by_24_and_follows_changes() {
     tmux.types(&["2"]);
     let reserved = tmux.shows("src/**");
     assert!(
-        plain(&reserved).contains("src/** writer N N unknown"),
+        plain(&reserved).contains("src/** writer N N unknown rewrite"),
         "{reserved}"
     );
     tmux.types(&["3"]);

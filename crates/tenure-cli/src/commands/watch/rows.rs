@@ -437,7 +437,12 @@ fn target(view: &StoreView, lease: &Lease, me: &HolderId) -> Target {
         key: lease.key.clone(),
         token: lease.token,
         holder: lease.holder.id.clone(),
-        command: lease.holder.command.clone(),
+        // A reservation has a reason in its place.
+        command: lease
+            .holder
+            .command
+            .clone()
+            .filter(|_| lease.mode.paths().is_none()),
         is_kept: lease.holder.binding.is_kept(),
         is_mine: lease.holder.id == *me,
     }
@@ -451,7 +456,10 @@ fn lease_detail(now: &Moment, lease: &Lease, verdict: &Verdict) -> Vec<String> {
         words::state(now, lease, verdict),
     ];
     if let Some(command) = &lease.holder.command {
-        lines.push(format!("it runs: {command}"));
+        lines.push(match lease.mode.paths() {
+            Some(_) => format!("for: {command}"),
+            None => format!("it runs: {command}"),
+        });
     }
     lines
 }
@@ -460,7 +468,7 @@ fn lease_detail(now: &Moment, lease: &Lease, verdict: &Verdict) -> Vec<String> {
 pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
     let overview = feed.overview();
     let mut table = Table {
-        header: &["PATHS", "HOLDER", "SINCE", "LEFT", "STATE"],
+        header: &["PATHS", "HOLDER", "SINCE", "LEFT", "STATE", "WHY"],
         ..Table::default()
     };
     for view in &overview.stores {
@@ -476,6 +484,7 @@ pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
                         Cell::Age(lease.since()),
                         Cell::Left(lease.expires.clone()),
                         text(verdict.word()),
+                        text(lease.holder.command.as_deref().unwrap_or(NONE)),
                     ],
                 );
                 let is_mine = lease.holder.id == *me && verdict.ended().is_none();
@@ -495,6 +504,7 @@ pub(super) fn reservations(feed: &Feed, me: &HolderId) -> Table {
                         Cell::Age(Some(arrived)),
                         text(NONE),
                         text("waits"),
+                        text(waiter.holder.command.as_deref().unwrap_or(NONE)),
                     ],
                 );
                 row.tone = Tone::Waiting;
