@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `settings` | the table of all settings: key, default, bounds, description |
 //! | `load` | reads the layers, with the feature `config` |
+//! | `release` | when an agent's session gives a file back: `guard.release` |
 //! | `size` | sizes as people write them: `512KB` |
 //!
 //! # Invariants
@@ -30,6 +31,7 @@
 
 #[cfg(feature = "config")]
 mod load;
+mod release;
 mod settings;
 mod size;
 
@@ -39,6 +41,7 @@ use std::time::Duration;
 
 #[cfg(feature = "config")]
 pub use load::{ConfigError, Location, Problem};
+pub use release::Release;
 use settings::{DEFINITIONS, Definition};
 
 /// The settings in effect.
@@ -55,6 +58,8 @@ pub struct Config {
     pub daemon: DaemonSettings,
     /// How tasks are shared.
     pub sync: SyncSettings,
+    /// How path reservations are enforced.
+    pub guard: GuardSettings,
     settings: Vec<Setting>,
 }
 
@@ -116,6 +121,18 @@ pub struct SyncSettings {
     pub remote: String,
     /// The ref on the remotes that holds the tasks.
     pub reference: String,
+}
+
+/// How path reservations are enforced, in git and in the hooks of coding agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GuardSettings {
+    /// Whether a guard that can't do its work refuses, and whether git's `--no-verify` is no way around it.
+    pub strict: bool,
+    /// Whether a path may only be changed by a holder that has reserved it.
+    pub require: bool,
+    /// The text of `guard.release`; [`GuardSettings::release`] gives its meaning.
+    release_text: String,
 }
 
 /// One setting in effect.
@@ -202,6 +219,11 @@ impl Default for Config {
                 enabled: false,
                 remote: String::new(),
                 reference: String::new(),
+            },
+            guard: GuardSettings {
+                strict: false,
+                require: false,
+                release_text: String::new(),
             },
             settings: DEFINITIONS.iter().map(Setting::unset).collect(),
         };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Config, size};
+use super::{Config, release, size};
 use crate::duration;
 
 /// One row of the table.
@@ -216,6 +216,35 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             field: |config| &mut config.sync.reference,
         },
     },
+    Definition {
+        key: "guard.strict",
+        description: "Whether the guard refuses when it can't check, and whether git commit --no-verify is checked, too",
+        default: "false",
+        kind: Kind::Flag {
+            default: false,
+            field: |config| &mut config.guard.strict,
+        },
+    },
+    Definition {
+        key: "guard.require",
+        description: "Whether a path may only be changed by a holder that has reserved it",
+        default: "false",
+        kind: Kind::Flag {
+            default: false,
+            field: |config| &mut config.guard.require,
+        },
+    },
+    Definition {
+        key: "guard.release",
+        description: "When an agent's session gives a file back before its end: at its commit, or after a quiet time",
+        default: "auto",
+        kind: Kind::Text {
+            default: "auto",
+            accepted: release::ACCEPTED,
+            is_accepted: release::is_accepted,
+            field: |config| &mut config.guard.release_text,
+        },
+    },
 ];
 
 /// Whether this names remotes.
@@ -359,6 +388,9 @@ mod tests {
                 "TENURE_SYNC_ENABLED",
                 "TENURE_SYNC_REMOTE",
                 "TENURE_SYNC_REF",
+                "TENURE_GUARD_STRICT",
+                "TENURE_GUARD_REQUIRE",
+                "TENURE_GUARD_RELEASE",
             ]
         );
     }
@@ -384,6 +416,9 @@ mod tests {
                 "true or false",
                 "auto, none, or names of remotes with commas between them",
                 "the full name of a ref: refs/...",
+                "true or false",
+                "true or false",
+                release::ACCEPTED,
             ]
         );
     }

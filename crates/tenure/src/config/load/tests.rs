@@ -67,6 +67,7 @@ fn fields(
     &RunSettings,
     &DaemonSettings,
     &SyncSettings,
+    &GuardSettings,
 ) {
     (
         &config.locking,
@@ -74,6 +75,7 @@ fn fields(
         &config.run,
         &config.daemon,
         &config.sync,
+        &config.guard,
     )
 }
 
@@ -106,6 +108,8 @@ fn the_defaults_are_those_of_the_documentation() {
     assert!(config.sync.enabled);
     assert_eq!(config.sync.remote, "auto");
     assert_eq!(config.sync.reference, "refs/tenure/tasks");
+    assert!(!config.guard.strict);
+    assert!(!config.guard.require);
 }
 
 #[test]
@@ -189,6 +193,9 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
             "sync.enabled" => "false",
             "sync.remote" => "origin, backup",
             "sync.ref" => "refs/heads/tenure",
+            "guard.strict" => "true",
+            "guard.require" => "true",
+            "guard.release" => "commit, 30m",
             _ => "59m 59s",
         };
         let layers = Layers::new(None, Some(&format!("{section}:\n  {name}: {value}\n")));
@@ -403,5 +410,8 @@ fn a_project_in_the_home_folder_is_read_once() {
 
 #[test]
 fn a_section_is_listed_once() {
-    assert_eq!(sections(), ["locking", "history", "run", "daemon", "sync"]);
+    assert_eq!(
+        sections(),
+        ["locking", "history", "run", "daemon", "sync", "guard"]
+    );
 }

@@ -1,0 +1,127 @@
+//! When an agent's session gives a file back: [`Release`], the setting `guard.release`.
+
+use std::time::Duration;
+
+use super::GuardSettings;
+use crate::duration;
+
+/// In words, for messages.
+pub(super) const ACCEPTED: &str = "auto, session, commit, a quiet time from 1m to 30d, or commit and a quiet time: \
+     commit, 10m";
+
+const SHORTEST_QUIET: Duration = Duration::from_secs(60);
+const LONGEST_QUIET: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// In one shared work tree, a commit makes a change visible to every agent, so its files are free again.
+const SHARED_TREE: Release = Release {
+    commit: true,
+    quiet: Some(Duration::from_secs(10 * 60)),
+};
+
+/// In a linked worktree, a commit is on a branch that the other agents don't see before it is merged.
+const LINKED_WORKTREE: Release = Release {
+    commit: false,
+    quiet: Some(Duration::from_secs(2 * 60 * 60)),
+};
+
+/// When the session of an agent gives a file back that it reserved. It always does at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Release {
+    /// When the file was committed.
+    pub commit: bool,
+    /// When the session has not written to the file for so long.
+    pub quiet: Option<Duration>,
+}
+
+impl GuardSettings {
+    /// What `guard.release` means in the main work tree, or in a linked worktree: `auto` differs.
+    pub fn release(&self, is_linked_worktree: bool) -> Release {
+        parse(&self.release_text).flatten().unwrap_or({
+            if is_linked_worktree {
+                LINKED_WORKTREE
+            } else {
+                SHARED_TREE
+            }
+        })
+    }
+}
+
+/// Whether the text can be used.
+pub(super) fn is_accepted(text: &str) -> bool {
+    parse(text).is_some()
+}
+
+/// What a text means: `None` is no meaning at all, `Some(None)` is `auto`.
+fn parse(text: &str) -> Option<Option<Release>> {
+    if text == "auto" {
+        return Some(None);
+    }
+    let mut release = Release {
+        commit: false,
+        quiet: None,
+    };
+    if text == "session" {
+        return Some(Some(release));
+    }
+    for word in text.split(',').map(str::trim) {
+        if word == "commit" && !release.commit {
+            release.commit = true;
+            continue;
+        }
+        let quiet = duration::parse(word).ok()?;
+        if release.quiet.is_some() || !(SHORTEST_QUIET..=LONGEST_QUIET).contains(&quiet) {
+            return None;
+        }
+        release.quiet = Some(quiet);
+    }
+    Some(Some(release))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn release(text: &str) -> Option<Release> {
+        parse(text).map(|release| release.unwrap_or(SHARED_TREE))
+    }
+
+    #[test]
+    fn a_release_is_a_list_of_occasions() {
+        let minutes = |count: u64| Some(Duration::from_secs(count * 60));
+        let is = |commit, quiet| Some(Release { commit, quiet });
+        assert_eq!(release("session"), is(false, None));
+        assert_eq!(release("commit"), is(true, None));
+        assert_eq!(release("30m"), is(false, minutes(30)));
+        assert_eq!(release("commit, 30m"), is(true, minutes(30)));
+        assert_eq!(release("1h30m,commit"), is(true, minutes(90)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            ",",
+            "never",
+            "commit, commit",
+            "1m, 2m",
+            "59s",
+            "31d",
+            "session, 1m",
+            "auto, commit",
+            "commit,",
+            "commit 10m",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn auto_gives_a_file_back_at_its_commit_only_where_others_see_it() {
+        let guard = Config::default().guard;
+        assert!(guard.release(false).commit);
+        assert!(!guard.release(true).commit);
+        assert!(guard.release(true).quiet > guard.release(false).quiet);
+    }
+}
