@@ -3,6 +3,7 @@
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
+pub(crate) mod guard;
 pub(crate) mod ledger;
 mod parse;
 pub(crate) mod paths;
@@ -184,6 +185,9 @@ To take a key from another holder: tenure locks release KEY --force")]
     /// Find what is wrong with locks, and fix what is safe
     #[command(after_help = view::DOCTOR)]
     Doctor(view::Doctor),
+    /// Refuse commits that change what other holders have reserved
+    #[command(subcommand, after_help = guard::HELP)]
+    Guard(guard::Guard),
     /// Add, list, start and finish tasks, or work through them
     #[command(
         subcommand,
@@ -320,6 +324,7 @@ impl Command {
             Self::Timeline(_) => ("timeline", None),
             Self::Watch(_) => ("watch", None),
             Self::Doctor(_) => ("doctor", None),
+            Self::Guard(guard) => ("guard", Some(guard.name())),
             Self::Tasks(tasks) => ("tasks", Some(tasks.name())),
             Self::Sections(sections) => ("sections", Some(sections.name())),
             Self::Exclusive(exclusive) => ("exclusive", Some(exclusive.name())),

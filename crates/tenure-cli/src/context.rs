@@ -391,16 +391,17 @@ pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
     }
-    let shell = shell();
-    let name = generated_name(shell);
-    let tag = identity::process(shell)
-        .ok()
-        .flatten()
-        .map_or(0, |process| {
-            let mut hasher = DefaultHasher::new();
-            (process.started, &process.boot.0, &process.namespace).hash(&mut hasher);
-            hasher.finish() & 0xffff_ffff
-        });
+    called_by(shell())
+}
+
+/// The name of the caller if the calling process has this pid.
+pub(crate) fn called_by(pid: u32) -> Result<HolderId, Failure> {
+    let name = generated_name(pid);
+    let tag = identity::process(pid).ok().flatten().map_or(0, |process| {
+        let mut hasher = DefaultHasher::new();
+        (process.started, &process.boot.0, &process.namespace).hash(&mut hasher);
+        hasher.finish() & 0xffff_ffff
+    });
     Ok(HolderId::parse(format!("{name}-{tag:08x}"))?)
 }
 

@@ -13,6 +13,7 @@
 mod daemon;
 mod database;
 mod disk;
+mod guard;
 mod leases;
 mod ledger;
 
@@ -150,6 +151,7 @@ pub fn examine(project: &Project, overview: &Overview) -> Vec<Finding> {
     foreign(overview, &mut found);
     daemon::examine(project, overview, &mut found);
     disk::examine(project, &mut found);
+    guard::examine(project, &overview.guard, &mut found);
     let left_out = overview.left_out.iter();
     found.extend(left_out.map(|what| Finding::note("left_out", what)));
     found.sort_by_key(|finding| finding.severity);

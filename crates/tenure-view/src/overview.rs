@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tenure::config::GuardSettings;
 use tenure::{Config, Project, StoreRole, StoreUrl, Tenure, call_deadline};
 use tenure_core::{Clock, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
@@ -59,6 +60,8 @@ pub struct Overview {
     pub foreign: Vec<ForeignLock>,
     /// Which parts were too large to be looked at as a whole, as sentences.
     pub left_out: Vec<String>,
+    /// What the settings say about the guard.
+    pub guard: GuardSettings,
 }
 
 impl Overview {
@@ -73,6 +76,7 @@ impl Overview {
     /// Before the first look.
     pub fn empty() -> Self {
         Self {
+            guard: config.guard.clone(),
             now: HostClock::new().now(),
             stores: Vec::new(),
             foreign: Vec::new(),

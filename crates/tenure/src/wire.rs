@@ -18,6 +18,7 @@ mod code;
 mod config;
 mod daemon;
 mod foreign;
+mod guard;
 mod lease;
 mod ledger;
 mod project;
@@ -42,6 +43,9 @@ pub use self::daemon::{
     DaemonStoppedJson, DaemonUnidentifiedJson, LogLineJson, SkippedJson,
 };
 pub use self::foreign::{BoardBusyJson, ExclusiveAcquiredJson, ExclusiveReleasedJson};
+pub use self::guard::{
+    GuardBypassJson, GuardHookJson, GuardJson, GuardProblemJson, GuardRefusedJson,
+};
 pub use self::lease::{
     AcquiredJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson, FencedJson,
     ForcedJson, GrantJson, HistoryJson, LeaseJson, LockJson, LocksJson, LostJson, NotHolderJson,

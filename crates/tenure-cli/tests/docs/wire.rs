@@ -21,6 +21,7 @@ pub(super) fn types(crates: &Path) -> String {
         "config",
         "project",
         "view",
+        "guard",
     ] {
         let text = source(crates, &format!("tenure/src/wire/{name}.rs"));
         let mut docs: Vec<&str> = Vec::new();

@@ -37,13 +37,11 @@ pub struct Release {
 impl GuardSettings {
     /// What `guard.release` means in the main work tree, or in a linked worktree: `auto` differs.
     pub fn release(&self, is_linked_worktree: bool) -> Release {
-        parse(&self.release_text).flatten().unwrap_or({
-            if is_linked_worktree {
-                LINKED_WORKTREE
-            } else {
-                SHARED_TREE
-            }
-        })
+        match parse(&self.release_text) {
+            Some(Meaning::Always(release)) => release,
+            Some(Meaning::Auto) | None if is_linked_worktree => LINKED_WORKTREE,
+            Some(Meaning::Auto) | None => SHARED_TREE,
+        }
     }
 }
 
@@ -52,17 +50,25 @@ pub(super) fn is_accepted(text: &str) -> bool {
     parse(text).is_some()
 }
 
-/// What a text means: `None` is no meaning at all, `Some(None)` is `auto`.
-fn parse(text: &str) -> Option<Option<Release>> {
+/// What a text means.
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    /// It depends on the work tree.
+    Auto,
+    Always(Release),
+}
+
+/// What a text means, if it can be used.
+fn parse(text: &str) -> Option<Meaning> {
     if text == "auto" {
-        return Some(None);
+        return Some(Meaning::Auto);
     }
     let mut release = Release {
         commit: false,
         quiet: None,
     };
     if text == "session" {
-        return Some(Some(release));
+        return Some(Meaning::Always(release));
     }
     for word in text.split(',').map(str::trim) {
         if word == "commit" && !release.commit {
@@ -75,7 +81,7 @@ fn parse(text: &str) -> Option<Option<Release>> {
         }
         release.quiet = Some(quiet);
     }
-    Some(Some(release))
+    Some(Meaning::Always(release))
 }
 
 #[cfg(test)]
@@ -83,19 +89,15 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn release(text: &str) -> Option<Release> {
-        parse(text).map(|release| release.unwrap_or(SHARED_TREE))
-    }
-
     #[test]
     fn a_release_is_a_list_of_occasions() {
         let minutes = |count: u64| Some(Duration::from_secs(count * 60));
-        let is = |commit, quiet| Some(Release { commit, quiet });
-        assert_eq!(release("session"), is(false, None));
-        assert_eq!(release("commit"), is(true, None));
-        assert_eq!(release("30m"), is(false, minutes(30)));
-        assert_eq!(release("commit, 30m"), is(true, minutes(30)));
-        assert_eq!(release("1h30m,commit"), is(true, minutes(90)));
+        let is = |commit, quiet| Some(Meaning::Always(Release { commit, quiet }));
+        assert_eq!(parse("session"), is(false, None));
+        assert_eq!(parse("commit"), is(true, None));
+        assert_eq!(parse("30m"), is(false, minutes(30)));
+        assert_eq!(parse("commit, 30m"), is(true, minutes(30)));
+        assert_eq!(parse("1h30m,commit"), is(true, minutes(90)));
     }
 
     #[test]

@@ -1,0 +1,231 @@
+//! `tenure guard`
+//!
+//! | module | contents |
+//! |---|---|
+//! | `scene` | the repository, the store and the holder that a hook works with |
+//! | `hook` | what each hook checks |
+//! | `refusal` | why a commit or a push is refused, in words |
+
+mod hook;
+mod refusal;
+mod scene;
+
+use std::path::{Path, PathBuf};
+
+use tenure::wire::{ErrorCode, GuardBypassJson, GuardHookJson, GuardJson};
+use tenure::{Config, plural};
+use tenure_guard::hooks::{self, HookError, Status};
+use tenure_guard::records::{How, Record};
+use tenure_guard::{Git, GitError};
+
+use crate::answer::{Answer, Failure, remark};
+use crate::args::Global;
+use crate::args::guard::Guard;
+use crate::context;
+use crate::exit::Exit;
+use crate::words;
+
+use scene::Scene;
+
+/// How many commits `status` shows.
+const SHOWN: usize = 10;
+
+pub(crate) fn guard(global: &Global, guard: Guard) -> Result<Answer, Failure> {
+    match guard {
+        Guard::Install => install(global),
+        Guard::Uninstall => uninstall(global),
+        Guard::Status => status(global),
+        Guard::Receive => hook::hook(global, false, "pre-receive", &[]),
+        Guard::Hook { strict, name, args } => hook::hook(global, strict, &name, &args),
+    }
+}
+
+fn install(global: &Global) -> Result<Answer, Failure> {
+    let start = context::start()?;
+    // Makes the store, so that a hook that finds none reports a loss.
+    let tenure = context::open_for_locks(global)?;
+    let config = tenure.config().clone();
+    let program = std::env::current_exe()?;
+    let (status, changed) = hooks::install(&start, &program, config.guard.strict)?;
+    let records = scene::records(&start, context::find_project()?.as_ref())?;
+    let known = records.read()?;
+    let tips = tenure_guard::touched::tips(&Git::at(&start))?;
+    let at = tenure.clock().now().wall;
+    let new = tips.into_iter().filter(|commit| !known.has(commit));
+    let new: Vec<Record> = new.map(|commit| Record::before(commit, at)).collect();
+    records.append(&new)?;
+    let mut text = if changed {
+        format!("Installed {}.", described(&start, &status))
+    } else {
+        format!(
+            "Installed already: {}; nothing was changed.",
+            described(&start, &status)
+        )
+    };
+    if let Some(others) = &status.runs_also {
+        let others = near(&start, others);
+        text = format!("{text}\nThe hooks in {others} are left as they are, and run as before.");
+    }
+    Ok(answer(global, json(&config, &status, changed, &[]), text))
+}
+
+fn uninstall(global: &Global) -> Result<Answer, Failure> {
+    let start = context::start()?;
+    let project = context::find_project()?;
+    let changed = hooks::uninstall(&start)?;
+    scene::records(&start, project.as_ref())?.remove()?;
+    let text = if changed {
+        "Removed the hooks of the guard: commits are not checked any more."
+    } else {
+        "There are no hooks of the guard here; nothing was changed."
+    };
+    let config = context::config(project.as_ref())?;
+    let status = hooks::status(&start, config.guard.strict)?;
+    Ok(answer(global, json(&config, &status, changed, &[]), text))
+}
+
+fn status(global: &Global) -> Result<Answer, Failure> {
+    let start = context::start()?;
+    let project = context::find_project()?;
+    let config = context::config(project.as_ref())?;
+    let status = hooks::status(&start, config.guard.strict)?;
+    let records = scene::records(&start, project.as_ref())?;
+    if status.is_installed() {
+        // Without the store, it can't be told what the commits were made against.
+        let top = Git::at(&start).top()?.unwrap_or(start.clone());
+        let noticed = Scene::open(global, &top, project.as_ref(), config.clone())
+            .and_then(|scene| scene.notice());
+        if let Err(failure) = noticed {
+            remark(global, failure.message());
+        }
+    }
+    let bypasses = records.read()?.bypasses();
+    let mut lines = vec![if status.is_complete() {
+        format!("Installed: {}.", described(&start, &status))
+    } else if status.is_installed() {
+        let missing = status.hooks.iter().filter(|(_, path)| path.is_none());
+        let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
+        format!(
+            "Installed in part: git does not run {}. Repair it with: tenure guard install",
+            missing.join(", ")
+        )
+    } else {
+        "Not installed; install it with: tenure guard install".to_owned()
+    }];
+    if let Some(others) = &status.runs_also {
+        lines.push(format!("The hooks in {} run, too.", near(&start, others)));
+    }
+    let on = |on: bool| if on { "on" } else { "off" };
+    lines.push(format!(
+        "guard.strict is {}, guard.require is {}.",
+        on(config.guard.strict),
+        on(config.guard.require)
+    ));
+    if !bypasses.is_empty() {
+        let many = plural::count(bypasses.len(), "commit");
+        lines.push(format!("{many} passed the guard, the newest last:"));
+        let skipped = bypasses.len().saturating_sub(SHOWN);
+        lines.extend(bypasses.iter().skip(skipped).map(bypass));
+    }
+    let data = json(&config, &status, false, &bypasses);
+    let mut answer = answer(global, data, lines.join("\n"));
+    if !status.is_complete() {
+        answer.exit = Exit::NotFound;
+    }
+    Ok(answer)
+}
+
+/// A commit that passed the guard, in a line.
+fn bypass(record: &Record) -> String {
+    let commit = record.commit.get(..12).unwrap_or(&record.commit);
+    let at = words::time(record.at);
+    let holders: Vec<&str> = record
+        .against
+        .iter()
+        .map(|held| held.holder.as_str())
+        .collect();
+    let how = match (record.how, holders.as_slice()) {
+        (How::Late, []) => "no hook ran when it was made".to_owned(),
+        (How::Late, holders) => format!(
+            "no hook ran when it was made; it changes what {} had reserved",
+            holders.join(", ")
+        ),
+        (_, holders) => format!("it changes what {} had reserved", holders.join(", ")),
+    };
+    format!("  {commit}  {at}  {how}")
+}
+
+fn answer(global: &Global, data: GuardJson, text: impl Into<String>) -> Answer {
+    let text = if global.quiet {
+        String::new()
+    } else {
+        text.into()
+    };
+    Answer::new(data, text)
+}
+
+/// The hooks and their folder.
+fn described(start: &Path, status: &Status) -> String {
+    let names: Vec<&str> = status.hooks.iter().map(|(name, _)| *name).collect();
+    format!("{} in {}", names.join(", "), near(start, &status.folder))
+}
+
+/// A path as it is seen from a folder.
+fn near(start: &Path, path: &Path) -> String {
+    let start = start
+        .canonicalize()
+        .unwrap_or_else(|_| PathBuf::from(start));
+    path.strip_prefix(&start)
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}
+
+fn json(config: &Config, status: &Status, changed: bool, bypasses: &[Record]) -> GuardJson {
+    let shown = |path: &Path| path.display().to_string();
+    GuardJson {
+        installed: status.is_complete(),
+        changed,
+        folder: shown(&status.folder),
+        hooks: status
+            .hooks
+            .iter()
+            .map(|(name, path)| GuardHookJson {
+                name: (*name).to_owned(),
+                path: path.as_deref().map(shown),
+            })
+            .collect(),
+        runs_also: status.runs_also.as_deref().map(shown),
+        strict: config.guard.strict,
+        require: config.guard.require,
+        bypasses: bypasses
+            .iter()
+            .map(|record| GuardBypassJson {
+                commit: record.commit.clone(),
+                at: record.at.into(),
+                seen_at_commit: record.how != How::Late,
+                against: record
+                    .against
+                    .iter()
+                    .map(|held| held.holder.to_string())
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+impl From<GitError> for Failure {
+    fn from(error: GitError) -> Self {
+        Self::new(ErrorCode::Io, error.to_string())
+    }
+}
+
+impl From<HookError> for Failure {
+    fn from(error: HookError) -> Self {
+        let code = match error {
+            HookError::NoRepository(_) => ErrorCode::NotFound,
+            _ => ErrorCode::Io,
+        };
+        Self::new(code, error.to_string())
+    }
+}

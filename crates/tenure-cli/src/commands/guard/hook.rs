@@ -1,0 +1,171 @@
+//! What each hook checks.
+
+use std::ffi::OsString;
+use std::io::Read;
+
+use jiff::SignedDuration;
+use tenure::call_deadline;
+use tenure::wire::ErrorCode;
+use tenure_core::{EventKind, HistoryQuery, Key};
+use tenure_guard::push::overtaken;
+use tenure_guard::records::How;
+use tenure_guard::touched::{self, RefChange, Touched};
+
+use super::refusal;
+use super::scene::Scene;
+use crate::answer::{Answer, Failure, remark};
+use crate::args::Global;
+use crate::context;
+use crate::exit::Exit;
+
+/// Why a hook does not simply let git go on.
+enum Stop {
+    /// It may not.
+    Refused(Failure),
+    /// It could not be checked.
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Runs a hook. `strict` is what `guard.strict` was when it was installed: it counts if the settings can't be read.
+pub(super) fn hook(
+    global: &Global,
+    mut strict: bool,
+    name: &str,
+    args: &[OsString],
+) -> Result<Answer, Failure> {
+    match check(global, &mut strict, name, args) {
+        Ok(()) => Ok(Answer::silent(Exit::Done)),
+        Err(Stop::Refused(failure)) => Err(failure),
+        Err(Stop::Failed(failure)) if strict && !name.starts_with("post-") => {
+            Err(failure.hint("the guard is strict, so nothing passes that it can't check"))
+        }
+        Err(Stop::Failed(failure)) => {
+            let message = format!("the guard checked nothing: {}", failure.message());
+            remark(global, &message);
+            Ok(Answer::silent(Exit::Done))
+        }
+    }
+}
+
+fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> Result<(), Stop> {
+    let first = args.first().map(|arg| arg.to_string_lossy());
+    if name == "reference-transaction" && first.as_deref() != Some("prepared") {
+        return Ok(());
+    }
+    let mut input = Vec::new();
+    if matches!(name, "pre-push" | "pre-receive" | "reference-transaction") {
+        std::io::stdin().lock().read_to_end(&mut input)?;
+    }
+    let changes = RefChange::parse(&input);
+    if matches!(name, "pre-receive" | "reference-transaction")
+        && !changes.iter().any(RefChange::is_branch)
+    {
+        return Ok(());
+    }
+    let start = context::start()?;
+    let project = context::find_project()?;
+    let config = context::config(project.as_ref())?;
+    *strict = config.guard.strict;
+    let require = config.guard.require;
+    let scene = Scene::open(global, &start, project.as_ref(), config)?;
+    match name {
+        "pre-commit" | "pre-merge-commit" => {
+            let paths = scene.reserved.names(touched::staged(&scene.git)?);
+            let what = if name == "pre-commit" {
+                "commit"
+            } else {
+                "merge"
+            };
+            refusal::judged(&scene, require, what, &paths)
+                .map_or(Ok(()), |it| Err(Stop::Refused(it)))
+        }
+        "reference-transaction" | "pre-receive" => {
+            let new = touched::new_on_branches(&scene.git, &changes)?;
+            for Touched { paths, .. } in scene.reserved.named(new) {
+                let what = if name == "pre-receive" {
+                    "push"
+                } else {
+                    "change of a branch"
+                };
+                if let Some(refusal) = refusal::judged(&scene, require, what, &paths) {
+                    return Err(Stop::Refused(refusal));
+                }
+            }
+            Ok(())
+        }
+        "post-commit" | "post-merge" => record(global, &scene),
+        "pre-push" => push(global, &scene, first.as_deref().unwrap_or_default(), &input),
+        _ => {
+            let message = format!("{name} is not a hook of the guard");
+            Err(Stop::Failed(Failure::new(ErrorCode::Usage, message)))
+        }
+    }
+}
+
+/// Records the newest commit, and those before it that no hook saw.
+fn record(global: &Global, scene: &Scene) -> Result<(), Stop> {
+    let (known, mut missing) = scene.missing()?;
+    let newest = touched::own_commits(&scene.git, 1)?;
+    let Some(commit) = newest.into_iter().flatten().next() else {
+        return Ok(());
+    };
+    if known.has(&commit) {
+        return Ok(());
+    }
+    missing.retain(|missing| *missing != commit);
+    let known = scene.record(known, &missing, How::Late)?;
+    let known = scene.record(known, std::slice::from_ref(&commit), How::Commit)?;
+    if let Some(record) = known.get(&commit)
+        && !record.against.is_empty()
+    {
+        remark(global, &refusal::against(&record));
+    }
+    Ok(())
+}
+
+/// Refuses a push of commits whose tokens were overtaken.
+fn push(global: &Global, scene: &Scene, remote: &str, input: &[u8]) -> Result<(), Stop> {
+    let families = touched::pushed(&scene.git, remote, input)?;
+    let known = scene.records.read()?;
+    if families.is_empty() || known.is_empty() {
+        return Ok(());
+    }
+    let mut late = known.missing(&families);
+    late.truncate(100);
+    if !late.is_empty() {
+        remark(global, &refusal::unseen(&late));
+    }
+    let known = scene.record(known, &late, How::Late)?;
+    let merges = families.iter().filter(|family| family.len() > 2);
+    let merges: Vec<String> = merges
+        .filter_map(|family| family.first().cloned())
+        .collect();
+    let commits: Vec<String> = families
+        .into_iter()
+        .filter_map(|family| family.into_iter().next())
+        .filter(|commit| known.has(commit))
+        .collect();
+    let commits = scene
+        .reserved
+        .named(touched::of_commits(&scene.git, &commits)?);
+    // Tokens decide; the time only bounds what is read, and clocks may be set back.
+    let oldest = commits
+        .iter()
+        .filter_map(|touched| known.get(&touched.commit));
+    let oldest = oldest.map(|record| record.at).min();
+    let query = HistoryQuery {
+        key: Some(Key::paths()),
+        since: oldest.and_then(|at| at.checked_sub(SignedDuration::from_hours(24)).ok()),
+        limit: None,
+    };
+    let mut grants = scene.tenure.store().history(&query, call_deadline())?;
+    grants.retain(|event| event.kind == EventKind::Granted);
+    let overtaken = overtaken(&commits, &merges, &known, &grants, &scene.reserved);
+    refusal::overtaken(&overtaken).map_or(Ok(()), |it| Err(Stop::Refused(it)))
+}

@@ -1,0 +1,224 @@
+//! Why a commit or a push is refused, in words.
+
+use tenure::plural;
+use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
+use tenure_core::{Lease, Mode};
+use tenure_guard::judge::Problem;
+use tenure_guard::push::Overtaken;
+use tenure_guard::records::Record;
+
+use super::scene::Scene;
+use crate::answer::Failure;
+use crate::words;
+
+/// How many paths a message names.
+const SHOWN: usize = 8;
+
+/// Why these paths may not be changed, if they may not.
+pub(super) fn judged(
+    scene: &Scene,
+    require: bool,
+    what: &str,
+    paths: &[String],
+) -> Option<Failure> {
+    let problems: Vec<(&String, Problem<'_>)> = paths
+        .iter()
+        .filter_map(|path| Some((path, scene.reserved.judge(&scene.me, require, path)?)))
+        .collect();
+    let is_held = problems
+        .iter()
+        .any(|(_, problem)| matches!(problem, Problem::Held(_)));
+    let (first, _) = problems.first()?;
+    let first = words::quoted(first);
+    let now = scene.tenure.clock().now();
+    let lines = problems.iter().map(|(path, problem)| match problem {
+        Problem::Held(lease) => format!(
+            "{path}: {} {} {} {}{}",
+            lease.holder.id,
+            if is_shared(&lease.mode) {
+                "reads"
+            } else {
+                "has"
+            },
+            pattern(&lease.mode, path),
+            words::lasts(&now, lease),
+            why(lease)
+        ),
+        Problem::NotReserved => format!("{path}: not reserved by you"),
+    });
+    let lines = shortened(lines.collect());
+    let details = problems.iter().map(|(path, problem)| match problem {
+        Problem::Held(lease) => GuardProblemJson {
+            commit: None,
+            ..held(
+                path,
+                lease,
+                lease.expires.as_ref().map(|end| end.shown(&now).into()),
+            )
+        },
+        Problem::NotReserved => unreserved(path),
+    });
+    let details = GuardRefusedJson {
+        problems: details.collect(),
+    };
+    let failure = if is_held {
+        let message = format!("this {what} changes what other holders have reserved:\n{lines}");
+        Failure::new(ErrorCode::Locked, message).hint(format!(
+            "wait until it is free and reserve it: tenure reserve {first}"
+        ))
+    } else {
+        let message = format!(
+            "this {what} changes what you have not reserved, and guard.require is on:\n{lines}"
+        );
+        Failure::new(ErrorCode::PermissionDenied, message)
+            .hint(format!("reserve it: tenure reserve {first}"))
+    };
+    let failure = match what {
+        "commit" => failure.hint(format!("leave it out: git restore --staged -- {first}")),
+        "merge" => failure.hint("end the merge: git merge --abort"),
+        _ => failure,
+    };
+    Some(failure.hint(who(scene)).details(details))
+}
+
+/// What a reservation is for, in parentheses.
+fn why(lease: &Lease) -> String {
+    let why = lease.holder.command.as_deref();
+    why.map_or_else(String::new, |why| format!(" ({why})"))
+}
+
+/// Who the caller is taken for.
+fn who(scene: &Scene) -> String {
+    match scene.me.names() {
+        [name] if scene.me.is_named() => format!("you are {name}"),
+        _ => "you have no name here: if one of these holders is you, set TENURE_HOLDER for git"
+            .to_owned(),
+    }
+}
+
+fn is_shared(mode: &Mode) -> bool {
+    mode.paths().is_some_and(tenure_core::PathSet::is_shared)
+}
+
+/// The pattern of a reservation that covers a path.
+fn pattern(mode: &Mode, path: &str) -> String {
+    let pattern = mode.paths().and_then(|paths| paths.covers(path));
+    pattern.map_or_else(
+        || "all paths".to_owned(),
+        |pattern| pattern.as_str().to_owned(),
+    )
+}
+
+fn held(path: &str, lease: &Lease, expires_at: Option<tenure::wire::TimeJson>) -> GuardProblemJson {
+    GuardProblemJson {
+        path: path.to_owned(),
+        commit: None,
+        holder: Some(lease.holder.id.to_string()),
+        pattern: Some(pattern(&lease.mode, path)),
+        token: Some(lease.token.0),
+        expires_at,
+    }
+}
+
+fn unreserved(path: &str) -> GuardProblemJson {
+    GuardProblemJson {
+        path: path.to_owned(),
+        commit: None,
+        holder: None,
+        pattern: None,
+        token: None,
+        expires_at: None,
+    }
+}
+
+/// The first lines, and how many more there are.
+fn shortened(mut lines: Vec<String>) -> String {
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    if more > 0 {
+        lines.push(format!("and {} more", plural::count(more, "path")));
+    }
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}
+
+/// That a commit was made against a reservation.
+pub(super) fn against(record: &Record) -> String {
+    let each = record.against.iter().map(|held| {
+        let paths = held
+            .mode
+            .paths()
+            .map_or_else(|| "all paths".to_owned(), ToString::to_string);
+        format!("{} has {paths}", held.holder)
+    });
+    let each: Vec<String> = each.collect();
+    format!(
+        "commit {} changes what other holders have reserved, which is recorded, and it can't be pushed: {}",
+        short(&record.commit),
+        each.join("; ")
+    )
+}
+
+/// That commits were made while no hook ran.
+pub(super) fn unseen(commits: &[String]) -> String {
+    let ids: Vec<&str> = commits
+        .iter()
+        .take(SHOWN)
+        .map(|commit| short(commit))
+        .collect();
+    format!(
+        "{} made without the guard, which is recorded: {}",
+        match commits.len() {
+            1 => "1 commit was".to_owned(),
+            many => format!("{many} commits were"),
+        },
+        ids.join(", ")
+    )
+}
+
+/// Why a push is refused, if it is.
+pub(super) fn overtaken(overtaken: &[Overtaken<'_>]) -> Option<Failure> {
+    let first = overtaken.first()?;
+    let lines = overtaken.iter().map(|it| {
+        format!(
+            "{}: {} was granted {} at {} (token {}), after commit {}",
+            it.path,
+            it.by.holder,
+            pattern(&it.by.mode, it.path),
+            words::time(it.by.at),
+            it.by.token,
+            short(&it.record.commit)
+        )
+    });
+    let lines = shortened(lines.collect());
+    let problems = overtaken.iter().map(|it| GuardProblemJson {
+        path: it.path.to_owned(),
+        commit: Some(it.record.commit.clone()),
+        holder: Some(it.by.holder.to_string()),
+        pattern: Some(pattern(&it.by.mode, it.path)),
+        token: Some(it.by.token.0),
+        expires_at: None,
+    });
+    let details = GuardRefusedJson {
+        problems: problems.collect(),
+    };
+    let holder = &first.by.holder;
+    let message = format!(
+        "this push changes what other holders were granted after you committed it:\n{lines}"
+    );
+    Some(
+        Failure::new(ErrorCode::LeaseLost, message)
+            .hint(format!(
+                "get the work of {holder} and merge it or rebase onto it, then push again"
+            ))
+            .hint(
+                "if there is nothing to merge, make the commit again: git commit --amend --no-edit",
+            )
+            .details(details),
+    )
+}
+
+/// The first characters of a commit's id.
+fn short(commit: &str) -> &str {
+    commit.get(..12).unwrap_or(commit)
+}

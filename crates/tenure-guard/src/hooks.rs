@@ -1,0 +1,477 @@
+//! The hooks: [`install`], [`uninstall`] and [`status`].
+//!
+//! | what is there | where ours go |
+//! |---|---|
+//! | no hook of that name, and `core.hooksPath` is not set | `hooks/NAME` |
+//! | the script of the tool pre-commit | `hooks/NAME.legacy`, which that script runs |
+//! | `core.hooksPath` (husky and others), or another hook of that name (lefthook, a person's own) | a folder of our own |
+//!
+//! The folder of our own, `tenure-guard/hooks` in the repository's common directory, has a script for every hook
+//! that git knows. It runs the guard, and then the hook that git would have run: at its own path, so that it finds
+//! what is beside it. A file that the repository's configuration includes makes git use the folder; it is the last line, so
+//! it stays in effect when another tool sets `core.hooksPath` again, and the scripts follow that setting.
+//!
+//! # Invariants
+//!
+//! 1. No file of another tool is written, moved or removed.
+//! 2. Killed anywhere, what git runs is either what it was before or all of ours: the line in the configuration is
+//!    written last and removed first.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tenure_host::files::atomic::{self, Sync};
+
+use crate::git::{Git, GitError, lines};
+use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit};
+
+/// The hooks of a repository with a work tree.
+const CLIENT: [&str; 5] = [
+    "pre-commit",
+    "pre-merge-commit",
+    "post-commit",
+    "post-merge",
+    "pre-push",
+];
+
+/// The hook that `--no-verify` does not skip.
+const STRICT: &str = "reference-transaction";
+
+/// The hook of a bare repository.
+const SERVER: &str = "pre-receive";
+
+/// Every other hook that git knows, for the folder of our own.
+const OTHERS: [&str; 16] = [
+    "applypatch-msg",
+    "commit-msg",
+    "post-applypatch",
+    "post-checkout",
+    "post-index-change",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-rebase",
+    "prepare-commit-msg",
+    "sendemail-validate",
+    "update",
+    SERVER,
+    STRICT,
+];
+
+/// Hooks that change what git does by being there, so they are in our folder only if they are in the other one.
+const ONLY_IF_THERE: [&str; 2] = ["proc-receive", "push-to-checkout"];
+
+/// The folder with everything of ours, in the repository's common directory, and the files in it that the
+/// configuration includes.
+const FOLDER: &str = "tenure-guard";
+const INCLUDED: &str = "config";
+const INCLUDED_LINKED: &str = "config-worktrees";
+
+/// Why hooks were not installed or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// There is no repository.
+    #[error("{} is not in a git repository: run git init first, or change to one", .0.display())]
+    NoRepository(PathBuf),
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// A file could not be read or written.
+    #[error("{} can't be {what} ({error})", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What was to be done with it.
+        what: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Another setting wins over ours.
+    #[error(
+        "git would use the hooks in {} all the same, because core.hooksPath is set for this worktree alone or on git's \
+         command line: nothing was installed\n  remove that setting: git config --worktree --unset core.hooksPath",
+        .0.display()
+    )]
+    Overridden(PathBuf),
+}
+
+/// A repository, as far as its hooks are concerned.
+#[derive(Debug)]
+struct Repository {
+    git: Git,
+    /// The directory that all its worktrees share.
+    common: PathBuf,
+    /// The folder that git takes hooks from.
+    effective: PathBuf,
+    bare: bool,
+    /// What `core.hooksPath` says, apart from ours: as it is written.
+    configured: Option<PathBuf>,
+}
+
+impl Repository {
+    fn find(folder: &Path) -> Result<Self, HookError> {
+        let git = Git::at(folder);
+        let facts = [
+            "rev-parse",
+            "--path-format=absolute",
+            "--is-bare-repository",
+            "--git-common-dir",
+            "--git-path",
+            "hooks",
+        ];
+        let Some(answer) = git.ask(&facts)? else {
+            return Err(HookError::NoRepository(folder.to_owned()));
+        };
+        let mut parts = answer.split(|byte| *byte == b'\n').map(<[u8]>::to_vec);
+        let bare = parts.next().is_some_and(|word| word == b"true");
+        let mut path = || PathBuf::from(OsString::from_vec(parts.next().unwrap_or_default()));
+        let (common, effective) = (path(), path());
+        let set = git.ask(&[
+            "config",
+            "--type=path",
+            "--null",
+            "--get-all",
+            "core.hooksPath",
+        ])?;
+        let set = set.unwrap_or_default();
+        let paths = set.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let configured = paths
+            .map(|path| PathBuf::from(OsString::from_vec(path.to_vec())))
+            .rfind(|path| !path.ends_with(OWN_FOLDER));
+        Ok(Self {
+            git,
+            common,
+            effective,
+            bare,
+            configured,
+        })
+    }
+
+    /// The hooks that belong to the guard.
+    fn guarded(&self, strict: bool) -> Vec<&'static str> {
+        let client = CLIENT.into_iter().chain(strict.then_some(STRICT));
+        match self.bare {
+            // A bare repository may have worktrees to commit in.
+            true if self.common.join("worktrees").is_dir() => client.chain([SERVER]).collect(),
+            true => vec![SERVER],
+            false => client.collect(),
+        }
+    }
+
+    fn plain(&self) -> PathBuf {
+        self.common.join("hooks")
+    }
+
+    fn own(&self) -> PathBuf {
+        self.common.join(OWN_FOLDER)
+    }
+
+    /// The folder that git would take hooks from without ours.
+    fn others(&self) -> PathBuf {
+        match &self.configured {
+            Some(folder) => self.top().join(folder),
+            None => self.plain(),
+        }
+    }
+
+    /// The folder that hooks run in.
+    fn top(&self) -> PathBuf {
+        let top = self.git.top().ok().flatten();
+        top.unwrap_or_else(|| self.common.clone())
+    }
+
+    /// Where the hook of this name goes in the plain folder: `None` if another one is there.
+    fn place(&self, name: &str) -> Result<Option<PathBuf>, HookError> {
+        let path = self.plain().join(name);
+        match kind(&path)? {
+            Kind::Free | Kind::Ours => Ok(Some(path)),
+            Kind::PreCommit => {
+                let legacy = path.with_file_name(format!("{name}.legacy"));
+                let usable = matches!(kind(&legacy)?, Kind::Free | Kind::Ours);
+                Ok(usable.then_some(legacy))
+            }
+            Kind::Other => Ok(None),
+        }
+    }
+}
+
+/// What is at the path of a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Free,
+    Ours,
+    PreCommit,
+    Other,
+}
+
+fn kind(path: &Path) -> Result<Kind, HookError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kind::Free),
+        Err(error) => return Err(failed(path, "read", error)),
+        // Never through a link: what it leads to is another's.
+        Ok(found) if !found.is_file() => return Ok(Kind::Other),
+        Ok(_) => {}
+    }
+    let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
+    Ok(if is_ours(&text) {
+        Kind::Ours
+    } else if is_pre_commit(&text) {
+        Kind::PreCommit
+    } else {
+        Kind::Other
+    })
+}
+
+fn failed(path: &Path, what: &'static str, error: io::Error) -> HookError {
+    HookError::File {
+        path: path.to_owned(),
+        what,
+        error,
+    }
+}
+
+/// Where the guard's hooks are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The folder that git takes hooks from.
+    pub folder: PathBuf,
+    /// Each hook that belongs to the guard, and its file; `None` if git does not run it.
+    pub hooks: Vec<(&'static str, Option<PathBuf>)>,
+    /// The folder whose hooks ours run, too, if ours have a folder of their own.
+    pub runs_also: Option<PathBuf>,
+}
+
+impl Status {
+    /// Whether git runs all hooks of the guard.
+    pub fn is_complete(&self) -> bool {
+        self.hooks.iter().all(|(_, path)| path.is_some())
+    }
+
+    /// Whether git runs at least one of them.
+    pub fn is_installed(&self) -> bool {
+        self.hooks.iter().any(|(_, path)| path.is_some())
+    }
+}
+
+/// Installs the hooks, or brings them up to date, and tells whether anything changed. `tenure` is the program that they run.
+pub fn install(folder: &Path, tenure: &Path, strict: bool) -> Result<(Status, bool), HookError> {
+    let repository = Repository::find(folder)?;
+    let guarded = repository.guarded(strict);
+    let script = Script { tenure, strict };
+    let mut places = Vec::new();
+    for name in &guarded {
+        places.push(repository.place(name)?);
+    }
+    let plain: Option<Vec<PathBuf>> = places.into_iter().collect();
+    let plain = plain.filter(|_| repository.configured.is_none());
+    let mut changed = false;
+    if let Some(plain) = &plain {
+        for (name, path) in guarded.iter().zip(plain) {
+            changed |= write(path, &script.alone(name), EXECUTABLE)?;
+        }
+    } else {
+        changed |= install_own(&repository, &script, &guarded)?;
+    }
+    let own = plain.is_none();
+    changed |= remove(&repository, plain.as_deref().unwrap_or_default(), own)?;
+    let repository = Repository::find(folder)?;
+    let status = look(&repository, strict)?;
+    if !status.is_complete() {
+        remove(&repository, &[], false)?;
+        return Err(HookError::Overridden(repository.effective));
+    }
+    Ok((status, changed))
+}
+
+/// Writes the folder of our own, and then makes git use it.
+fn install_own(
+    repository: &Repository,
+    script: &Script<'_>,
+    guarded: &[&str],
+) -> Result<bool, HookError> {
+    let (own, others) = (repository.own(), repository.others());
+    fs::create_dir_all(&own).map_err(|error| failed(&own, "created", error))?;
+    let text = script.beside(guarded);
+    let there = ONLY_IF_THERE
+        .into_iter()
+        .filter(|name| others.join(name).exists());
+    let mut changed = false;
+    for name in CLIENT.into_iter().chain(OTHERS).chain(there) {
+        changed |= write(&own.join(name), &text, EXECUTABLE)?;
+    }
+    // Relative where it can be: a repository may be moved, or be at another path in a container.
+    let top = repository.top();
+    let relative = match own.strip_prefix(&top) {
+        Ok(relative) if top.join(".git").is_dir() || repository.bare => relative,
+        _ => &own,
+    };
+    let folder = repository.common.join(FOLDER);
+    let linked = folder.join(INCLUDED_LINKED);
+    changed |= write(&linked, &setting(&own, ""), PLAIN)?;
+    // The folder of a linked worktree is elsewhere.
+    let otherwise = format!("[includeIf \"gitdir:worktrees/\"]\n\tpath = {INCLUDED_LINKED}\n");
+    changed |= write(
+        &folder.join(INCLUDED),
+        &setting(relative, &otherwise),
+        PLAIN,
+    )?;
+    let include = include();
+    if !included(repository)? {
+        repository
+            .git
+            .run(&["config", "--local", "--add", "include.path", &include])?;
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// The line of the configuration that makes git use our folder.
+fn include() -> String {
+    format!("{FOLDER}/{INCLUDED}")
+}
+
+fn included(repository: &Repository) -> Result<bool, HookError> {
+    let paths = repository
+        .git
+        .ask(&["config", "--local", "--get-all", "include.path"])?;
+    Ok(lines(&paths.unwrap_or_default()).contains(&include()))
+}
+
+/// A file for git's configuration.
+fn setting(folder: &Path, more: &str) -> Vec<u8> {
+    let mut quoted = Vec::new();
+    for byte in folder.as_os_str().as_encoded_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            quoted.push(b'\\');
+        }
+        quoted.push(*byte);
+    }
+    [
+        b"# Written by tenure guard install.\n[core]\n\thooksPath = \"",
+        &quoted[..],
+        b"\"\n",
+        more.as_bytes(),
+    ]
+    .concat()
+}
+
+/// Removes the hooks, and tells whether there were any.
+pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
+    let repository = Repository::find(folder)?;
+    let changed = remove(&repository, &[], false)?;
+    // What an install that was killed had not renamed yet.
+    let entries = fs::read_dir(repository.plain())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.rsplit_once(TEMPORARY));
+        if pid.is_some_and(|(_, pid)| pid.bytes().all(|byte| byte.is_ascii_digit())) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(changed)
+}
+
+/// Removes everything of ours but these files, and the folder of our own unless it is kept.
+fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<bool, HookError> {
+    let mut changed = false;
+    if !keep_own {
+        if included(repository)? {
+            let include = include();
+            let unset = [
+                "config",
+                "--local",
+                "--fixed-value",
+                "--unset-all",
+                "include.path",
+                &include,
+            ];
+            repository.git.run(&unset)?;
+            changed = true;
+        }
+        let folder = repository.common.join(FOLDER);
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(&folder, "removed", error));
+            }
+            removed => changed |= removed.is_ok(),
+        }
+    }
+    for name in CLIENT.into_iter().chain([STRICT, SERVER]) {
+        for path in [
+            repository.plain().join(name),
+            repository.plain().join(format!("{name}.legacy")),
+        ] {
+            if !kept.contains(&path) && kind(&path)? == Kind::Ours {
+                fs::remove_file(&path).map_err(|error| failed(&path, "removed", error))?;
+                changed = true;
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// Where the guard's hooks are.
+pub fn status(folder: &Path, strict: bool) -> Result<Status, HookError> {
+    look(&Repository::find(folder)?, strict)
+}
+
+fn look(repository: &Repository, strict: bool) -> Result<Status, HookError> {
+    let mut hooks = Vec::new();
+    for name in repository.guarded(strict) {
+        let path = repository.effective.join(name);
+        let legacy = path.with_file_name(format!("{name}.legacy"));
+        hooks.push((
+            name,
+            match kind(&path)? {
+                Kind::Ours => Some(path),
+                Kind::PreCommit if kind(&legacy)? == Kind::Ours => Some(legacy),
+                _ => None,
+            },
+        ));
+    }
+    let is_own = repository.effective.ends_with(OWN_FOLDER);
+    Ok(Status {
+        folder: repository.effective.clone(),
+        hooks,
+        runs_also: is_own.then(|| repository.others()),
+    })
+}
+
+/// Before the pid in the name of a file that is not complete yet.
+const TEMPORARY: &str = ".tenure-";
+
+const EXECUTABLE: u32 = 0o755;
+const PLAIN: u32 = 0o644;
+
+/// Writes a file that appears whole, and tells whether it has changed.
+fn write(path: &Path, text: &[u8], mode: u32) -> Result<bool, HookError> {
+    let has_mode = |found: fs::Metadata| found.permissions().mode() & mode == mode;
+    if fs::read(path).is_ok_and(|found| found == text) && fs::metadata(path).is_ok_and(has_mode) {
+        return Ok(false);
+    }
+    let written = || {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut temp = path.as_os_str().to_owned();
+        temp.push(format!("{TEMPORARY}{}", std::process::id()));
+        let temp = PathBuf::from(temp);
+        // Executable before it has its name: git ignores a hook that is not, with a warning.
+        atomic::write(&temp, text, Sync::ToDisk)?;
+        fs::set_permissions(&temp, fs::Permissions::from_mode(mode))?;
+        fs::rename(&temp, path)
+    };
+    written().map_err(|error| failed(path, "written", error))?;
+    Ok(true)
+}

@@ -1,0 +1,105 @@
+//! Which paths other holders have reserved: [`Reserved`].
+
+use std::path::Path;
+
+use tenure::{Project, Reservations, Tenure, WorkTree, call_deadline};
+use tenure_core::{HistoryQuery, Key, Lease, StoreError, Token};
+
+use crate::me::Me;
+use crate::touched::Touched;
+
+/// The reservations in effect, at one moment, as seen from a repository.
+#[derive(Debug)]
+pub struct Reserved {
+    reservations: Reservations,
+    /// The path of the repository in reservations, with a slash at its end. A repository inside that of the project,
+    /// such as a submodule, has one.
+    within: String,
+}
+
+/// Why a path may not be changed.
+#[derive(Debug, Clone)]
+pub enum Problem<'a> {
+    /// Another holder has reserved it, to write it or to read it.
+    Held(&'a Lease),
+    /// The settings require a reservation, and we have none.
+    NotReserved,
+}
+
+impl Reserved {
+    /// Reads them. `top` is the top of the repository's work tree. Reservations that have ended don't count, whether or not
+    /// that was recorded yet.
+    pub fn read(
+        tenure: &Tenure,
+        top: &Path,
+        project: Option<&Project>,
+    ) -> Result<Self, StoreError> {
+        let tree = WorkTree::find(top, project).ok().flatten();
+        let top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
+        let within = tree.and_then(|tree| top.strip_prefix(tree.root()).ok().map(Path::to_owned));
+        let within = within.filter(|path| !path.as_os_str().is_empty());
+        Ok(Self {
+            reservations: tenure.reservations()?,
+            within: within.map_or_else(String::new, |path| format!("{}/", path.to_string_lossy())),
+        })
+    }
+
+    /// What these paths of the repository are called in reservations.
+    pub fn names(&self, mut paths: Vec<String>) -> Vec<String> {
+        for path in paths.iter_mut().filter(|_| !self.within.is_empty()) {
+            path.insert_str(0, &self.within);
+        }
+        paths
+    }
+
+    /// The same for the paths of commits.
+    pub fn named(&self, mut commits: Vec<Touched>) -> Vec<Touched> {
+        for commit in &mut commits {
+            commit.paths = self.names(std::mem::take(&mut commit.paths));
+        }
+        commits
+    }
+
+    /// A reservation of another holder that covers the path. To read is enough: its holder asked that the path is not
+    /// changed.
+    pub fn against<'a>(&'a self, me: &Me, path: &'a str) -> Option<&'a Lease> {
+        let mut covering = self.reservations.covering(path);
+        covering.find(|lease| !me.is(&lease.holder))
+    }
+
+    /// A reservation of our own, to write the path.
+    pub fn own<'a>(&'a self, me: &Me, path: &'a str) -> Option<&'a Lease> {
+        let writes = |lease: &&Lease| lease.mode.paths().is_none_or(|paths| !paths.is_shared());
+        let mut covering = self.reservations.covering(path).filter(writes);
+        covering.find(|lease| me.is(&lease.holder))
+    }
+
+    /// Why this path may not be changed, if it may not.
+    pub fn judge<'a>(&'a self, me: &Me, require: bool, path: &'a str) -> Option<Problem<'a>> {
+        if let Some(lease) = self.against(me, path) {
+            return Some(Problem::Held(lease));
+        }
+        (require && self.own(me, path).is_none()).then_some(Problem::NotReserved)
+    }
+
+    /// Whether the reservation with this token is in effect.
+    pub fn has(&self, token: Token) -> bool {
+        let mut all = self.reservations.all().iter();
+        all.any(|(lease, verdict)| lease.token == token && verdict.ended().is_none())
+    }
+}
+
+/// The token of the newest reservation that was ever granted, as far as the history tells.
+pub fn newest_token(tenure: &Tenure) -> Result<Token, StoreError> {
+    let query = HistoryQuery {
+        key: Some(Key::paths()),
+        since: None,
+        limit: Some(64),
+    };
+    let events = tenure.store().history(&query, call_deadline())?;
+    Ok(events
+        .iter()
+        .map(|event| event.token)
+        .max()
+        .unwrap_or(Token(0)))
+}

@@ -1,0 +1,35 @@
+//! Path reservations, enforced in git.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`hooks`] | the hooks: installed beside those of other tools, and removed again |
+//! | `script` | what the hooks are: small shell scripts that call `tenure guard hook` |
+//! | [`touched`] | the paths that a commit, an index or a push changes |
+//! | [`me`] | which reservations belong to the process that git runs the hook for |
+//! | [`judge`] | which of those paths other holders have reserved |
+//! | [`records`] | under which tokens each commit was made |
+//! | [`push`] | which of those tokens were overtaken |
+//! | `git` | runs the user's git, as the hook that it is started by would |
+//!
+//! # Invariants
+//!
+//! 1. No file of another tool is written, moved or removed. A hook that exists is run at its own path.
+//! 2. What git passes to a hook (`GIT_DIR`, `GIT_INDEX_FILE`, the quarantine of a push) is passed on to every git
+//!    that the guard runs: a partial commit has an index of its own.
+//! 3. Nothing is added to a commit, to its message or to the notes.
+//!
+//! # Limitations
+//!
+//! The guard sees what git changes, not what an editor writes. A person who can write the repository can remove
+//! it; a server can't be passed that way ([`touched::new_on_branches`] is what its hook asks).
+
+mod git;
+pub mod hooks;
+pub mod judge;
+pub mod me;
+pub mod push;
+pub mod records;
+mod script;
+pub mod touched;
+
+pub use git::{Git, GitError};

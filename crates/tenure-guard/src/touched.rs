@@ -1,0 +1,276 @@
+//! The paths that a commit, an index or a push changes.
+//!
+//! 1. A rename changes both names, and a deletion changes the name that goes.
+//! 2. A merge changes what differs from its first parent: that is what happens to the branch.
+//! 3. A submodule is one path, that of its folder.
+//! 4. Patterns are text, and a path in git is bytes. What is not UTF-8 in a path is compared as `U+FFFD`: a folder or
+//!    a wildcard covers it, and no pattern names it alone. No path is left out.
+
+use std::collections::HashSet;
+
+use crate::git::{Git, GitError, lines};
+
+/// The options of every comparison.
+const COMPARE: [&str; 4] = [
+    "-z",
+    "--no-renames",
+    "--ignore-submodules=none",
+    "--no-ext-diff",
+];
+
+/// The paths that a commit changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// Its id.
+    pub commit: String,
+    /// The paths, from the root of the repository.
+    pub paths: Vec<String>,
+}
+
+/// A change of a ref, as `reference-transaction` and `pre-receive` read it: `old new ref`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefChange {
+    /// The commit before; only zeros if there is none, or if git does not say it.
+    pub old: String,
+    /// The commit afterwards; only zeros if there is none.
+    pub new: String,
+    /// The ref.
+    pub name: String,
+}
+
+impl RefChange {
+    /// The changes in the input of a hook.
+    pub fn parse(input: &[u8]) -> Vec<Self> {
+        let line = |line: String| {
+            let mut words = line.splitn(3, ' ').map(str::to_owned);
+            Some(Self {
+                old: words.next()?,
+                new: words.next()?,
+                name: words.next()?,
+            })
+        };
+        lines(input).into_iter().filter_map(line).collect()
+    }
+
+    /// Whether it gives a branch another commit. Remote-tracking refs, tags and the stash are not judged.
+    pub fn is_branch(&self) -> bool {
+        self.name.starts_with("refs/heads/") && is_commit(&self.new)
+    }
+}
+
+/// Whether a word of a hook's input is the id of a commit that exists.
+pub(crate) fn is_commit(id: &str) -> bool {
+    id.bytes().all(|byte| byte.is_ascii_hexdigit()) && id.bytes().any(|byte| byte != b'0')
+}
+
+/// The paths that differ between the index and `HEAD`: what the next commit changes. In a hook, the index is the one
+/// that git makes the commit from.
+pub fn staged(git: &Git) -> Result<Vec<String>, GitError> {
+    let args = [
+        &["diff", "--cached", "--name-only", "--no-relative"],
+        &COMPARE[..],
+    ]
+    .concat();
+    Ok(names(&git.run(&args)?))
+}
+
+/// The paths that each of these commits changes.
+pub fn of_commits(git: &Git, commits: &[String]) -> Result<Vec<Touched>, GitError> {
+    if commits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut input = commits.join("\n").into_bytes();
+    input.push(b'\n');
+    let options = [
+        "diff-tree",
+        "--stdin",
+        "--raw",
+        "-r",
+        "--root",
+        "--diff-merges=first-parent",
+    ];
+    let answer = git.feed(&[&options[..], &COMPARE[..]].concat(), input)?;
+    Ok(raw(&answer))
+}
+
+/// The commits that a hook's input adds to branches, in one set of paths for each branch.
+///
+/// A commit that another ref has already is not new: it was judged when it was made, or it came with a fetch. Of the new
+/// commits, a path counts only if the branch has another content there now: the author of a message that is amended
+/// changes nothing.
+pub fn new_on_branches(git: &Git, changes: &[RefChange]) -> Result<Vec<Touched>, GitError> {
+    let branches: Vec<&RefChange> = changes.iter().filter(|change| change.is_branch()).collect();
+    if branches.is_empty() {
+        return Ok(Vec::new());
+    }
+    // What a fetch writes to a branch and to a remote-tracking ref is not made here.
+    let fetched = changes
+        .iter()
+        .filter(|change| change.name.starts_with("refs/remotes/") && is_commit(&change.new))
+        .map(|change| format!("^{}", change.new));
+    let fetched: Vec<String> = fetched.collect();
+    let mut found = Vec::new();
+    for branch in branches {
+        let words = [std::slice::from_ref(&branch.new), &fetched[..]].concat();
+        let input = format!("{}\n", words.join("\n")).into_bytes();
+        let new = lines(&git.feed(&["rev-list", "--stdin", "--not", "--all"], input)?);
+        if new.is_empty() {
+            continue;
+        }
+        let mut seen = HashSet::new();
+        let each = of_commits(git, &new)?.into_iter();
+        let mut paths: Vec<String> = each.flat_map(|commit| commit.paths).collect();
+        paths.retain(|path| seen.insert(path.clone()));
+        if is_commit(&branch.old) {
+            let both = ["diff-tree", "-r", "--name-only", &branch.old, &branch.new];
+            if let Some(answer) = git.ask(&[&both[..], &COMPARE[..]].concat())? {
+                let differ: HashSet<String> = names(&answer).into_iter().collect();
+                paths.retain(|path| differ.contains(path));
+            }
+        }
+        found.push(Touched {
+            commit: branch.new.clone(),
+            paths,
+        });
+    }
+    Ok(found)
+}
+
+/// The commits that a push sends to branches, the newest first, each with its parents. The input has `local_ref local_id
+/// remote_ref remote_id` in each line.
+pub fn pushed(git: &Git, remote: &str, input: &[u8]) -> Result<Vec<Vec<String>>, GitError> {
+    let mut wanted = Vec::new();
+    let mut known = Vec::new();
+    for line in lines(input) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[_, local, remote_ref, there] = words.as_slice() else {
+            continue;
+        };
+        if is_commit(local) && remote_ref.starts_with("refs/heads/") {
+            wanted.push(local.to_owned());
+        }
+        if is_commit(there) {
+            known.push(format!("^{there}"));
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let remotes = format!("--remotes={remote}");
+    let list = |known: &[String]| {
+        let words = [&wanted[..], known].concat().join("\n");
+        let options = [
+            "rev-list",
+            "--topo-order",
+            "--parents",
+            "--stdin",
+            "--not",
+            &remotes,
+        ];
+        git.feed(&options, format!("{words}\n").into_bytes())
+    };
+    // The commit that the remote has need not be here.
+    let answer = list(&known).or_else(|_| list(&[]))?;
+    Ok(families(&answer))
+}
+
+/// Lines of a commit and its parents.
+fn families(answer: &[u8]) -> Vec<Vec<String>> {
+    let words = |line: String| line.split(' ').map(str::to_owned).collect();
+    lines(answer).into_iter().map(words).collect()
+}
+
+/// The newest commits of this work tree that no remote has, each with its parents.
+pub fn own_commits(git: &Git, most: usize) -> Result<Vec<Vec<String>>, GitError> {
+    let most = format!("--max-count={most}");
+    let args = [
+        "rev-list",
+        "--topo-order",
+        "--parents",
+        &most,
+        "HEAD",
+        "--not",
+        "--remotes",
+    ];
+    Ok(families(&git.ask(&args)?.unwrap_or_default()))
+}
+
+/// The tips of all branches, and `HEAD`.
+pub fn tips(git: &Git) -> Result<Vec<String>, GitError> {
+    let all = git.ask(&["rev-list", "--no-walk", "--branches", "HEAD"])?;
+    // Without a commit there is no HEAD.
+    let all = match all {
+        Some(all) => all,
+        None => git
+            .ask(&["rev-list", "--no-walk", "--branches"])?
+            .unwrap_or_default(),
+    };
+    Ok(lines(&all))
+}
+
+/// Paths with a NUL after each.
+fn names(answer: &[u8]) -> Vec<String> {
+    let parts = answer
+        .split(|byte| *byte == 0)
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect()
+}
+
+/// The answer of `diff-tree --stdin --raw -z`: a commit's id, then for each path what happened, and the path. Without
+/// what happened, a file whose name is an id could not be told from a commit.
+fn raw(answer: &[u8]) -> Vec<Touched> {
+    let mut found: Vec<Touched> = Vec::new();
+    let mut parts = answer
+        .split(|byte| *byte == 0)
+        .filter(|part| !part.is_empty());
+    while let Some(part) = parts.next() {
+        if part.first() != Some(&b':') {
+            found.push(Touched {
+                commit: String::from_utf8_lossy(part).trim().to_owned(),
+                paths: Vec::new(),
+            });
+            continue;
+        }
+        if let (Some(commit), Some(path)) = (found.last_mut(), parts.next()) {
+            commit
+                .paths
+                .push(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_named_like_a_commit_is_a_file() {
+        let id = "c39ed9ba593e54cc044f31c52f9dc78b27029c79";
+        let answer =
+            format!("{id}\0:000000 100644 0 1 A\0{id}\0:100644 000000 1 0 D\0src/a b\0{id}\0");
+        let found = raw(answer.as_bytes());
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].paths, [id, "src/a b"]);
+        assert!(found[1].paths.is_empty());
+    }
+
+    #[test]
+    fn only_branches_that_exist_afterwards_are_judged() {
+        let zeros = "0".repeat(40);
+        let id = "c".repeat(40);
+        let input = format!(
+            "{zeros} {id} HEAD\n{zeros} {id} refs/heads/main\n{id} {zeros} refs/heads/gone\n{zeros} {id} refs/tags/v1\n\
+             {zeros} ref:refs/heads/main HEAD\n{zeros} {id} refs/remotes/origin/main\n"
+        );
+        let changes = RefChange::parse(input.as_bytes());
+        let judged: Vec<&str> = changes
+            .iter()
+            .filter(|change| change.is_branch())
+            .map(|change| change.name.as_str())
+            .collect();
+        assert_eq!(judged, ["refs/heads/main"]);
+    }
+}
