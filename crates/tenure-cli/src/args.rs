@@ -1,5 +1,6 @@
 //! The command line: commands, options and their help texts.
 
+pub(crate) mod agents;
 pub(crate) mod board;
 pub(crate) mod daemon;
 pub(crate) mod exclusive;
@@ -259,6 +260,9 @@ lock.")]
   tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team"
     )]
     Store(Store),
+    /// Configure a coding agent so that it uses tenure
+    #[command(after_help = agents::SETUP)]
+    Setup(agents::Setup),
     /// Show the settings in effect and where they come from
     #[command(
         subcommand,
@@ -335,6 +339,7 @@ impl Command {
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Store(Store::Check { .. }) => ("store", Some("check")),
             Self::Store(Store::Copy(_)) => ("store", Some("copy")),
+            Self::Setup(setup) => ("setup", Some(setup.what.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),
             Self::Completions { .. } => ("completions", None),

@@ -20,6 +20,7 @@ pub(crate) mod reservations;
 pub(crate) mod reserve;
 pub(crate) mod run;
 pub(crate) mod sections;
+pub(crate) mod setup;
 pub(crate) mod shell_lib;
 pub(crate) mod status;
 pub(crate) mod store;

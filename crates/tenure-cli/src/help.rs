@@ -29,7 +29,15 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Setting up",
-        &["init", "store", "daemon", "config", "completions", "man"],
+        &[
+            "init",
+            "setup",
+            "store",
+            "daemon",
+            "config",
+            "completions",
+            "man",
+        ],
     ),
 ];
 

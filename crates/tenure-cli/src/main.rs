@@ -108,6 +108,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
         Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Store(store) => commands::store::store(&global, store),
+        Command::Setup(setup) => commands::setup::setup(&global, &setup),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),
         Command::Complete { words } => Ok(commands::complete::complete(&words)),

@@ -57,7 +57,7 @@ pub use self::ledger::{
     NodeClaimsJson, NodeReapedJson, NodeRefreshedJson, NodeReleasedJson, NodesReapedJson,
     SequenceMismatchJson,
 };
-pub use self::project::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
+pub use self::project::{CompletionsJson, ManualJson, ProjectJson, SetupJson, ShellLibraryJson};
 pub use self::reservation::{CheckedPathJson, ReservationJson};
 pub use self::store::{StoreCheckJson, StoreCopyJson, StoreMemberJson};
 pub use self::sync::{

@@ -1,4 +1,4 @@
-//! What the commands print that set up a project or a shell: `init`, `completions`, `man` and
+//! What the commands print that set up a project or a shell: `init`, `setup`, `completions`, `man` and
 //! `shell-lib`.
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,22 @@ pub struct ProjectJson {
     pub tasks: u64,
     /// That remote.
     pub from: Option<String>,
+}
+
+/// A configuration file that `setup` changed, or would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SetupJson {
+    /// The file.
+    pub file: String,
+    /// Whether its content changes.
+    pub changed: bool,
+    /// Whether it is new.
+    pub created: bool,
+    /// Whether it does not exist any more.
+    pub deleted: bool,
+    /// The change, in the form of `diff -u`.
+    pub diff: String,
 }
 
 /// Completions for a shell.

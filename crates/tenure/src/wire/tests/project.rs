@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::exact;
-use crate::wire::{CompletionsJson, ManualJson, ProjectJson, ShellLibraryJson};
+use crate::wire::{CompletionsJson, ManualJson, ProjectJson, SetupJson, ShellLibraryJson};
 
 #[test]
 fn a_project_that_was_created() {
@@ -15,6 +15,23 @@ fn a_project_that_was_created() {
             from: Some("origin".into()),
         },
         json!({ "folder": "/p/.tenure", "created": true, "tasks": 42, "from": "origin" }),
+    );
+}
+
+#[test]
+fn a_file_that_setup_changed() {
+    exact(
+        &SetupJson {
+            file: "/p/.claude/settings.json".into(),
+            changed: true,
+            created: false,
+            deleted: false,
+            diff: "+x".into(),
+        },
+        json!({
+            "file": "/p/.claude/settings.json", "changed": true, "created": false, "deleted": false,
+            "diff": "+x",
+        }),
     );
 }
 

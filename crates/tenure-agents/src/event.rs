@@ -1,0 +1,319 @@
+//! What an agent tells a hook: [`Event`].
+//!
+//! 1. A field that is not needed is not looked at, so an agent may send more than is known here.
+//! 2. What can't be understood is an error, never an event that means something else.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::patch;
+use crate::tool::Tool;
+
+/// Why an input is no event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadEvent {
+    /// It is no JSON object with the fields that are needed.
+    #[error("its input can't be understood ({0})")]
+    Json(#[from] serde_json::Error),
+    /// It does not say what happens.
+    #[error("its input has no hook_event_name")]
+    NoName,
+    /// It names no session.
+    #[error("its input has no {0}, so there is no holder")]
+    NoSession(&'static str),
+    /// An edit that names no file.
+    #[error("its input names no file for the tool {0}")]
+    NoFile(String),
+}
+
+/// One call of a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The id of the session.
+    pub session: String,
+    /// The agent's name for the event.
+    pub name: String,
+    /// The folder that relative paths begin at.
+    pub folder: Option<PathBuf>,
+    /// What happens.
+    pub what: What,
+}
+
+/// What happens in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// These files are about to be written. The answer can prevent it.
+    BeforeEdit(Vec<PathBuf>),
+    /// These files were written. The answer can't change that any more.
+    AfterEdit(Vec<PathBuf>),
+    /// The session goes on working.
+    Work,
+    /// The agent has finished its answer, and waits for the user.
+    TurnEnd,
+    /// The session is over.
+    SessionEnd,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    hook_event_name: Option<String>,
+    session_id: Option<String>,
+    conversation_id: Option<String>,
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    workspace_roots: Vec<PathBuf>,
+    tool_name: Option<String>,
+    tool_input: Option<Value>,
+    file_path: Option<PathBuf>,
+}
+
+impl Event {
+    /// Reads what an agent wrote.
+    pub fn parse(tool: Tool, input: &[u8]) -> Result<Self, BadEvent> {
+        let input: Input = serde_json::from_slice(input)?;
+        let name = input.hook_event_name.ok_or(BadEvent::NoName)?;
+        let (session, field) = match tool {
+            Tool::Cursor => (
+                input.conversation_id.or(input.session_id),
+                "conversation_id",
+            ),
+            Tool::ClaudeCode | Tool::Codex | Tool::Gemini => (input.session_id, "session_id"),
+        };
+        let session = session
+            .filter(|session| !session.is_empty())
+            .ok_or(BadEvent::NoSession(field))?;
+        let edit = || edited(tool, input.tool_name.as_deref(), input.tool_input.as_ref());
+        let what = match (tool, name.as_str()) {
+            (Tool::ClaudeCode | Tool::Codex, "PreToolUse")
+            | (Tool::Gemini, "BeforeTool")
+            | (Tool::Cursor, "preToolUse") => match edit() {
+                None => What::Work,
+                Some(files) if files.is_empty() => {
+                    return Err(BadEvent::NoFile(input.tool_name.unwrap_or_default()));
+                }
+                Some(files) => What::BeforeEdit(files),
+            },
+            (Tool::ClaudeCode | Tool::Codex, "PostToolUse")
+            | (Tool::Gemini, "AfterTool")
+            | (Tool::Cursor, "postToolUse") => match edit() {
+                Some(files) if !files.is_empty() => What::AfterEdit(files),
+                _ => What::Work,
+            },
+            (Tool::Cursor, "afterFileEdit") => match input.file_path {
+                Some(file) => What::AfterEdit(vec![file]),
+                None => return Err(BadEvent::NoFile(name)),
+            },
+            (Tool::ClaudeCode | Tool::Codex, "Stop")
+            | (Tool::Gemini, "AfterAgent")
+            | (Tool::Cursor, "stop") => What::TurnEnd,
+            (Tool::ClaudeCode | Tool::Codex | Tool::Gemini, "SessionEnd")
+            | (Tool::Cursor, "sessionEnd") => What::SessionEnd,
+            _ => What::Work,
+        };
+        Ok(Self {
+            session,
+            name,
+            folder: input
+                .cwd
+                .or_else(|| input.workspace_roots.into_iter().next()),
+            what,
+        })
+    }
+}
+
+/// The tools of an agent that write files.
+fn edits(tool: Tool) -> &'static [&'static str] {
+    match tool {
+        Tool::ClaudeCode => &["Edit", "MultiEdit", "Write", "NotebookEdit"],
+        Tool::Codex => &["apply_patch", "Edit", "Write"],
+        Tool::Gemini => &["write_file", "replace"],
+        Tool::Cursor => &[
+            "Write",
+            "StrReplace",
+            "Edit",
+            "MultiEdit",
+            "ApplyPatch",
+            "Delete",
+            "EditNotebook",
+            "NotebookEdit",
+        ],
+    }
+}
+
+/// The files that a call of a tool writes; `None` if that tool writes none.
+fn edited(tool: Tool, name: Option<&str>, input: Option<&Value>) -> Option<Vec<PathBuf>> {
+    let is_edit = match name {
+        Some(name) => edits(tool).contains(&name),
+        // Some versions of Cursor leave the name out. Its hook is called for edits only.
+        None => tool == Tool::Cursor,
+    };
+    if !is_edit {
+        return None;
+    }
+    let mut files = Vec::new();
+    if let Some(input) = input {
+        collect(input, &mut files);
+    }
+    Some(files)
+}
+
+/// The fields that name a file, in the tools of all agents.
+const FIELDS: [&str; 5] = [
+    "file_path",
+    "notebook_path",
+    "path",
+    "target_file",
+    "target_notebook",
+];
+
+fn collect(input: &Value, files: &mut Vec<PathBuf>) {
+    let mut add = |file: &str| {
+        let file = PathBuf::from(file);
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    };
+    match input {
+        Value::Object(fields) => {
+            for name in FIELDS {
+                if let Some(Value::String(file)) = fields.get(name)
+                    && !file.is_empty()
+                {
+                    add(file);
+                }
+            }
+            // A patch is one text, in a field whose name has changed between versions.
+            let texts = fields.values().flat_map(|value| match value {
+                Value::Array(values) => values.as_slice(),
+                value => std::slice::from_ref(value),
+            });
+            for text in texts.filter_map(Value::as_str) {
+                if text.contains(patch::BEGIN) {
+                    patch::files(text).into_iter().for_each(&mut add);
+                }
+            }
+        }
+        Value::String(text) if text.contains(patch::BEGIN) => {
+            patch::files(text).into_iter().for_each(add);
+        }
+        // Some versions of Cursor send the fields as text.
+        Value::String(text) => {
+            if let Ok(inner @ Value::Object(_)) = serde_json::from_str(text) {
+                collect(&inner, files);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn what(tool: Tool, input: &Value) -> What {
+        Event::parse(tool, input.to_string().as_bytes())
+            .unwrap()
+            .what
+    }
+
+    fn before(files: &[&str]) -> What {
+        What::BeforeEdit(files.iter().map(PathBuf::from).collect())
+    }
+
+    #[test]
+    fn every_edit_of_every_agent_names_its_file() {
+        let claude = |tool: &str, field: &str| {
+            json!({ "session_id": "s", "cwd": "/w", "hook_event_name": "PreToolUse", "tool_name": tool,
+                    "tool_input": { field: "/w/a.rs", "old_string": "file_path" } })
+        };
+        for tool in ["Edit", "MultiEdit", "Write"] {
+            assert_eq!(
+                what(Tool::ClaudeCode, &claude(tool, "file_path")),
+                before(&["/w/a.rs"])
+            );
+        }
+        let notebook = claude("NotebookEdit", "notebook_path");
+        assert_eq!(what(Tool::ClaudeCode, &notebook), before(&["/w/a.rs"]));
+        assert_eq!(
+            what(Tool::ClaudeCode, &claude("Read", "file_path")),
+            What::Work
+        );
+        let patch = "*** Begin Patch\n*** Add File: a\n+x\n*** Delete File: b\n*** End Patch";
+        for input in [
+            json!({ "command": patch }),
+            json!({ "input": patch }),
+            json!({ "command": ["apply_patch", patch] }),
+        ] {
+            let input = json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "apply_patch", "tool_input": input });
+            assert_eq!(what(Tool::Codex, &input), before(&["a", "b"]));
+        }
+        let gemini = json!({ "session_id": "s", "hook_event_name": "BeforeTool", "tool_name": "replace",
+                             "tool_input": { "file_path": "a" } });
+        assert_eq!(what(Tool::Gemini, &gemini), before(&["a"]));
+        for (name, input) in [
+            (json!("Write"), json!({ "path": "a" })),
+            (json!("StrReplace"), json!({ "file_path": "a" })),
+            (Value::Null, json!("{\"path\":\"a\"}")),
+            (
+                json!("ApplyPatch"),
+                json!("*** Begin Patch\n*** Update File: a\n*** End Patch"),
+            ),
+        ] {
+            let cursor = json!({ "conversation_id": "c", "hook_event_name": "preToolUse", "tool_name": name, "tool_input": input });
+            assert_eq!(what(Tool::Cursor, &cursor), before(&["a"]), "{cursor}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_turns_and_sessions_are_told_apart() {
+        for (tool, turn, session) in [
+            (Tool::ClaudeCode, "Stop", "SessionEnd"),
+            (Tool::Codex, "Stop", "SessionEnd"),
+            (Tool::Gemini, "AfterAgent", "SessionEnd"),
+            (Tool::Cursor, "stop", "sessionEnd"),
+        ] {
+            let event = |name: &str| json!({ "session_id": "s", "hook_event_name": name });
+            assert_eq!(what(tool, &event(turn)), What::TurnEnd);
+            assert_eq!(what(tool, &event(session)), What::SessionEnd);
+            assert_eq!(what(tool, &event("SubagentStop")), What::Work);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_understood_is_an_error() {
+        for input in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{}",
+            "{\"hook_event_name\":\"Stop\"}",
+            "{\"hook_event_name\":\"Stop\",\"session_id\":\"\"}",
+            "{\"hook_event_name\":7,\"session_id\":\"s\"}",
+            "{\"hook_event_name\":\"PreToolUse\",\"session_id\":\"s\",\"tool_name\":\"Write\"}",
+            "{\"hook_event_name\":\"PreToolUse\",\"session_id\":\"s\",\"tool_name\":\"Write\",\"tool_input\":{\"file_path\":3}}",
+        ] {
+            assert!(
+                Event::parse(Tool::ClaudeCode, input.as_bytes()).is_err(),
+                "{input}"
+            );
+        }
+        let deep = "[".repeat(100_000);
+        assert!(Event::parse(Tool::Codex, deep.as_bytes()).is_err());
+        assert!(Event::parse(Tool::Codex, b"\xff\xfe{}").is_err());
+    }
+
+    #[test]
+    fn the_folder_is_the_one_that_the_agent_works_in() {
+        let event =
+            |input: Value| Event::parse(Tool::Cursor, input.to_string().as_bytes()).unwrap();
+        let input = json!({ "conversation_id": "c", "hook_event_name": "stop", "workspace_roots": ["/w", "/v"] });
+        assert_eq!(event(input).folder, Some(PathBuf::from("/w")));
+        let input = json!({ "conversation_id": "c", "hook_event_name": "stop" });
+        assert_eq!(event(input).folder, None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The commands for coding agents.
+
+use clap::ValueEnum;
+use tenure_agents::tool::Tool;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Setup {
+    /// The agent, or agents-md for a section in AGENTS.md
+    #[arg(value_name = "WHAT")]
+    pub(crate) what: SetupTarget,
+    /// Take away what setup added, and nothing else
+    #[arg(long)]
+    pub(crate) remove: bool,
+    /// Change the configuration of your user instead of the repository's
+    #[arg(long)]
+    pub(crate) user: bool,
+    /// Do not ask before the file is written
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+pub(crate) const SETUP: &str = "Examples:
+  tenure setup claude-code                  shows the change, then asks
+  tenure setup gemini --yes
+  tenure setup agents-md --remove --yes     as if it had never been there
+
+Adds the hooks that call tenure hook to the agent's configuration:
+
+  claude-code  .claude/settings.json    codex   .codex/hooks.json
+  cursor       .cursor/hooks.json       gemini  .gemini/settings.json
+
+agents-md adds a section to AGENTS.md (to CLAUDE.md, if only that exists), which
+tells an agent how to use tenure. Everything else in these files stays as it is,
+with comments and order. Setting up twice changes nothing.
+
+Exit codes: 0 done, or nothing to do; 2 the file can't be understood; 5 not
+confirmed: without a terminal, --yes is needed.";
+
+/// What can be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SetupTarget {
+    ClaudeCode,
+    Cursor,
+    Codex,
+    Gemini,
+    AgentsMd,
+}
+
+impl SetupTarget {
+    /// The agent whose hooks are configured.
+    pub(crate) fn tool(self) -> Option<Tool> {
+        match self {
+            Self::ClaudeCode => Some(Tool::ClaudeCode),
+            Self::Cursor => Some(Tool::Cursor),
+            Self::Codex => Some(Tool::Codex),
+            Self::Gemini => Some(Tool::Gemini),
+            Self::AgentsMd => None,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.tool().map_or("agents-md", Tool::name)
+    }
+}

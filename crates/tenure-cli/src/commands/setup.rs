@@ -1,0 +1,331 @@
+//! `tenure setup`
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use tenure::wire::{ErrorCode, SetupJson};
+use tenure_agents::tool::Tool;
+use tenure_agents::{diff, merge, section};
+use tenure_board::save::{SaveError, SaveStep, save};
+
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::agents::{Setup, SetupTarget};
+use crate::{context, words};
+
+/// A larger file is no configuration.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
+    let target = Target::find(setup)?;
+    let old = target.read()?;
+    let new = match (setup.what.tool(), setup.remove, old.as_deref()) {
+        (_, true, None) => None,
+        (Some(tool), false, old) => {
+            Some(merge::add(tool, old).map_err(|why| target.not_understood(&why))?)
+        }
+        (Some(tool), true, Some(old)) => {
+            merge::remove(tool, old).map_err(|why| target.not_understood(&why))?
+        }
+        (None, false, old) => Some(section::add(old).map_err(|why| target.not_understood(&why))?),
+        (None, true, Some(old)) => {
+            section::remove(old).map_err(|why| target.not_understood(&why))?
+        }
+    };
+    let change = Change {
+        target: &target,
+        diff: diff::unified(
+            old.as_deref().unwrap_or_default(),
+            new.as_deref().unwrap_or_default(),
+        ),
+        old,
+        new,
+    };
+    let data = change.data();
+    if change.old == change.new {
+        let text = match (setup.remove, &change.old) {
+            (true, None) => format!(
+                "{} does not exist; there is nothing to remove.",
+                target.shown()
+            ),
+            (true, Some(_)) => format!(
+                "{} has nothing of tenure; nothing was changed.",
+                target.shown()
+            ),
+            (false, _) => format!("{} is set up already; nothing was changed.", target.shown()),
+        };
+        return Ok(Answer::new(
+            data,
+            if global.quiet { String::new() } else { text },
+        ));
+    }
+    if !setup.yes {
+        change.confirm(global, setup)?;
+    }
+    change.write()?;
+    let mut text = String::new();
+    if !global.quiet {
+        text = change.done();
+        if setup.yes {
+            text = format!("{}\n{text}", change.shown());
+        }
+        if let Some(tool) = setup.what.tool().filter(|_| !setup.remove) {
+            text = format!("{text}\n{}", tool.afterwards());
+            if !is_on_path() {
+                text.push_str(
+                    "\nBut tenure is not on your PATH, where the agent looks for it: install it, or add its folder.",
+                );
+            }
+        }
+    }
+    Ok(Answer::new(data, text))
+}
+
+/// The file to change.
+struct Target {
+    /// As the caller knows it.
+    name: PathBuf,
+    /// What it is in the end: a link is followed, not replaced.
+    path: PathBuf,
+}
+
+impl Target {
+    fn find(setup: &Setup) -> Result<Self, Failure> {
+        let name = match setup.what.tool() {
+            Some(tool) => folder(setup, Some(tool))?.join(tool.file()),
+            None => {
+                let folder = folder(setup, None)?;
+                let (agents, claude) = (folder.join("AGENTS.md"), folder.join("CLAUDE.md"));
+                if agents.symlink_metadata().is_err() && claude.symlink_metadata().is_ok() {
+                    claude
+                } else {
+                    agents
+                }
+            }
+        };
+        let path = match name.symlink_metadata() {
+            Ok(_) => name.canonicalize().map_err(|error| {
+                let message = format!(
+                    "{} leads nowhere ({error}): remove or repair it",
+                    name.display()
+                );
+                Failure::new(ErrorCode::Io, message)
+            })?,
+            Err(_) => name.clone(),
+        };
+        Ok(Self { name, path })
+    }
+
+    fn shown(&self) -> std::path::Display<'_> {
+        let here = std::env::current_dir().ok();
+        let short = here.and_then(|here| self.name.strip_prefix(here).ok());
+        short.unwrap_or(&self.name).display()
+    }
+
+    fn read(&self) -> Result<Option<String>, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(
+                ErrorCode::Io,
+                format!("{} can't be read ({error})", self.shown()),
+            )
+        };
+        let file = match self.path.metadata() {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        if !file.is_file() || file.len() > LARGEST {
+            let why = if file.is_file() {
+                "is larger than 4 MB"
+            } else {
+                "is no regular file"
+            };
+            let message = format!("{} {why}: it was left alone", self.shown());
+            return Err(Failure::new(ErrorCode::BadConfig, message));
+        }
+        let bytes = std::fs::read(&self.path).map_err(failed)?;
+        String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| self.not_understood(&"it is not UTF-8 text"))
+    }
+
+    fn not_understood(&self, why: &dyn std::fmt::Display) -> Failure {
+        let message = format!(
+            "{} can't be changed safely: {why}\n  it was left alone; correct it by hand and try again",
+            self.shown()
+        );
+        Failure::new(ErrorCode::BadConfig, message)
+    }
+}
+
+/// The folder that the file is in.
+fn folder(setup: &Setup, tool: Option<Tool>) -> Result<PathBuf, Failure> {
+    let Some(tool) = tool else {
+        if setup.user {
+            let why = "agents-md is about one repository: leave --user out";
+            return Err(Failure::new(ErrorCode::Usage, why));
+        }
+        return root();
+    };
+    if !setup.user {
+        return Ok(root()?.join(tool.folder()));
+    }
+    let named = tool.folder_variable().and_then(std::env::var_os);
+    if let Some(folder) = named.filter(|folder| !folder.is_empty()) {
+        return Ok(folder.into());
+    }
+    let home = context::home()
+        .ok_or_else(|| Failure::new(ErrorCode::Usage, "your home folder is not known: set HOME"))?;
+    Ok(home.join(tool.folder()))
+}
+
+/// The root of the repository, or of the project if there is no repository. In a linked worktree, it is that
+/// worktree's: the file belongs to its branch.
+fn root() -> Result<PathBuf, Failure> {
+    let start = context::start()?;
+    let repository = start
+        .ancestors()
+        .find(|folder| folder.join(".git").symlink_metadata().is_ok());
+    if let Some(root) = repository {
+        return Ok(root.to_owned());
+    }
+    if let Some(project) = context::find_project()? {
+        return Ok(project.root().to_owned());
+    }
+    let message = format!(
+        "{} is in no git repository and no project: change to its root, or set up your user with --user",
+        start.display()
+    );
+    Err(Failure::new(ErrorCode::NotInitialised, message))
+}
+
+/// Whether an agent finds tenure.
+fn is_on_path() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("tenure").is_file())
+}
+
+/// What the command does to the file.
+struct Change<'a> {
+    target: &'a Target,
+    old: Option<String>,
+    new: Option<String>,
+    diff: String,
+}
+
+impl Change<'_> {
+    fn data(&self) -> SetupJson {
+        SetupJson {
+            file: self.target.name.display().to_string(),
+            changed: self.old != self.new,
+            created: self.old.is_none() && self.new.is_some(),
+            deleted: self.old.is_some() && self.new.is_none(),
+            diff: self.diff.clone(),
+        }
+    }
+
+    /// The change, as `diff -u` shows it.
+    fn shown(&self) -> String {
+        let none = "/dev/null".to_owned();
+        let name = self.target.shown().to_string();
+        let old = self.old.as_ref().map_or(none.clone(), |_| name.clone());
+        let new = self.new.as_ref().map_or(none, |_| name);
+        format!("--- {old}\n+++ {new}\n{}", self.diff.trim_end())
+    }
+
+    /// Shows the change and asks.
+    fn confirm(&self, global: &Global, setup: &Setup) -> Result<(), Failure> {
+        let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let again = again(global, setup);
+        if global.json || !can_ask {
+            let message = format!("nothing was changed: to make this change, {again}");
+            let text = format!("{}\n{message}", self.shown());
+            let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
+            return Err(failure.details(self.data()));
+        }
+        let question = format!(
+            "{}\n\nWrite this to {}? [y/N] ",
+            self.shown(),
+            self.target.shown()
+        );
+        let mut err = anstream::stderr();
+        err.write_all(question.as_bytes())?;
+        err.flush()?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+            return Ok(());
+        }
+        let message = "nothing was changed";
+        Err(Failure::new(ErrorCode::PermissionDenied, message).verbatim("Nothing was changed."))
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let path = &self.target.path;
+        let changed = || {
+            let message = format!(
+                "{} was changed by another program meanwhile: nothing was written; try again",
+                self.target.shown()
+            );
+            Failure::new(ErrorCode::Io, message)
+        };
+        let is_same = || self.target.read().is_ok_and(|now| now == self.old);
+        let Some(new) = &self.new else {
+            if !is_same() {
+                return Err(changed());
+            }
+            std::fs::remove_file(path)?;
+            // It was made for this file. A folder with other files in it stays.
+            if let Some(folder) = path.parent().filter(|_| self.target.is_in_own_folder()) {
+                let _ = std::fs::remove_dir(folder);
+            }
+            return Ok(());
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                let message = format!("{} can't be created ({error})", folder.display());
+                Failure::new(ErrorCode::Io, message)
+            })?;
+        }
+        let saved = save(path, new.as_bytes(), |step| match step {
+            SaveStep::Write => Ok(()),
+            SaveStep::Rename => is_same().then_some(()).ok_or_else(changed),
+        });
+        saved.map_err(|error| match error {
+            SaveError::Stopped(failure) => failure,
+            error @ SaveError::Io { .. } => Failure::new(ErrorCode::Io, error.to_string()),
+        })
+    }
+
+    fn done(&self) -> String {
+        let what = match (&self.old, &self.new) {
+            (None, _) => "Created",
+            (_, None) => "Removed",
+            _ => "Changed",
+        };
+        format!("{what} {}.", self.target.shown())
+    }
+}
+
+impl Target {
+    /// Whether the file is in the folder of an agent, such as `.claude`.
+    fn is_in_own_folder(&self) -> bool {
+        let folder = self.path.parent().and_then(Path::file_name);
+        Tool::ALL
+            .iter()
+            .any(|tool| folder.is_some_and(|folder| folder == tool.folder()))
+    }
+}
+
+/// The same command with `--yes`.
+fn again(global: &Global, setup: &Setup) -> String {
+    let mut command = String::from("tenure");
+    if let Some(dir) = &global.dir {
+        command = format!("{command} -C {}", words::quoted_bytes(dir.as_os_str()));
+    }
+    command = format!("{command} setup {}", SetupTarget::name(setup.what));
+    for (given, option) in [(setup.remove, " --remove"), (setup.user, " --user")] {
+        command.push_str(if given { option } else { "" });
+    }
+    format!("{command} --yes")
+}
