@@ -104,7 +104,7 @@ impl Event {
             },
             (Tool::Cursor, "afterFileEdit") => match input.file_path {
                 Some(file) => What::AfterEdit(vec![file]),
-                None => return Err(BadEvent::NoFile(name)),
+                None => What::Work,
             },
             (Tool::ClaudeCode | Tool::Codex, "Stop")
             | (Tool::Gemini, "AfterAgent")

@@ -80,6 +80,8 @@ impl Reply {
     pub fn failed(tool: Tool, name: &str, what: &What, why: &str) -> Self {
         Self {
             err: Some(why.to_owned()),
+            // The others show the message of such an exit code, and go on.
+            code: i32::from(tool != Tool::Cursor),
             ..Self::go_on(tool, name, what, None)
         }
     }

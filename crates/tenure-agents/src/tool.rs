@@ -2,7 +2,7 @@
 //!
 //! | agent | checked against | how |
 //! |---|---|---|
-//! | Claude Code | 2.1.325 | run against a local stand-in for its API |
+//! | Claude Code | 2.1.197 | run against a local stand-in for its API |
 //! | Codex | 0.166.0 | run against a local stand-in for its API |
 //! | Gemini CLI | 0.61.0 | run against a local stand-in for its API |
 //! | Cursor | its documentation of 2026 | not run: it needs an account |
@@ -81,8 +81,7 @@ impl Tool {
         match self {
             Self::ClaudeCode => Some("CLAUDE_CODE_SESSION_ID"),
             Self::Codex => Some("CODEX_THREAD_ID"),
-            Self::Gemini => Some("GEMINI_CLI_SESSION_ID"),
-            Self::Cursor => None,
+            Self::Cursor | Self::Gemini => None,
         }
     }
 

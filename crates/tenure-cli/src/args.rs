@@ -260,6 +260,9 @@ lock.")]
   tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team"
     )]
     Store(Store),
+    /// Answer the hooks of a coding agent: reserve the file that it edits
+    #[command(after_help = agents::HOOK)]
+    Hook(agents::Hook),
     /// Configure a coding agent so that it uses tenure
     #[command(after_help = agents::SETUP)]
     Setup(agents::Setup),
@@ -339,6 +342,10 @@ impl Command {
             Self::Ledger(ledger) => ("ledger", Some(ledger.name())),
             Self::Store(Store::Check { .. }) => ("store", Some("check")),
             Self::Store(Store::Copy(_)) => ("store", Some("copy")),
+            Self::Hook(hook) => (
+                "hook",
+                Some(tenure_agents::tool::Tool::from(hook.tool).name()),
+            ),
             Self::Setup(setup) => ("setup", Some(setup.what.name())),
             Self::Config(Config::Show) => ("config", Some("show")),
             Self::Config(Config::Path) => ("config", Some("path")),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use tenure::ask::generated_name;
 use tenure::wire::ErrorCode;
 use tenure::{Config, Project, StoreUrl, Tenure};
+use tenure_agents::tool::Tool;
 use tenure_core::{Binding, Grant, HolderId, Key, Lease, StoreError, Token};
 use tenure_host::identity;
 
@@ -307,6 +308,25 @@ pub(crate) fn holder_from_environment() -> Result<Option<String>, Failure> {
     })
 }
 
+/// The name that the caller gave with `--as` or `TENURE_HOLDER`, but not that of a CI job, in which several agents
+/// may work.
+pub(crate) fn given_name(global: &Global) -> Option<String> {
+    global
+        .holder
+        .clone()
+        .filter(|name| ci_job().as_ref() != Some(name))
+}
+
+/// The session of the coding agent that runs this command, as its hook names it.
+fn agent_session() -> Option<HolderId> {
+    Tool::ALL.into_iter().find_map(|tool| {
+        let session = std::env::var(tool.session_variable()?).ok()?;
+        HolderId::parse_new(tool.holder(&session))
+            .ok()
+            .filter(|_| !session.is_empty())
+    })
+}
+
 /// A name for the CI job that this process belongs to. Every step of a job is a shell of its own, so without
 /// this, a step could not release what an earlier step took. The name is unique to the job: a workflow's jobs
 /// run beside each other, and may share a machine.
@@ -390,6 +410,10 @@ pub(crate) fn named(global: &Global) -> Result<Option<HolderId>, Failure> {
 pub(crate) fn caller(global: &Global) -> Result<HolderId, Failure> {
     if let Some(named) = named(global)? {
         return Ok(named);
+    }
+    // Every command of an agent is run by a shell of its own.
+    if let Some(session) = agent_session() {
+        return Ok(session);
     }
     called_by(shell())
 }

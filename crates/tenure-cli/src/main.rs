@@ -63,9 +63,14 @@ fn run() {
     if args::typed::is_alone(&words) && context::is_in_project(&words) {
         words.push("status".into());
     }
+    let is_hook = args::typed::command(&words)
+        .is_some_and(|at| words.get(at).is_some_and(|word| word == "hook"));
     let mut args = match args::parse(&words) {
         Ok(args) => args,
-        Err(error) => std::process::exit(answer::bad_usage(error, &words)),
+        Err(error) => match answer::bad_usage(error, &words) {
+            2 if is_hook => std::process::exit(Exit::Runtime.code()),
+            code => std::process::exit(code),
+        },
     };
     if args.global.no_color {
         anstream::ColorChoice::Never.write_global();
@@ -77,7 +82,14 @@ fn run() {
         context::change_folder(&args.global)?;
         dispatch(args)
     });
-    std::process::exit(answer::print_outcome(&global, command, subcommand, outcome));
+    // A coding agent takes the exit code 2 of a hook for a refusal. A mistake in its configuration is none.
+    let is_mistake = is_hook && outcome.is_err();
+    let code = answer::print_outcome(&global, command, subcommand, outcome);
+    std::process::exit(if is_mistake {
+        Exit::Runtime.code()
+    } else {
+        code
+    });
 }
 
 fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
@@ -108,6 +120,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::ShellLib => Ok(commands::shell_lib::shell_lib()),
         Command::Ledger(ledger) => commands::ledger::ledger(&global, ledger),
         Command::Store(store) => commands::store::store(&global, store),
+        Command::Hook(hook) => Ok(commands::hook::hook(&global, &hook)),
         Command::Setup(setup) => commands::setup::setup(&global, &setup),
         Command::Config(config) => commands::config::config(&config),
         Command::Completions { shell } => Ok(commands::completions::completions(shell)),

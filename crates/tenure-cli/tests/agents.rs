@@ -9,12 +9,16 @@
 mod project;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
-use project::Project;
-use serde_json::Value;
+use project::{Project, TENURE, until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tenure_testkit::scale::scaled;
 
 fn git(project: &Project, folder: &Path, words: &str) -> String {
     let mut git: Command = project.program("git");
@@ -198,4 +202,522 @@ fn setup_tells_agents_in_the_file_that_they_read() {
     project.tenure("setup agents-md --remove --yes").exits(0);
     assert!(!project.path("AGENTS.md").exists());
     assert_eq!(project.read("CLAUDE.md"), "@AGENTS.md\n");
+}
+
+/// What a hook answered.
+#[derive(Debug)]
+struct Answer {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Answer {
+    /// Asserts that the agent goes on.
+    #[track_caller]
+    fn allows(&self) -> &Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        assert!(!self.out.contains("deny"), "{self:?}");
+        self
+    }
+
+    /// Asserts that the edit is refused in the way of Claude Code, and returns the reason.
+    #[track_caller]
+    fn refuses(&self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        let out: Value = serde_json::from_str(&self.out).unwrap();
+        let out = &out["hookSpecificOutput"];
+        assert_eq!(out["hookEventName"], "PreToolUse", "{self:?}");
+        assert_eq!(out["permissionDecision"], "deny", "{self:?}");
+        out["permissionDecisionReason"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Calls a hook with this input.
+fn call(project: &Project, words: &str, input: impl AsRef<[u8]>) -> Answer {
+    call_with(project, words, input, |_| {})
+}
+
+fn call_with(
+    project: &Project,
+    words: &str,
+    input: impl AsRef<[u8]>,
+    change: impl FnOnce(&mut Command),
+) -> Answer {
+    let mut command = project.program(TENURE);
+    command.arg("hook").args(words.split_whitespace());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    change(&mut command);
+    let mut child = command.spawn().unwrap();
+    // A hook that has answered already reads no more.
+    let _ = child.stdin.take().unwrap().write_all(input.as_ref());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let answer = Answer {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    };
+    assert!(!answer.err.contains("panicked"), "{answer:?}");
+    answer
+}
+
+/// An event of Claude Code in a folder.
+fn event(session: &str, folder: &Path, name: &str, tool: &str, file: &str) -> String {
+    json!({
+        "session_id": session, "transcript_path": "/t.jsonl", "cwd": folder, "permission_mode": "default",
+        "hook_event_name": name, "tool_name": tool, "tool_input": { "file_path": file, "content": "x" },
+    })
+    .to_string()
+}
+
+/// The answer to Claude Code before an edit.
+fn edit(project: &Project, session: &str, folder: &Path, file: &str) -> Answer {
+    call(
+        project,
+        "claude-code",
+        event(session, folder, "PreToolUse", "Edit", file),
+    )
+}
+
+fn tell(project: &Project, session: &str, name: &str) {
+    let answer = call(
+        project,
+        "claude-code",
+        event(session, &project.root(), name, "Bash", ""),
+    );
+    assert_eq!((answer.code, answer.out.as_str()), (0, ""), "{answer:?}");
+}
+
+/// Who has reserved what.
+fn reserved(project: &Project) -> Vec<(String, String)> {
+    let said = project.tenure("locks list --json").exits(0).json();
+    let locks = said["data"]["locks"].as_array().unwrap().clone();
+    let leases = locks.iter().filter(|lock| lock["key"] == "paths");
+    let leases = leases.flat_map(|lock| lock["leases"].as_array().unwrap());
+    let mut all: Vec<(String, String)> = leases
+        .map(|lease| {
+            let text = |field: &str| lease[field].as_str().unwrap().to_owned();
+            (text("holder"), text("mode"))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_edit_reserves_its_file_or_is_refused_with_the_reason() {
+    let project = repository();
+    let root = project.root();
+    edit(&project, "one", &root, "src/a.rs").allows();
+    assert_eq!(
+        reserved(&project),
+        [("claude-code-one".to_owned(), "paths:src/a.rs".to_owned())]
+    );
+    edit(&project, "one", &root, "src/a.rs").allows();
+    edit(&project, "two", &root, "src/b.rs").allows();
+    let reason = edit(&project, "two", &root, "src/a.rs").refuses();
+    for part in [
+        "src/a.rs is reserved by claude-code-one",
+        " since ",
+        "until ",
+        "edited in Claude Code",
+        "work on something else",
+        "tenure reserve src/a.rs --as claude-code-two --wait 10m",
+    ] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    // Each agent is told in its own words.
+    let codex = json!({ "session_id": "c", "cwd": root, "hook_event_name": "PreToolUse", "tool_name": "apply_patch",
+        "tool_input": { "command": "*** Begin Patch\n*** Add File: new.rs\n+x\n*** Update File: src/a.rs\n@@\n*** End Patch" } });
+    let answer = call(&project, "codex", codex.to_string()).refuses();
+    assert!(answer.contains("claude-code-one"), "{answer}");
+    let gemini = json!({ "session_id": "g", "cwd": root, "hook_event_name": "BeforeTool", "tool_name": "replace",
+        "tool_input": { "file_path": "src/a.rs" } });
+    let answer = call(&project, "gemini", gemini.to_string());
+    let out: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((answer.code, &out["decision"]), (0, &json!("deny")));
+    assert!(
+        out["reason"].as_str().unwrap().contains("claude-code-one"),
+        "{answer:?}"
+    );
+    let cursor = |file: &str| {
+        json!({ "conversation_id": "k", "workspace_roots": [root], "hook_event_name": "preToolUse", "tool_name": "Write",
+            "tool_input": { "path": file } })
+        .to_string()
+    };
+    let answer = call(&project, "cursor", cursor("src/a.rs"));
+    let out: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((answer.code, &out["permission"]), (2, &json!("deny")));
+    assert!(
+        out["agent_message"]
+            .as_str()
+            .unwrap()
+            .contains("claude-code-one"),
+        "{answer:?}"
+    );
+    let answer = call(&project, "cursor", cursor("src/c.rs"));
+    assert_eq!(
+        (answer.code, answer.out.as_str()),
+        (0, "{\"permission\":\"allow\"}\n")
+    );
+    // A refused patch leaves nothing reserved.
+    let holders: Vec<String> = reserved(&project)
+        .into_iter()
+        .map(|(holder, _)| holder)
+        .collect();
+    assert_eq!(holders, ["claude-code-one", "claude-code-two", "cursor-k"]);
+    tell(&project, "one", "SessionEnd");
+    edit(&project, "two", &root, "src/a.rs").allows();
+    project.tenure("locks verify").exits(0);
+}
+
+#[test]
+fn every_spelling_of_a_file_in_every_worktree_is_the_same_file() {
+    let project = repository();
+    let root = project.root();
+    fs::create_dir_all(root.join("src/deep")).unwrap();
+    fs::write(root.join("src/a.rs"), "").unwrap();
+    git(&project, &root, "add src");
+    git(&project, &root, "commit -q -m a");
+    git(&project, &root, "worktree add -q ../linked");
+    let linked = root.with_file_name("linked");
+    symlink("src", root.join("link")).unwrap();
+    edit(&project, "one", &root, "src/a.rs").allows();
+    let absolute = |path: PathBuf| path.to_str().unwrap().to_owned();
+    for (folder, file) in [
+        (&root, "./src/deep/../a.rs".to_owned()),
+        (&root, "link/a.rs".to_owned()),
+        (&root, absolute(root.join("src/a.rs"))),
+        (&root, absolute(linked.join("src/a.rs"))),
+        (&linked, "src/a.rs".to_owned()),
+        (&linked, absolute(linked.join("src/a.rs"))),
+        (&root.join("src/deep"), "../a.rs".to_owned()),
+        (&linked.join("src"), "a.rs".to_owned()),
+    ] {
+        let reason = edit(&project, "two", folder, &file).refuses();
+        assert!(reason.contains("claude-code-one"), "{file}: {reason}");
+    }
+    for file in [
+        "/tmp/elsewhere.txt",
+        "../outside.txt",
+        ".git/info/exclude",
+        "src/a.rs.bak",
+        "a.rs",
+        "src/[a].rs",
+    ] {
+        edit(&project, "two", &root, file).allows();
+    }
+    let two: Vec<String> = reserved(&project)
+        .into_iter()
+        .filter_map(|(holder, mode)| (holder == "claude-code-two").then_some(mode))
+        .collect();
+    assert_eq!(
+        two,
+        ["paths:a.rs", "paths:src/\\[a\\].rs", "paths:src/a.rs.bak"]
+    );
+}
+
+#[test]
+fn a_hook_that_fails_does_not_stop_an_agent_unless_the_guard_is_strict() {
+    let project = repository();
+    let root = project.root();
+    for input in [
+        "",
+        "{",
+        "[]",
+        "\u{0}",
+        "{\"hook_event_name\":\"PreToolUse\"}",
+    ] {
+        for agent in ["claude-code", "codex", "gemini", "cursor"] {
+            let answer = call(&project, agent, input);
+            assert!(
+                answer.code < 2 && !answer.out.contains("deny"),
+                "{agent}: {answer:?}"
+            );
+            assert!(
+                answer.err.contains(&format!("tenure hook {agent}: ")),
+                "{answer:?}"
+            );
+        }
+    }
+    // No project: there is nothing to guard.
+    let outside = Project::uninitialised();
+    let answer = edit(&outside, "one", &outside.root(), "a.rs");
+    assert_eq!(
+        (answer.code, answer.out, answer.err),
+        (0, String::new(), String::new())
+    );
+    // A store that can't be used.
+    let holds_no_file = json!({ "session_id": "s", "cwd": root, "hook_event_name": "PreToolUse", "tool_name": "Edit",
+        "tool_input": { "target": "a.rs" } })
+    .to_string();
+    assert_eq!(call(&project, "claude-code", &holds_no_file).code, 1);
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", project.database().display()));
+    }
+    fs::write(project.database(), "this is no database, and never was one").unwrap();
+    let answer = edit(&project, "one", &root, "a.rs");
+    assert_eq!((answer.code, answer.out.as_str()), (1, ""), "{answer:?}");
+    assert!(
+        answer.err.contains("tenure hook claude-code: "),
+        "{answer:?}"
+    );
+    project.write(".tenure/config.yaml", "guard:\n  strict: true\n");
+    let reason = edit(&project, "one", &root, "a.rs").refuses();
+    assert!(
+        reason.contains("can't be checked") && reason.contains("guard.strict"),
+        "{reason}"
+    );
+    call(&project, "claude-code", &holds_no_file).refuses();
+    // Only an edit can be refused.
+    let answer = call(&project, "claude-code", event("one", &root, "Stop", "", ""));
+    assert_eq!((answer.code, answer.out.as_str()), (1, ""), "{answer:?}");
+}
+
+#[test]
+fn a_hook_answers_in_time_even_if_the_agent_sends_nothing() {
+    let project = repository();
+    let mut command = project.program(TENURE);
+    command
+        .args(["hook", "gemini"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let held_open = child.stdin.take();
+    until("the hook gives up", || child.try_wait().unwrap().is_some());
+    drop(held_open);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no answer within 5 seconds"));
+}
+
+#[test]
+fn a_session_gives_its_files_back_at_the_end_of_a_turn_and_when_they_are_committed() {
+    let project = repository();
+    let root = project.root();
+    fs::create_dir(root.join("src")).unwrap();
+    let write = |name: &str| fs::write(root.join(name), "new\n").unwrap();
+    for file in ["src/a.rs", "src/b.rs"] {
+        edit(&project, "one", &root, file).allows();
+        write(file);
+    }
+    // Reserved, but not yet written: it is not committed by the commit of another file.
+    edit(&project, "one", &root, "src/c.rs").allows();
+    tell(&project, "one", "PostToolUse");
+    assert_eq!(reserved(&project).len(), 3);
+    git(&project, &root, "add src/a.rs");
+    git(&project, &root, "commit -q -m a src/a.rs");
+    tell(&project, "one", "PostToolUse");
+    let modes: Vec<String> = reserved(&project)
+        .into_iter()
+        .map(|(_, mode)| mode)
+        .collect();
+    assert_eq!(modes, ["paths:src/b.rs", "paths:src/c.rs"]);
+    edit(&project, "two", &root, "src/a.rs").allows();
+    tell(&project, "one", "Stop");
+    assert_eq!(reserved(&project).len(), 1);
+    // With guard.release: session, only the end of the session does.
+    project.write(".tenure/config.yaml", "guard:\n  release: session\n");
+    edit(&project, "three", &root, "src/d.rs").allows();
+    tell(&project, "three", "Stop");
+    assert_eq!(reserved(&project).len(), 2);
+    tell(&project, "three", "SessionEnd");
+    tell(&project, "two", "SessionEnd");
+    assert_eq!(reserved(&project), []);
+}
+
+#[test]
+fn a_session_gives_a_file_back_that_it_has_not_written_for_long() {
+    let project = repository();
+    let root = project.root();
+    project.write(".tenure/config.yaml", "guard:\n  release: 1m\n");
+    edit(&project, "one", &root, "old.rs").allows();
+    edit(&project, "one", &root, "new.rs").allows();
+    project.write("old.rs", "");
+    project.write("new.rs", "");
+    // As if both were reserved two minutes ago, and one was last written then.
+    let long_ago =
+        std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    fs::File::options()
+        .write(true)
+        .open(root.join("old.rs"))
+        .unwrap()
+        .set_modified(long_ago)
+        .unwrap();
+    let database = rusqlite::Connection::open(project.database()).unwrap();
+    let text: String = database
+        .query_row("SELECT acquired_at FROM leases LIMIT 1", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let earlier = text.replacen(text.get(..4).unwrap(), "2020", 1);
+    database
+        .execute("UPDATE leases SET acquired_at = ?1", [earlier])
+        .unwrap();
+    drop(database);
+    tell(&project, "one", "PostToolUse");
+    let modes: Vec<String> = reserved(&project)
+        .into_iter()
+        .map(|(_, mode)| mode)
+        .collect();
+    assert_eq!(modes, ["paths:new.rs"]);
+}
+
+#[test]
+fn a_session_acts_under_the_name_that_its_environment_gives_it() {
+    let project = repository();
+    let root = project.root();
+    let as_agent = |file: &str| {
+        call_with(
+            &project,
+            "claude-code",
+            event("s", &root, "PreToolUse", "Write", file),
+            |command| {
+                command.env("TENURE_HOLDER", "agent-7");
+            },
+        )
+    };
+    as_agent("a.rs").allows();
+    assert_eq!(reserved(&project)[0].0, "agent-7");
+    // Commands that the agent runs in a shell act for the same session.
+    let holder = project
+        .call("acquire build --json")
+        .env("CLAUDE_CODE_SESSION_ID", "s")
+        .end()
+        .exits(0)
+        .json();
+    assert_eq!(holder["data"]["holder"], "claude-code-s");
+    project
+        .call("release build")
+        .env("CLAUDE_CODE_SESSION_ID", "s")
+        .end()
+        .exits(0);
+    // A CI job is no session: several agents may work in one.
+    let in_ci = |command: &mut Command| {
+        command.env("CI_JOB_ID", "5");
+    };
+    let answer = call_with(
+        &project,
+        "claude-code",
+        event("t", &root, "PreToolUse", "Write", "b.rs"),
+        in_ci,
+    );
+    answer.allows();
+    assert!(
+        reserved(&project)
+            .iter()
+            .any(|(holder, _)| holder == "claude-code-t")
+    );
+}
+
+/// An agent: a script that edits files as its hook allows. The lock on the witness file is the kernel's; it tells
+/// whether two agents write one file at a time.
+const AGENT: &str = r#"
+id=$1 tree=$2 rounds=$3 witness=$4
+call() {
+    printf '{"session_id":"%s","cwd":"%s","hook_event_name":"%s","tool_name":"Edit","tool_input":{"file_path":"%s"}}'         "$id" "$tree" "$1" "$2" | "$TENURE" hook claude-code --ttl 20s
+}
+edits=0 refused=0
+for ((n = 0; n < rounds; n++)); do
+    file=f$((RANDOM % 5))
+    out=$(call PreToolUse "$tree/src/$file" 2>>"$witness/err") || continue
+    case $out in *'"deny"'*) refused=$((refused + 1)); echo >>"$witness/refused"; continue ;; esac
+    exec 9>"$witness/$file"
+    flock -n 9 || echo "$id wrote $file beside another agent" >>"$witness/bad"
+    echo "$id $n" >>"$tree/src/$file"
+    sleep "0.0$((RANDOM % 9))"
+    exec 9>&-
+    echo >>"$witness/edits"
+    call PostToolUse "$tree/src/$file" >/dev/null 2>&1
+    if ((RANDOM % 3 == 0)); then call Stop "" >/dev/null 2>&1; fi
+done
+until call SessionEnd "" 2>>"$witness/err"; do sleep 0.1; done
+"#;
+
+#[test]
+fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
+    let project = repository();
+    let root = project.root();
+    fs::create_dir(root.join("src")).unwrap();
+    for file in 0..5 {
+        project.write(&format!("src/f{file}"), "");
+    }
+    git(&project, &root, "add src");
+    git(&project, &root, "commit -q -m files");
+    let witness = root.with_file_name("witness");
+    fs::create_dir(&witness).unwrap();
+    let agents: Vec<(String, Child)> = (1..=8)
+        .map(|number| {
+            // Four share the main work tree; the others have one each.
+            let tree = if number <= 4 {
+                root.clone()
+            } else {
+                git(&project, &root, &format!("worktree add -q ../tree{number}"));
+                root.with_file_name(format!("tree{number}"))
+            };
+            let id = format!("agent{number}");
+            let mut agent = project.program("bash");
+            agent.args(["-c", AGENT, "agent", &id]).arg(tree);
+            agent.arg(scaled(20).to_string()).arg(&witness);
+            agent
+                .process_group(0)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            (id, agent.spawn().unwrap())
+        })
+        .collect();
+    let lines = |name: &str| {
+        fs::read_to_string(witness.join(name))
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    // Two are killed in the middle of their work, with everything that they run.
+    for (many, (_, agent)) in [8, 16].into_iter().zip(agents.iter().step_by(5)) {
+        until("the agents work", || lines("edits") >= many);
+        let _ = rustix::process::kill_process_group(
+            rustix::process::Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap(),
+            Signal::KILL,
+        );
+    }
+    let mut ended = Vec::new();
+    for (id, mut agent) in agents {
+        until("an agent ends", || agent.try_wait().unwrap().is_some());
+        ended.push((id, agent.wait().unwrap().success()));
+    }
+    assert!(
+        ended.iter().filter(|(_, whole)| *whole).count() >= 6,
+        "{ended:?}"
+    );
+    assert!(
+        lines("refused") > 0 && lines("edits") >= 16,
+        "{} edits",
+        lines("edits")
+    );
+    let bad = fs::read_to_string(witness.join("bad")).unwrap_or_default();
+    assert_eq!(
+        bad,
+        "",
+        "{}",
+        project.tenure("locks history paths --limit 1000").out
+    );
+    // A session that ended has nothing any more, at once. What a killed one had ends with its time to live.
+    let whole: Vec<String> = ended
+        .iter()
+        .filter(|(_, whole)| *whole)
+        .map(|(id, _)| format!("claude-code-{id}"))
+        .collect();
+    for (holder, mode) in reserved(&project) {
+        assert!(!whole.contains(&holder), "{holder} still has {mode}");
+    }
+    until("the reservations of killed agents end", || {
+        project.tenure("locks cleanup -q").exits(0);
+        reserved(&project).is_empty()
+    });
+    project.tenure("locks verify").exits(0);
 }

@@ -1,7 +1,55 @@
 //! The commands for coding agents.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
+use tenure::duration;
 use tenure_agents::tool::Tool;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Hook {
+    /// The agent that calls it
+    #[arg(value_name = "AGENT")]
+    pub(crate) tool: Agent,
+    /// How long a reservation lasts unless the session goes on working [default: 10m]
+    #[arg(long, value_name = "D", value_parser = duration::parse, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+pub(crate) const HOOK: &str = "Example, as tenure setup claude-code configures it:
+  {\"type\": \"command\", \"command\": \"tenure hook claude-code\", \"timeout\": 10}
+
+Reads the agent's JSON on standard input. Before an edit, it reserves that file
+for the session, or refuses the edit and says who has the file. At the end of a
+turn or of the session, it gives the files back; see guard.release for when it
+does so earlier.
+
+The holder is named after the agent and its session, or by TENURE_HOLDER if that
+is set in the agent's environment. Outside a project, nothing is checked. If
+tenure itself fails, the agent goes on, unless guard.strict is set.
+
+Exit codes: 0 answered, 1 tenure failed and the agent goes on, 2 refused
+(cursor; the others refuse with the JSON that is printed).";
+
+/// The agents that have hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Agent {
+    ClaudeCode,
+    Cursor,
+    Codex,
+    Gemini,
+}
+
+impl From<Agent> for Tool {
+    fn from(agent: Agent) -> Self {
+        match agent {
+            Agent::ClaudeCode => Self::ClaudeCode,
+            Agent::Cursor => Self::Cursor,
+            Agent::Codex => Self::Codex,
+            Agent::Gemini => Self::Gemini,
+        }
+    }
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Setup {

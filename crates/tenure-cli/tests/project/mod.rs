@@ -141,6 +141,8 @@ impl Project {
             .env_remove("BUILDKITE_JOB_ID")
             .env_remove("CIRCLE_WORKFLOW_JOB_ID")
             .env_remove("SYSTEM_JOBID")
+            .env_remove("CLAUDE_CODE_SESSION_ID")
+            .env_remove("CODEX_THREAD_ID")
             .env_remove("NO_COLOR")
             // The lock of the cargo that builds this is none of the project's.
             .env_remove("CARGO_TARGET_DIR")

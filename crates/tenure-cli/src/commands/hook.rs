@@ -1,0 +1,416 @@
+//! `tenure hook`: what a coding agent calls before and after it edits a file.
+//!
+//! 1. It never waits: an edit is allowed or refused at once.
+//! 2. Its own failure does not stop an agent, unless `guard.strict` says so. A timer ends it when it takes too
+//!    long.
+//! 3. It opens one store, and only if the agent works in a project.
+//!
+//! | event | what it does |
+//! |---|---|
+//! | before an edit | reserves the file for the session, or refuses the edit |
+//! | after an edit, or any other tool | renews what the session edits, and gives back what is committed or quiet |
+//! | end of a turn | gives back what the hook reserved |
+//! | end of the session | gives back every path of the session |
+
+mod files;
+mod timer;
+
+use std::io::Read;
+use std::time::Duration;
+
+use tenure::config::Release;
+use tenure::wire::ErrorCode;
+use tenure::{Acquired, Busy, Lease, Project, Tenure, Tie, call_deadline};
+use tenure_agents::event::{BadEvent, Event, What};
+use tenure_agents::reply::Reply;
+use tenure_agents::tool::Tool;
+use tenure_core::{HolderId, Key, Mode, PathPattern, PathSet};
+
+use self::files::WorkTree;
+use self::timer::Timer;
+use crate::answer::{Answer, Failure};
+use crate::args::Global;
+use crate::args::agents::Hook;
+use crate::exit::Exit;
+use crate::{context, words};
+
+/// The largest input that is read. An agent sends the whole content of a file that it writes.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// How long a reservation lasts unless the session goes on working.
+const TTL: Duration = Duration::from_secs(10 * 60);
+
+pub(crate) fn hook(global: &Global, hook: &Hook) -> Answer {
+    let tool = hook.tool.into();
+    let timer = Timer::start(tool);
+    let reply = match read(tool) {
+        Ok(event) => {
+            timer.is_about(&event);
+            match Session::find(global, hook, &event) {
+                Ok(None) => Reply::go_on(tool, &event.name, &event.what, None),
+                Ok(Some(session)) => {
+                    timer.is_strict(session.is_strict());
+                    match session.answer(&event) {
+                        Ok(reply) => reply,
+                        Err(failure) => timer.failed(&failure),
+                    }
+                }
+                Err(failure) => timer.failed(&failure),
+            }
+        }
+        Err(Unread::Edit(why)) => {
+            timer.is_strict(here_is_strict());
+            timer.is_before_edit();
+            timer.failed(&why)
+        }
+        Err(Unread::Other(why)) => timer.failed(&why),
+    };
+    Answer::silent(Exit::Other(timer.answer(&reply)))
+}
+
+/// Why there is no event.
+enum Unread {
+    /// It is an edit of an unknown file.
+    Edit(Failure),
+    Other(Failure),
+}
+
+fn read(tool: Tool) -> Result<Event, Unread> {
+    let bad = |why: &dyn std::fmt::Display| Failure::new(ErrorCode::BadEvent, why.to_string());
+    let mut input = Vec::new();
+    let read = std::io::stdin().take(LARGEST + 1).read_to_end(&mut input);
+    read.map_err(|error| Unread::Other(error.into()))?;
+    if u64::try_from(input.len()).is_ok_and(|length| length > LARGEST) {
+        return Err(Unread::Other(bad(&"its input is larger than 64 MB")));
+    }
+    Event::parse(tool, &input).map_err(|why| match why {
+        BadEvent::NoFile(_) => Unread::Edit(bad(&why)),
+        why => Unread::Other(bad(&why)),
+    })
+}
+
+/// A session of an agent in a project.
+struct Session<'a> {
+    global: &'a Global,
+    tool: Tool,
+    holder: HolderId,
+    tree: WorkTree,
+    config: tenure::Config,
+    project: Project,
+    ttl: Duration,
+}
+
+/// The leases on paths that a session has.
+struct Own {
+    all: Vec<Lease>,
+}
+
+impl<'a> Session<'a> {
+    /// The session, if it works in a project.
+    fn find(global: &'a Global, hook: &Hook, event: &Event) -> Result<Option<Self>, Failure> {
+        let here = context::start()?;
+        let folder = event
+            .folder
+            .as_ref()
+            .map_or_else(|| here.clone(), |folder| here.join(folder));
+        let Some(project) = Project::find(&folder, context::home().as_deref())? else {
+            return Ok(None);
+        };
+        let config = context::config(Some(&project))?;
+        let tool = Tool::from(hook.tool);
+        let holder = context::given_name(global).unwrap_or_else(|| tool.holder(&event.session));
+        Ok(Some(Self {
+            global,
+            tool,
+            holder: HolderId::parse_new(holder)?,
+            tree: WorkTree::of(&folder, &project),
+            config,
+            project,
+            ttl: hook.ttl.unwrap_or(TTL),
+        }))
+    }
+
+    fn is_strict(&self) -> bool {
+        self.config.guard.strict
+    }
+
+    fn release(&self) -> Release {
+        self.config.guard.release(self.tree.is_linked())
+    }
+
+    fn answer(&self, event: &Event) -> Result<Reply, Failure> {
+        let go_on = |note: Option<&str>| Reply::go_on(self.tool, &event.name, &event.what, note);
+        let files = match &event.what {
+            What::BeforeEdit(files) | What::AfterEdit(files) => {
+                let paths = files.iter().map(|file| self.tree.path(file));
+                paths
+                    .collect::<Result<Vec<_>, Failure>>()?
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            What::Work | What::TurnEnd | What::SessionEnd => Vec::new(),
+        };
+        // A file outside the repository is no concern of others.
+        if files.is_empty() && matches!(event.what, What::BeforeEdit(_)) {
+            return Ok(go_on(None));
+        }
+        let tenure = self.open()?;
+        let own = self.own(&tenure)?;
+        match &event.what {
+            What::BeforeEdit(_) => {
+                if let Some(reason) = self.reserve(&tenure, &own, &files)? {
+                    return Ok(Reply::refuse(self.tool, &reason));
+                }
+                self.keep(&tenure, &own, &files)?;
+            }
+            What::AfterEdit(_) => {
+                let reason = self.reserve(&tenure, &own, &files)?;
+                self.keep(&tenure, &own, &files)?;
+                if let Some(reason) = reason {
+                    let note = format!("You have edited a file that you must not edit. {reason}");
+                    return Ok(Reply {
+                        err: Some(note.clone()),
+                        ..go_on(Some(&note))
+                    });
+                }
+            }
+            What::Work => self.keep(&tenure, &own, &[])?,
+            What::TurnEnd => match self.release() {
+                // Only the end of the session ends it.
+                Release {
+                    commit: false,
+                    quiet: None,
+                    ..
+                } => self.keep(&tenure, &own, &[])?,
+                _ => give_back(
+                    &tenure,
+                    own.all.iter().filter(|lease| self.is_by_hook(lease)),
+                )?,
+            },
+            What::SessionEnd => give_back(&tenure, &own.all)?,
+        }
+        Ok(go_on(None))
+    }
+
+    fn open(&self) -> Result<Tenure, Failure> {
+        let url = match context::chosen_url(self.global)? {
+            Some(url) => url,
+            None => self.project.store(),
+        };
+        // Nothing of ours may show in git; see `context::project`.
+        let _ = self.project.create();
+        Ok(Tenure::open_for_locks(&url, self.config.clone())?)
+    }
+
+    /// What the session has reserved, by its hook or by hand.
+    fn own(&self, tenure: &Tenure) -> Result<Own, Failure> {
+        let found = tenure
+            .store()
+            .inspect(&Key::paths(), call_deadline())?
+            .leases;
+        let all = found
+            .into_iter()
+            .filter(|(lease, verdict)| lease.holder.id == self.holder && verdict.ended().is_none())
+            .map(|(lease, _)| lease)
+            .filter(|lease| !lease.holder.binding.is_kept());
+        Ok(Own { all: all.collect() })
+    }
+
+    /// Reserves the files that the session does not have yet: all of them, or none and why.
+    fn reserve(
+        &self,
+        tenure: &Tenure,
+        own: &Own,
+        files: &[String],
+    ) -> Result<Option<String>, Failure> {
+        let mut new = Vec::new();
+        for file in files.iter().filter(|file| !own.has(file)) {
+            match self.acquire(tenure, file)? {
+                Ok(lease) => new.push(lease),
+                Err(busy) => {
+                    give_back(tenure, &new)?;
+                    return Ok(Some(self.reason(tenure, file, &busy)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn acquire(&self, tenure: &Tenure, file: &str) -> Result<Result<Lease, Box<Busy>>, Failure> {
+        let bad = |why: &dyn std::fmt::Display| {
+            Failure::new(ErrorCode::BadName, format!("{file}: {why}"))
+        };
+        let pattern = PathPattern::exactly(file).map_err(|why| bad(&why))?;
+        let paths = PathSet::new([pattern]).map_err(|why| bad(&why))?;
+        let ask = tenure
+            .ask(Key::paths().as_str())?
+            .named(self.holder.as_str())?
+            .mode(Mode::from(paths))
+            .command(self.why())
+            .tied_to(Tie::Nothing)
+            .ttl(self.ttl)
+            .renew_later();
+        Ok(match ask.acquire()? {
+            Acquired::Granted(guard) => {
+                let lease = guard.lease().clone();
+                guard.leave_standing();
+                Ok(lease)
+            }
+            Acquired::Busy(busy) => Err(busy),
+            // A request that does not wait closes no cycle and is not cancelled.
+            Acquired::Deadlock(_) | Acquired::Cancelled => {
+                return Err(bad(&"it could not be reserved"));
+            }
+        })
+    }
+
+    /// What the others see as the reason of a reservation. It also tells what the hook may give back.
+    fn why(&self) -> String {
+        format!("edited in {}", self.tool.title())
+    }
+
+    fn is_by_hook(&self, lease: &Lease) -> bool {
+        lease.holder.command == Some(self.why())
+            && lease
+                .mode
+                .paths()
+                .is_some_and(|paths| paths.patterns().len() == 1)
+    }
+
+    /// Renews what the session still edits, and gives back what is committed or quiet. `files` are being edited.
+    fn keep(&self, tenure: &Tenure, own: &Own, files: &[String]) -> Result<(), Failure> {
+        let now = tenure.clock().now();
+        let release = self.release();
+        let by_hook = own.all.iter().filter(|lease| self.is_by_hook(lease));
+        let mut kept = Vec::new();
+        let mut over = Vec::new();
+        for lease in by_hook {
+            let Some(path) = literal(lease) else { continue };
+            let is_edited = files.contains(&path);
+            let last = self
+                .tree
+                .written(&path)
+                .map_or(lease.acquired_at, |at| at.max(lease.acquired_at));
+            let quiet = Duration::try_from(now.wall.duration_since(last)).unwrap_or_default();
+            if !is_edited && release.quiet.is_some_and(|limit| quiet > limit) {
+                over.push(lease);
+            } else {
+                kept.push((lease, path, is_edited));
+            }
+        }
+        if release.commit {
+            let candidates: Vec<&str> = kept
+                .iter()
+                .filter(|(lease, path, is_edited)| {
+                    !is_edited && self.tree.may_be_committed(path, lease.acquired_at)
+                })
+                .map(|(_, path, _)| path.as_str())
+                .collect();
+            let committed = self.tree.committed(&candidates);
+            kept.retain(|(lease, path, _)| {
+                let is_committed = committed.contains(path);
+                if is_committed {
+                    over.push(*lease);
+                }
+                !is_committed
+            });
+        }
+        give_back(tenure, over)?;
+        for (lease, _, _) in kept {
+            // Not at every call: half of the time is enough.
+            let is_fresh = lease
+                .remaining(&now)
+                .is_some_and(|left| left > self.ttl / 2);
+            if !is_fresh {
+                // A lease that was lost meanwhile is reserved again by the next edit.
+                let _ = tenure
+                    .store()
+                    .renew(&lease.grant(), self.ttl, call_deadline())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Why an edit is refused, for the model.
+    fn reason(&self, tenure: &Tenure, file: &str, busy: &Busy) -> String {
+        let now = tenure.clock().now();
+        let mut lines = Vec::new();
+        for (lease, _) in busy
+            .leases
+            .iter()
+            .filter(|(_, verdict)| verdict.ended().is_none())
+        {
+            let paths = lease
+                .mode
+                .paths()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let of = if paths == file {
+                String::new()
+            } else {
+                format!(" (it has reserved {paths})")
+            };
+            let why = lease.holder.command.as_ref();
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            lines.push(format!(
+                "{file} is reserved by {}, {}{of}{why}.",
+                words::held(&now, lease),
+                words::lasts(&now, lease)
+            ));
+        }
+        if lines.is_empty() {
+            let next = busy
+                .behind
+                .as_ref()
+                .map_or("another agent", |next| next.id.as_str());
+            lines.push(format!(
+                "{file} is about to be reserved by {next}, which waits for it."
+            ));
+        }
+        let (file, name) = (words::quoted(file), words::quoted(self.holder.as_str()));
+        lines.push("Do not edit it another way, such as with a shell command. Instead:".to_owned());
+        lines.push("- work on something else, and try this edit again later; or".to_owned());
+        lines.push(format!(
+            "- wait for it: tenure reserve {file} --as {name} --wait 10m; when that has exit code 0, repeat the edit."
+        ));
+        lines.join("\n")
+    }
+}
+
+impl Own {
+    /// Whether the session may write to this path already.
+    fn has(&self, path: &str) -> bool {
+        let writes = self.all.iter().filter_map(|lease| lease.mode.paths());
+        writes
+            .filter(|paths| !paths.is_shared())
+            .any(|paths| paths.covers(path).is_some())
+    }
+}
+
+/// The path of a lease that was made for one file.
+fn literal(lease: &Lease) -> Option<String> {
+    match lease.mode.paths()?.patterns() {
+        [only] => Some(files::unescaped(only.as_str())),
+        _ => None,
+    }
+}
+
+fn give_back<'l>(
+    tenure: &Tenure,
+    leases: impl IntoIterator<Item = &'l Lease>,
+) -> Result<(), Failure> {
+    for lease in leases {
+        // One that ended meanwhile needs no release.
+        let _ = tenure.store().release(&lease.grant(), call_deadline())?;
+    }
+    Ok(())
+}
+
+/// Whether the guard is strict where the agent started the hook, if its input does not tell where it works.
+fn here_is_strict() -> bool {
+    let project = context::find_project();
+    project.ok().flatten().is_some_and(|project| {
+        context::config(Some(&project)).is_ok_and(|config| config.guard.strict)
+    })
+}

@@ -1,0 +1,95 @@
+//! The answer of a hook, given once and in time: [`Timer`].
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_agents::event::{Event, What};
+use tenure_agents::reply::Reply;
+use tenure_agents::tool::Tool;
+
+use crate::answer::Failure;
+
+/// How long the hook may take. The agents give it ten seconds.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Gives the answer, or the one for a failure if there is none in time.
+pub(super) struct Timer(Arc<Mutex<State>>);
+
+struct State {
+    tool: Tool,
+    /// The agent's name for the event, and what it is.
+    event: Option<(String, What)>,
+    strict: bool,
+}
+
+impl Timer {
+    pub(super) fn start(tool: Tool) -> Self {
+        let state = Arc::new(Mutex::new(State {
+            tool,
+            event: None,
+            strict: false,
+        }));
+        let timer = Self(Arc::clone(&state));
+        // Without a thread, only the agent's own limit is left.
+        let _ = std::thread::Builder::new().spawn(move || {
+            std::thread::sleep(LIMIT);
+            let late = Self(state);
+            let reply = late.lock().failure("it got no answer within 5 seconds");
+            std::process::exit(late.answer(&reply));
+        });
+        timer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_about(&self, event: &Event) {
+        self.lock().event = Some((event.name.clone(), event.what.clone()));
+    }
+
+    /// The same for an edit that names no file.
+    pub(super) fn is_before_edit(&self) {
+        self.lock().event = Some((String::new(), What::BeforeEdit(Vec::new())));
+    }
+
+    pub(super) fn is_strict(&self, strict: bool) {
+        self.lock().strict = strict;
+    }
+
+    /// The answer when the hook itself failed.
+    pub(super) fn failed(&self, failure: &Failure) -> Reply {
+        self.lock().failure(failure.message())
+    }
+
+    /// Writes the answer and returns the exit code. The second caller never gets to write.
+    pub(super) fn answer(&self, reply: &Reply) -> i32 {
+        let state = self.lock();
+        if let Some(err) = &reply.err {
+            let _ = std::io::stderr().write_all(format!("{err}\n").as_bytes());
+        }
+        if let Some(out) = &reply.out {
+            let _ = std::io::stdout().write_all(format!("{out}\n").as_bytes());
+        }
+        // Until the process ends.
+        std::mem::forget(state);
+        reply.code
+    }
+}
+
+impl State {
+    fn failure(&self, why: &str) -> Reply {
+        let why = format!("tenure hook {}: {why}", self.tool.name());
+        match &self.event {
+            Some((_, What::BeforeEdit(_))) if self.strict => {
+                let text = format!(
+                    "The edit is refused because it can't be checked, and guard.strict is on. {why}"
+                );
+                Reply::refuse(self.tool, &text)
+            }
+            Some((name, what)) => Reply::failed(self.tool, name, what, &why),
+            None => Reply::failed(self.tool, "", &What::Work, &why),
+        }
+    }
+}
