@@ -1,5 +1,7 @@
 //! The lines that an edit changes: [`unified`].
 
+use std::fmt::Write as _;
+
 /// How many lines around a change are shown.
 const CONTEXT: usize = 3;
 
@@ -29,7 +31,7 @@ pub fn unified(old: &str, new: &str) -> String {
     for (index, line) in lines.iter().enumerate() {
         if near(index) {
             if skipped {
-                out.push_str(&format!("@@ -{old_line} +{new_line} @@\n"));
+                let _ = writeln!(out, "@@ -{old_line} +{new_line} @@");
             }
             let (mark, text) = match line {
                 Line::Same(text) => (' ', text),

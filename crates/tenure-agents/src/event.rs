@@ -58,7 +58,7 @@ pub enum What {
 }
 
 #[derive(Deserialize)]
-struct Input {
+struct Sent {
     hook_event_name: Option<String>,
     session_id: Option<String>,
     conversation_id: Option<String>,
@@ -73,7 +73,7 @@ struct Input {
 impl Event {
     /// Reads what an agent wrote.
     pub fn parse(tool: Tool, input: &[u8]) -> Result<Self, BadEvent> {
-        let input: Input = serde_json::from_slice(input)?;
+        let input: Sent = serde_json::from_slice(input)?;
         let name = input.hook_event_name.ok_or(BadEvent::NoName)?;
         let (session, field) = match tool {
             Tool::Cursor => (

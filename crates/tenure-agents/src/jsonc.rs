@@ -357,8 +357,9 @@ pub(crate) fn take(text: &str, container: &Node, index: usize) -> String {
     let lead = between(text, before..item.start);
     let comma = between(text, item.end..after).comma;
     let comma = comma.or(lead.comma.filter(|_| index > 0));
-    let mut gaps = vec![lead.solid..item.end];
-    gaps.extend(comma.map(|comma| comma..comma + 1));
+    let comma = comma.map(|comma| comma..comma + 1);
+    let mut gaps: Vec<Range<usize>> = comma.into_iter().collect();
+    gaps.push(lead.solid..item.end);
     gaps.sort_by_key(|gap| gap.start);
     let mut out = String::with_capacity(text.len());
     let mut done = 0;

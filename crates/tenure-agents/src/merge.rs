@@ -50,9 +50,8 @@ pub fn add(tool: Tool, text: Option<&str>) -> Result<String, BadFile> {
         return Ok(text.to_owned());
     }
     // Hooks of an earlier version make room for the current ones.
-    let mut text = match without(tool, text)? {
-        Some(text) => text,
-        None => return Ok(new_file(tool)),
+    let Some(mut text) = without(tool, text)? else {
+        return Ok(new_file(tool));
     };
     for (event, entry) in tool.entries() {
         let root = understood(tool, &text)?;
@@ -131,7 +130,7 @@ fn take(text: &str, root: &Node, place: &Place<'_>) -> Option<String> {
 }
 
 /// The last hook of tenure in a file. The last one is taken first, so that removing is adding backwards.
-fn last_own<'a>(tool: Tool, root: &'a Node) -> Option<Place<'a>> {
+fn last_own(tool: Tool, root: &Node) -> Option<Place<'_>> {
     let at_root = index_of(root, "hooks")?;
     let hooks = find(root, "hooks")?;
     for (event, member) in hooks.members()?.iter().enumerate().rev() {

@@ -146,7 +146,8 @@ impl Tool {
                 ("PreToolUse", group(Some("apply_patch|Edit|Write"), TIMEOUT)),
                 ("PostToolUse", group(Some("*"), TIMEOUT)),
                 ("Stop", group(None, TIMEOUT)),
-                ("SessionEnd", group(None, TIMEOUT)),
+                // Codex allows no more for this event.
+                ("SessionEnd", group(None, 3)),
             ],
             // Milliseconds.
             Self::Gemini => vec![

@@ -91,18 +91,19 @@ struct Target {
 
 impl Target {
     fn find(setup: &Setup) -> Result<Self, Failure> {
-        let name = match setup.what.tool() {
-            Some(tool) => folder(setup, Some(tool))?.join(tool.file()),
-            None => {
-                let folder = folder(setup, None)?;
+        let folder = folder(setup)?;
+        let name = setup.what.tool().map_or_else(
+            || {
                 let (agents, claude) = (folder.join("AGENTS.md"), folder.join("CLAUDE.md"));
-                if agents.symlink_metadata().is_err() && claude.symlink_metadata().is_ok() {
+                let is_there = |file: &Path| file.symlink_metadata().is_ok();
+                if is_there(&claude) && !is_there(&agents) {
                     claude
                 } else {
                     agents
                 }
-            }
-        };
+            },
+            |tool| folder.join(tool.file()),
+        );
         let path = match name.symlink_metadata() {
             Ok(_) => name.canonicalize().map_err(|error| {
                 let message = format!(
@@ -159,8 +160,8 @@ impl Target {
 }
 
 /// The folder that the file is in.
-fn folder(setup: &Setup, tool: Option<Tool>) -> Result<PathBuf, Failure> {
-    let Some(tool) = tool else {
+fn folder(setup: &Setup) -> Result<PathBuf, Failure> {
+    let Some(tool) = setup.what.tool() else {
         if setup.user {
             let why = "agents-md is about one repository: leave --user out";
             return Err(Failure::new(ErrorCode::Usage, why));
@@ -243,11 +244,12 @@ impl Change<'_> {
             let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
             return Err(failure.details(self.data()));
         }
-        let question = format!(
-            "{}\n\nWrite this to {}? [y/N] ",
-            self.shown(),
-            self.target.shown()
-        );
+        let file = self.target.shown();
+        let ask = match &self.new {
+            Some(_) => format!("Write this to {file}?"),
+            None => format!("Remove {file}?"),
+        };
+        let question = format!("{}\n\n{ask} [y/N] ", self.shown());
         let mut err = anstream::stderr();
         err.write_all(question.as_bytes())?;
         err.flush()?;
