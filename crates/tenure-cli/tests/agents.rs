@@ -662,7 +662,7 @@ fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
             let id = format!("agent{number}");
             let mut agent = project.program("bash");
             agent.args(["-c", AGENT, "agent", &id]).arg(tree);
-            agent.arg(scaled(20).to_string()).arg(&witness);
+            agent.arg(scaled(12).to_string()).arg(&witness);
             agent
                 .process_group(0)
                 .stdin(Stdio::null())
@@ -687,7 +687,14 @@ fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
     }
     let mut ended = Vec::new();
     for (id, mut agent) in agents {
-        until("an agent ends", || agent.try_wait().unwrap().is_some());
+        // Longer than usual, because a soak has more rounds.
+        for _ in 0..scaled(4) {
+            let mut looks = 0..3_000;
+            while agent.try_wait().unwrap().is_none() && looks.next().is_some() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+        assert!(agent.try_wait().unwrap().is_some(), "{id} did not end");
         ended.push((id, agent.wait().unwrap().success()));
     }
     assert!(

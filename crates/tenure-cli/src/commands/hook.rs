@@ -20,13 +20,15 @@ use std::time::Duration;
 
 use tenure::config::Release;
 use tenure::wire::ErrorCode;
-use tenure::{Acquired, Busy, Lease, Project, Tenure, Tie, call_deadline};
+use tenure::{
+    Acquired, Busy, Lease, PathPattern, PathSet, Project, Reservations, Tenure, call_deadline,
+};
 use tenure_agents::event::{BadEvent, Event, What};
 use tenure_agents::reply::Reply;
 use tenure_agents::tool::Tool;
-use tenure_core::{HolderId, Key, Mode, PathPattern, PathSet};
+use tenure_core::HolderId;
 
-use self::files::WorkTree;
+use self::files::Files;
 use self::timer::Timer;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -94,15 +96,10 @@ struct Session<'a> {
     global: &'a Global,
     tool: Tool,
     holder: HolderId,
-    tree: WorkTree,
+    files: Files,
     config: tenure::Config,
     project: Project,
     ttl: Duration,
-}
-
-/// The leases on paths that a session has.
-struct Own {
-    all: Vec<Lease>,
 }
 
 impl<'a> Session<'a> {
@@ -116,6 +113,9 @@ impl<'a> Session<'a> {
         let Some(project) = Project::find(&folder, context::home().as_deref())? else {
             return Ok(None);
         };
+        let Some(files) = Files::find(&folder, &project)? else {
+            return Ok(None);
+        };
         let config = context::config(Some(&project))?;
         let tool = Tool::from(hook.tool);
         let holder = context::given_name(global).unwrap_or_else(|| tool.holder(&event.session));
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
             global,
             tool,
             holder: HolderId::parse_new(holder)?,
-            tree: WorkTree::of(&folder, &project),
+            files,
             config,
             project,
             ttl: hook.ttl.unwrap_or(TTL),
@@ -135,14 +135,14 @@ impl<'a> Session<'a> {
     }
 
     fn release(&self) -> Release {
-        self.config.guard.release(self.tree.is_linked())
+        self.config.guard.release(self.files.are_linked())
     }
 
     fn answer(&self, event: &Event) -> Result<Reply, Failure> {
         let go_on = |note: Option<&str>| Reply::go_on(self.tool, &event.name, &event.what, note);
         let files = match &event.what {
             What::BeforeEdit(files) | What::AfterEdit(files) => {
-                let paths = files.iter().map(|file| self.tree.path(file));
+                let paths = files.iter().map(|file| self.files.path(file));
                 paths
                     .collect::<Result<Vec<_>, Failure>>()?
                     .into_iter()
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
             return Ok(go_on(None));
         }
         let tenure = self.open()?;
-        let own = self.own(&tenure)?;
+        let own = tenure.reservations()?;
         match &event.what {
             What::BeforeEdit(_) => {
                 if let Some(reason) = self.reserve(&tenure, &own, &files)? {
@@ -183,12 +183,12 @@ impl<'a> Session<'a> {
                     quiet: None,
                     ..
                 } => self.keep(&tenure, &own, &[])?,
-                _ => give_back(
-                    &tenure,
-                    own.all.iter().filter(|lease| self.is_by_hook(lease)),
-                )?,
+                _ => give_back(&tenure, self.by_hook(&own))?,
             },
-            What::SessionEnd => give_back(&tenure, &own.all)?,
+            What::SessionEnd => {
+                let own = own.of(&self.holder);
+                give_back(&tenure, own.filter(|lease| !lease.holder.binding.is_kept()))?;
+            }
         }
         Ok(go_on(None))
     }
@@ -203,29 +203,16 @@ impl<'a> Session<'a> {
         Ok(Tenure::open_for_locks(&url, self.config.clone())?)
     }
 
-    /// What the session has reserved, by its hook or by hand.
-    fn own(&self, tenure: &Tenure) -> Result<Own, Failure> {
-        let found = tenure
-            .store()
-            .inspect(&Key::paths(), call_deadline())?
-            .leases;
-        let all = found
-            .into_iter()
-            .filter(|(lease, verdict)| lease.holder.id == self.holder && verdict.ended().is_none())
-            .map(|(lease, _)| lease)
-            .filter(|lease| !lease.holder.binding.is_kept());
-        Ok(Own { all: all.collect() })
-    }
-
     /// Reserves the files that the session does not have yet: all of them, or none and why.
     fn reserve(
         &self,
         tenure: &Tenure,
-        own: &Own,
+        own: &Reservations,
         files: &[String],
     ) -> Result<Option<String>, Failure> {
         let mut new = Vec::new();
-        for file in files.iter().filter(|file| !own.has(file)) {
+        let is_missing = |file: &&String| own.for_writing(file, &self.holder).is_none();
+        for file in files.iter().filter(is_missing) {
             match self.acquire(tenure, file)? {
                 Ok(lease) => new.push(lease),
                 Err(busy) => {
@@ -244,11 +231,9 @@ impl<'a> Session<'a> {
         let pattern = PathPattern::exactly(file).map_err(|why| bad(&why))?;
         let paths = PathSet::new([pattern]).map_err(|why| bad(&why))?;
         let ask = tenure
-            .ask(Key::paths().as_str())?
+            .reserve(paths)
             .named(self.holder.as_str())?
-            .mode(Mode::from(paths))
             .command(self.why())
-            .tied_to(Tie::Nothing)
             .ttl(self.ttl)
             .renew_later();
         Ok(match ask.acquire()? {
@@ -270,27 +255,26 @@ impl<'a> Session<'a> {
         format!("edited in {}", self.tool.title())
     }
 
-    fn is_by_hook(&self, lease: &Lease) -> bool {
-        lease.holder.command == Some(self.why())
-            && lease
-                .mode
-                .paths()
-                .is_some_and(|paths| paths.patterns().len() == 1)
+    /// What the hook reserved for the session, one file each.
+    fn by_hook<'r>(&'r self, own: &'r Reservations) -> impl Iterator<Item = &'r Lease> {
+        let why = Some(self.why());
+        own.of(&self.holder)
+            .filter(move |lease| lease.holder.command == why && file_of(lease).is_some())
     }
 
     /// Renews what the session still edits, and gives back what is committed or quiet. `files` are being edited.
-    fn keep(&self, tenure: &Tenure, own: &Own, files: &[String]) -> Result<(), Failure> {
-        let now = tenure.clock().now();
-        let release = self.release();
-        let by_hook = own.all.iter().filter(|lease| self.is_by_hook(lease));
+    fn keep(&self, tenure: &Tenure, own: &Reservations, files: &[String]) -> Result<(), Failure> {
+        let (now, release) = (own.now(), self.release());
         let mut kept = Vec::new();
         let mut over = Vec::new();
-        for lease in by_hook {
-            let Some(path) = literal(lease) else { continue };
-            let is_edited = files.contains(&path);
+        for lease in self.by_hook(own) {
+            let Some(path) = file_of(lease) else {
+                continue;
+            };
+            let is_edited = files.iter().any(|file| file == path);
             let last = self
-                .tree
-                .written(&path)
+                .files
+                .written(path)
                 .map_or(lease.acquired_at, |at| at.max(lease.acquired_at));
             let quiet = Duration::try_from(now.wall.duration_since(last)).unwrap_or_default();
             if !is_edited && release.quiet.is_some_and(|limit| quiet > limit) {
@@ -303,13 +287,13 @@ impl<'a> Session<'a> {
             let candidates: Vec<&str> = kept
                 .iter()
                 .filter(|(lease, path, is_edited)| {
-                    !is_edited && self.tree.may_be_committed(path, lease.acquired_at)
+                    !is_edited && self.files.may_be_committed(path, lease.acquired_at)
                 })
-                .map(|(_, path, _)| path.as_str())
+                .map(|(_, path, _)| *path)
                 .collect();
-            let committed = self.tree.committed(&candidates);
+            let committed = self.files.committed(&candidates);
             kept.retain(|(lease, path, _)| {
-                let is_committed = committed.contains(path);
+                let is_committed = committed.iter().any(|file| file == path);
                 if is_committed {
                     over.push(*lease);
                 }
@@ -319,9 +303,7 @@ impl<'a> Session<'a> {
         give_back(tenure, over)?;
         for (lease, _, _) in kept {
             // Not at every call: half of the time is enough.
-            let is_fresh = lease
-                .remaining(&now)
-                .is_some_and(|left| left > self.ttl / 2);
+            let is_fresh = lease.remaining(now).is_some_and(|left| left > self.ttl / 2);
             if !is_fresh {
                 // A lease that was lost meanwhile is reserved again by the next edit.
                 let _ = tenure
@@ -378,20 +360,10 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Own {
-    /// Whether the session may write to this path already.
-    fn has(&self, path: &str) -> bool {
-        let writes = self.all.iter().filter_map(|lease| lease.mode.paths());
-        writes
-            .filter(|paths| !paths.is_shared())
-            .any(|paths| paths.covers(path).is_some())
-    }
-}
-
-/// The path of a lease that was made for one file.
-fn literal(lease: &Lease) -> Option<String> {
+/// The file of a reservation that was made for one.
+fn file_of(lease: &Lease) -> Option<&str> {
     match lease.mode.paths()?.patterns() {
-        [only] => Some(files::unescaped(only.as_str())),
+        [only] if only.is_path() => Some(only.prefix()),
         _ => None,
     }
 }

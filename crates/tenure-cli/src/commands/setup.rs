@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tenure::wire::{ErrorCode, SetupJson};
 use tenure_agents::tool::Tool;
 use tenure_agents::{diff, merge, section};
-use tenure_board::save::{SaveError, SaveStep, save};
+use tenure_board::save::{SaveError, SaveStep, save, sweep};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -296,7 +296,10 @@ impl Change<'_> {
         saved.map_err(|error| match error {
             SaveError::Stopped(failure) => failure,
             error @ SaveError::Io { .. } => Failure::new(ErrorCode::Io, error.to_string()),
-        })
+        })?;
+        // What a killed setup left behind.
+        let _ = path.parent().map(sweep);
+        Ok(())
     }
 
     fn done(&self) -> String {
