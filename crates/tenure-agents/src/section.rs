@@ -20,7 +20,7 @@ const TEXT: &str = "\
 Other agents work in this repository at the same time. tenure decides who may edit which file.
 
 - A hook reserves each file for you when you edit it. If an edit is refused, another agent has that file: work on
-  something else, or wait with `tenure reserve PATH --wait 10m --why 'what for'`. Never edit it another way.
+  something else, or wait with `tenure reserve PATH --for 10m --wait 10m`. Never edit it another way.
 - Before a change of many files, reserve all of them at once: `tenure reserve 'src/api/**' Cargo.toml --why 'what for'`.
   Give them back with `tenure reserve --release` as soon as they are committed.
 - Before you write to files with shell commands, ask: `tenure check PATH...` (exit code 6: another agent has one).

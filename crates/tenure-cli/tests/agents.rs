@@ -326,7 +326,7 @@ fn an_edit_reserves_its_file_or_is_refused_with_the_reason() {
         "until ",
         "edited in Claude Code",
         "work on something else",
-        "tenure reserve src/a.rs --as claude-code-two --wait 10m",
+        "tenure reserve src/a.rs --as claude-code-two --for 10m --wait 10m\n",
     ] {
         assert!(reason.contains(part), "{part}: {reason}");
     }
@@ -400,6 +400,16 @@ fn every_spelling_of_a_file_in_every_worktree_is_the_same_file() {
     ] {
         let reason = edit(&project, "two", folder, &file).refuses();
         assert!(reason.contains("claude-code-one"), "{file}: {reason}");
+        // The command is one that the agent can run where it is.
+        let command = reason
+            .lines()
+            .find_map(|line| line.split_once("tenure reserve "));
+        let words = command.unwrap().1.replace("--wait 10m", "--no-wait");
+        let said = project
+            .call(&format!("reserve {words}"))
+            .within(folder)
+            .end();
+        said.fails(6, &["claude-code-one"]);
     }
     for file in [
         "/tmp/elsewhere.txt",

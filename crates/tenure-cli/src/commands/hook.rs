@@ -350,11 +350,11 @@ impl<'a> Session<'a> {
                 "{file} is about to be reserved by {next}, which waits for it."
             ));
         }
-        let (file, name) = (words::quoted(file), words::quoted(self.holder.as_str()));
+        let (file, name) = (self.files.typed(file), words::quoted(self.holder.as_str()));
         lines.push("Do not edit it another way, such as with a shell command. Instead:".to_owned());
         lines.push("- work on something else, and try this edit again later; or".to_owned());
         lines.push(format!(
-            "- wait for it: tenure reserve {file} --as {name} --wait 10m; when that has exit code 0, repeat the edit."
+            "- wait for it: tenure reserve {file} --as {name} --for 10m --wait 10m\n  When that has exit code 0, repeat the edit."
         ));
         lines.join("\n")
     }

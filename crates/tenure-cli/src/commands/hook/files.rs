@@ -10,6 +10,7 @@ use tenure::wire::ErrorCode;
 use tenure::{BadPath, Project, WorkTree};
 
 use crate::answer::Failure;
+use crate::words;
 
 /// The kernel's clock for files is late by at most one tick.
 const COARSE: Duration = Duration::from_millis(20);
@@ -17,6 +18,8 @@ const COARSE: Duration = Duration::from_millis(20);
 /// The work tree that an agent works in.
 pub(super) struct Files {
     tree: WorkTree,
+    /// Whether the agent works at the top of it.
+    at_top: bool,
     /// Where git keeps the state of this work tree, if there is git.
     git: Option<PathBuf>,
 }
@@ -25,6 +28,9 @@ impl Files {
     pub(super) fn find(folder: &Path, project: &Project) -> Result<Option<Self>, Failure> {
         let tree = WorkTree::find(folder, Some(project))?;
         Ok(tree.map(|tree| Self {
+            at_top: folder
+                .canonicalize()
+                .is_ok_and(|folder| folder == tree.root()),
             git: git_folder(tree.root()),
             tree,
         }))
@@ -46,6 +52,14 @@ impl Files {
             Err(BadPath::Outside { .. }) => Ok(None),
             Err(error) => Err(Failure::new(ErrorCode::Io, error.to_string())),
         }
+    }
+
+    /// What the agent calls a file in a command that it runs.
+    pub(super) fn typed(&self, path: &str) -> String {
+        if self.at_top {
+            return words::quoted(path);
+        }
+        words::quoted_bytes(self.tree.root().join(path).as_os_str())
     }
 
     /// When a file was written last.
