@@ -93,8 +93,8 @@ impl Reserved {
 pub fn newest_token(tenure: &Tenure) -> Result<Token, StoreError> {
     let query = HistoryQuery {
         key: Some(Key::paths()),
-        since: None,
         limit: Some(64),
+        ..HistoryQuery::default()
     };
     let events = tenure.store().history(&query, call_deadline())?;
     Ok(events

@@ -76,7 +76,7 @@ impl Overview {
     /// Before the first look.
     pub fn empty() -> Self {
         Self {
-            guard: config.guard.clone(),
+            guard: Config::default().guard,
             now: HostClock::new().now(),
             stores: Vec::new(),
             foreign: Vec::new(),
@@ -87,6 +87,7 @@ impl Overview {
     /// Looks again: without a project, at the chosen store only. A connection to a server is kept; every other
     /// store is opened anew, because another one may be in its place.
     pub fn look(&mut self, project: Option<&Project>, chosen: Option<&StoreUrl>, config: &Config) {
+        self.guard.clone_from(&config.guard);
         self.left_out.clear();
         self.foreign = match project {
             Some(project) => foreign::find(project.root(), &mut self.left_out),

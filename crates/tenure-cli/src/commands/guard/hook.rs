@@ -162,7 +162,7 @@ fn push(global: &Global, scene: &Scene, remote: &str, input: &[u8]) -> Result<()
     let query = HistoryQuery {
         key: Some(Key::paths()),
         since: oldest.and_then(|at| at.checked_sub(SignedDuration::from_hours(24)).ok()),
-        limit: None,
+        ..HistoryQuery::default()
     };
     let mut grants = scene.tenure.store().history(&query, call_deadline())?;
     grants.retain(|event| event.kind == EventKind::Granted);
