@@ -105,6 +105,10 @@ repository.")]
   tenure run env -- sh -c 'echo $TENURE_KEY $TENURE_TOKEN $TENURE_HOLDER'
   tenure run db --shared -- ./report.sh     any number of these, or one without
   tenure run gpu --slots 4 -- sh -c 'CUDA_VISIBLE_DEVICES=$TENURE_SLOT ./train'
+  tenure run db cache web -- ./migrate.sh   all three together, or wait for them
+
+Several keys are granted in one step. Until then the command waits and holds none
+of them, so two commands never wait for each other's keys.
 
 The key is released when the command exits; processes that it left in the
 background do not keep it, unless --all-processes is given.
@@ -120,7 +124,7 @@ With --json, tenure reports what it does as JSON lines on standard error
 A waiter that is interrupted and asks again with the same --as keeps its place
 in the queue for locking.queueGrace. A signal that was ignored when tenure
 started (SIGHUP under nohup) is ignored by tenure and the command.",
-        override_usage = "tenure run [OPTIONS] <KEY> -- <CMD>...\n       tenure run [OPTIONS] <KEY> -c <STRING>"
+        override_usage = "tenure run [OPTIONS] <KEY>... -- <CMD>...\n       tenure run [OPTIONS] <KEY>... -c <STRING>"
     )]
     Run(Run),
     /// Hold a key without running a command; prints the token
@@ -131,6 +135,7 @@ started (SIGHUP under nohup) is ignored by tenure and the command.",
   tenure release build --as agent-1
   tenure acquire db --shared --as agent-1   together with other shared holders
   tenure acquire db --as agent-1            wait for the others: agent-1 alone
+  tenure acquire db cache --as agent-1      both together; prints two tokens
 
 Without --as, the holder is named after your user, host and shell.")]
     Acquire(Acquire),
@@ -393,6 +398,11 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
+    /// Whether one of several slots is asked for.
+    pub(crate) fn is_slot(&self) -> bool {
+        self.slots.is_some()
+    }
+
     /// How the key is to be held.
     pub(crate) fn mode(&self) -> Mode {
         match self.slots {
@@ -403,11 +413,29 @@ impl RequestArgs {
     }
 }
 
+/// The keys of a request, for `run` and `acquire`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeysArgs {
+    /// The key to hold: any name, or task:ID, section:ID. Several are held together, or none of them
+    #[arg(value_name = "KEY", required_unless_present = "more")]
+    pub(crate) keys: Vec<String>,
+    /// Another key to hold, as if it was among the others
+    #[arg(long = "key", value_name = "KEY", id = "more")]
+    pub(crate) more: Vec<String>,
+}
+
+impl KeysArgs {
+    /// All of them. There is at least one.
+    pub(crate) fn all(&self) -> Vec<&str> {
+        let all = self.keys.iter().chain(&self.more);
+        all.map(String::as_str).collect()
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// The key to hold: any name, or task:ID, section:ID
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
     #[command(flatten)]
     pub(crate) request: RequestArgs,
     /// Run this line with sh -c instead of a command after --
@@ -415,9 +443,6 @@ pub(crate) struct Run {
     pub(crate) script: Option<OsString>,
     #[command(flatten)]
     pub(crate) running: RunArgs,
-    /// Words between the key and `--`, for a better message than clap's
-    #[arg(hide = true)]
-    pub(crate) stray: Vec<OsString>,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD", action = ArgAction::Append)]
     pub(crate) command: Vec<OsString>,
@@ -439,9 +464,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Acquire {
-    /// The key to hold: any name, or task:ID, section:ID
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
     #[command(flatten)]
     pub(crate) request: RequestArgs,
     /// Tie the lease to this process: it ends when the process does
@@ -452,10 +476,10 @@ pub(crate) struct Acquire {
 /// The lease to act on, for `renew` and `release`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// The key
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
-    /// The lease's token; then --as is not needed
+    /// The key, or several keys
+    #[arg(value_name = "KEY", required = true)]
+    pub(crate) keys: Vec<String>,
+    /// The lease's token, if it is one key; then --as is not needed
     #[arg(long, value_name = "N")]
     pub(crate) token: Option<u64>,
 }
@@ -471,14 +495,14 @@ pub(crate) struct Renew {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
-    /// The key
+    /// The key, or several keys
     #[arg(value_name = "KEY", required_unless_present = "all")]
-    pub(crate) key: Option<String>,
-    /// The lease's token; then --as is not needed
+    pub(crate) keys: Vec<String>,
+    /// The lease's token, if it is one key; then --as is not needed
     #[arg(long, value_name = "N")]
     pub(crate) token: Option<u64>,
     /// Release every key that the holder has, except those of running commands
-    #[arg(long, conflicts_with_all = ["key", "token"])]
+    #[arg(long, conflicts_with_all = ["keys", "token"])]
     pub(crate) all: bool,
 }
 

@@ -363,20 +363,27 @@ pub(crate) fn within(tenure: &Tenure) -> Vec<Token> {
         .collect()
 }
 
-/// The environment of a command that runs under this lease, under `others` of the same store, and
+/// The environment of a command that runs under these leases, under `others` of the same store, and
 /// under the leases that tenure itself runs under.
 pub(crate) fn environment(
     global: &Global,
     tenure: &Tenure,
-    lease: &Lease,
+    leases: &[&Lease],
     others: &[Token],
 ) -> Vec<(&'static str, String)> {
+    let Some(lease) = leases.first() else {
+        return Vec::new();
+    };
     let around = std::env::var(WITHIN).ok().filter(|text| !text.is_empty());
     let ours = others
         .iter()
-        .chain([&lease.token])
+        .chain(leases.iter().map(|lease| &lease.token))
         .map(|token| format!("{}:{token}", tenure.identity()));
     let within: Vec<String> = around.into_iter().chain(ours).collect();
+    let lines = |of: &dyn Fn(&Lease) -> String| {
+        let lines: Vec<String> = leases.iter().map(|lease| of(lease)).collect();
+        lines.join("\n")
+    };
     let holder = lease.holder.id.to_string();
     let made_up = if global.holder.is_none() {
         holder.clone()
@@ -386,6 +393,8 @@ pub(crate) fn environment(
     let mut variables = vec![
         ("TENURE_KEY", lease.key.to_string()),
         ("TENURE_TOKEN", lease.token.to_string()),
+        ("TENURE_KEYS", lines(&|lease| lease.key.to_string())),
+        ("TENURE_TOKENS", lines(&|lease| lease.token.to_string())),
         ("TENURE_HOLDER", holder),
         (MADE_UP, made_up),
         (WITHIN, within.join(",")),

@@ -25,14 +25,23 @@ use tenure::wire::{BusyJson, DeadlockJson, ErrorCode};
 /// How often a terminal is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Builds a request for a key.
+/// Builds a request for a key, or for several.
 pub(crate) fn prepare<'a>(
     global: &Global,
     tenure: &'a Tenure,
-    key: &str,
+    keys: &[&str],
     options: &RequestArgs,
 ) -> Result<Ask<'a>, Failure> {
-    let mut ask = with_name(global, tenure, tenure.ask(key)?)?.mode(options.mode());
+    let (first, others) = keys.split_first().unwrap_or((&"", &[]));
+    let mut ask = with_name(global, tenure, tenure.ask(first)?)?.mode(options.mode());
+    for other in others {
+        ask = ask.and(other)?;
+    }
+    if options.is_slot() && ask.keys().count() > 1 {
+        let message = "--slots is for one key: hold several keys alone or --shared, or hold the slot in a tenure run of \
+                       its own around this one";
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
     if let Some(priority) = options.priority {
         ask = ask.priority(priority);
     }
@@ -86,7 +95,9 @@ pub(crate) fn acquire(
     ask: Ask<'_>,
     signals: &mut Signals,
 ) -> Result<Guard, Failure> {
+    let several = ask.keys().count() > 1;
     acquire_or(global, tenure, key, ask, signals, |busy| {
+        let key = if several { busy.key.as_str() } else { key };
         let (message, details) = busy_report(global, tenure, key, busy, &look(global, tenure, key));
         Failure::new(ErrorCode::Locked, message).details(details)
     })
@@ -101,7 +112,8 @@ pub(crate) fn acquire_or(
     signals: &mut Signals,
     report: impl FnOnce(&Busy) -> Failure,
 ) -> Result<Guard, Failure> {
-    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key });
+    let several = ask.keys().count() > 1;
+    let mut display = WaitDisplay::new(global, tenure.clock(), KeyWait { key, several });
     // The lock of another program is asked for under that program's rules.
     if !ask.keeps_place() && !tenure.store().capabilities().any_key {
         display = display.keeps_no_place();
@@ -109,7 +121,8 @@ pub(crate) fn acquire_or(
     let mut own = None;
     let (outcome, signal) = watched(signals, &mut display, |cancel, observer| {
         ask.acquire_watched(cancel, &mut |progress| {
-            let mut held = progress.busy.leases.iter().map(|(lease, _)| lease);
+            let busy = std::iter::once(progress.busy).chain(&progress.busy.others);
+            let mut held = busy.flat_map(|busy| &busy.leases).map(|(lease, _)| lease);
             match held.find(|lease| context::is_held_by_caller(global, lease)) {
                 Some(lease) => {
                     own = Some(lease.clone());
@@ -130,7 +143,12 @@ pub(crate) fn acquire_or(
         Acquired::Granted(guard) if signal.is_some() => {
             let _freed = guard.release()?;
             let signal = signal.unwrap_or(SIGINT);
-            Err(interrupted(key, &display, signal, "released it again"))
+            let again = if several {
+                "released them again"
+            } else {
+                "released it again"
+            };
+            Err(interrupted(key, &display, signal, again))
         }
         Acquired::Granted(guard) => Ok(guard),
         Acquired::Busy(busy) => Err(report(&busy)),

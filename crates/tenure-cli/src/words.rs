@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tenure::duration;
 use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
-use tenure_core::{Busy, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
+use tenure_core::{Busy, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
 
@@ -206,6 +206,16 @@ pub(crate) fn reserved(now: &Moment, what: &str, lease: &Lease) -> Vec<String> {
     lines
 }
 
+/// A list of keys: `a`, or `a, b and c`.
+pub(crate) fn all_of<'a>(keys: impl IntoIterator<Item = &'a Key>) -> String {
+    let mut keys: Vec<String> = keys.into_iter().map(ToString::to_string).collect();
+    let last = keys.pop().unwrap_or_default();
+    if keys.is_empty() {
+        return last;
+    }
+    format!("{} and {last}", keys.join(", "))
+}
+
 /// Why a key is busy.
 pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     let mut lines = Vec::new();
@@ -252,6 +262,9 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
     }
     if busy.waiting > 0 {
         lines.push(format!("  {} in the queue", busy.waiting));
+    }
+    for other in &busy.others {
+        lines.push(self::busy(now, other.key.as_str(), other));
     }
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! Keys with several holders: `--shared`, `--slots`, and a change between them.
+//! Keys with several holders: `--shared`, `--slots`, and a change between them. Several keys with one holder.
 
 mod project;
 
@@ -206,4 +206,156 @@ fn force_ends_the_lease_of_one_holder_or_of_all() {
         said.out
     );
     project.tenure("locks release db --force").exits(4);
+}
+
+/// The holder of a key, and the token of its lease.
+fn holder(project: &Project, key: &str) -> Option<(String, u64)> {
+    let list = project.tenure("locks list --json").exits(0).json();
+    let locks = list["data"]["locks"].as_array()?;
+    let lock = locks.iter().find(|lock| lock["key"] == key)?;
+    let lease = lock["leases"].as_array()?.first()?;
+    let token = lease["token"].as_u64()?;
+    Some((lease["holder"].as_str()?.to_owned(), token))
+}
+
+#[test]
+fn several_keys_are_held_together_and_a_wait_for_them_holds_none() {
+    let project = Project::new();
+    let mut one = project.hold("run db --as one");
+    let all = project
+        .call("run cache db web cache --as all")
+        .sh("echo $TENURE_KEY; echo $TENURE_TOKEN; echo \"$TENURE_KEYS\"; echo \"$TENURE_TOKENS\"")
+        .start();
+    project.until_waiting("db", 1);
+    assert!(
+        all.err().contains("waiting for cache, db and web")
+            && all.err().contains("db is held by one"),
+        "{}",
+        all.err()
+    );
+    for free in ["cache", "web"] {
+        assert_eq!(holder(&project, free), None);
+        // But it is promised to the waiter.
+        project
+            .tenure(&format!("run {free} --no-wait -- true"))
+            .fails(6, &["about to be granted to all"]);
+    }
+    let refused = project.tenure("run web db --no-wait -- true");
+    let refused = refused.fails(
+        6,
+        &["web is about to be granted to all", "db is locked by one"],
+    );
+    assert!(refused.err.contains("--wait 10m"), "{refused:?}");
+    one.let_go();
+    let said = all.ended().exits(0);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 8, "{said:?}");
+    assert_eq!(lines[..1], ["cache"]);
+    assert_eq!(lines[2..5], ["cache", "db", "web"]);
+    assert_eq!(lines[1], lines[5]);
+    for (key, token) in ["cache", "db", "web"].iter().zip(&lines[5..]) {
+        let granted = project.history(key);
+        let granted = granted.iter().rfind(|(kind, _, _)| kind == "granted");
+        assert_eq!(granted.unwrap().1.to_string(), *token);
+        assert_eq!(holder(&project, key), None);
+    }
+}
+
+#[test]
+fn several_keys_are_acquired_renewed_and_released_in_one_command_each() {
+    let project = Project::new();
+    let tokens = project
+        .tenure("acquire a b --key c --as me --ttl 10m")
+        .exits(0);
+    let tokens: Vec<u64> = tokens
+        .out
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    for (key, token) in ["a", "b", "c"].into_iter().zip(&tokens) {
+        assert_eq!(holder(&project, key), Some(("me".to_owned(), *token)));
+    }
+    // Again: the same leases, and one more.
+    let again = project.tenure("acquire b d --as me --json").exits(0).json();
+    let again = again["data"]["leases"].as_array().unwrap().clone();
+    assert_eq!(again[0]["token"].as_u64(), Some(tokens[1]));
+    assert_eq!(again[0]["reason"], "already_owned");
+    project.tenure("renew a b --as me --ttl 1h").exits(0);
+    project
+        .tenure("release a elsewhere --as me")
+        .fails(4, &["elsewhere is free"]);
+    assert!(
+        holder(&project, "a").is_some(),
+        "only one of two was released"
+    );
+    project
+        .tenure("release a b --token 1")
+        .fails(2, &["one key"]);
+    project.tenure("release a b c d --as me").exits(0);
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(holder(&project, key), None);
+    }
+    project
+        .tenure("run a b --slots 2 -- true")
+        .fails(2, &["--slots is for one key"]);
+    project
+        .tenure("run a task:1 -- true")
+        .fails(2, &["task:1 can't be held together"]);
+    project
+        .tenure("--store exclusive:. run database other -- true")
+        .fails(2, &["can't be held together with other keys"]);
+}
+
+#[test]
+fn a_command_is_stopped_when_one_of_its_keys_is_taken_away() {
+    let project = Project::new();
+    let running = project.hold("run a b --as me");
+    project.tenure("locks release b --force").exits(0);
+    let said = running.ended().fails(7, &["the lease on b", "was lost"]);
+    assert!(!said.err.contains("lease on a"), "{said:?}");
+    for key in ["a", "b"] {
+        assert_eq!(holder(&project, key), None);
+    }
+}
+
+#[test]
+fn a_run_of_several_keys_that_is_killed_leaves_all_or_none_of_them_to_be_taken_over() {
+    let project = Project::new();
+    project.tenure("run a b -- true").exits(0);
+    let mut newest = [0, 0];
+    for kill in 0..40u64 {
+        let victim = project.start("run a b --as victim -- true");
+        // No seed: which instruction the kill hits is up to the scheduler.
+        std::thread::sleep(std::time::Duration::from_micros(700 * (kill % 20)));
+        let said = victim.killed();
+        assert!([0, 137].contains(&said.code), "{said:?}");
+        let held = ["a", "b"].map(|key| holder(&project, key));
+        assert_eq!(held[0].is_some(), held[1].is_some(), "{held:?}");
+        let next = project.tenure("run a b --wait 10m --json -- true").exits(0);
+        let granted = next.err.lines().find(|line| line.contains("granted"));
+        let granted: serde_json::Value = serde_json::from_str(granted.unwrap()).unwrap();
+        for (at, newest) in newest.iter_mut().enumerate() {
+            let token = granted["leases"][at]["token"].as_u64().unwrap();
+            let before = held[at].as_ref().map_or(*newest, |(_, token)| *token);
+            assert!(token > before, "{granted} after {before}");
+            *newest = token;
+        }
+    }
+    project.tenure("locks verify").exits(0);
+}
+
+#[test]
+fn a_nested_command_passes_a_waiter_that_needs_what_its_outer_command_holds() {
+    let project = Project::new();
+    let go = project.path("go");
+    let script = format!(
+        "until [ -e {} ]; do sleep 0.01; done; $TENURE run b --wait 10m -- true",
+        go.display()
+    );
+    let outer = project.call("run a").sh(&script).start();
+    until("a is held", || holder(&project, "a").is_some());
+    let waits = project.queue("a", "run b a --as waits -- true");
+    project.write("go", "");
+    ends_well(outer);
+    ends_well(waits);
 }

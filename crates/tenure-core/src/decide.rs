@@ -37,6 +37,7 @@ use crate::holder::{Binding, HolderId};
 use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
+use crate::several;
 use crate::store::Reason;
 use crate::time::Moment;
 use crate::verdict::{Evidence, Liveness, Verdict};
@@ -145,6 +146,8 @@ pub struct Rules {
     pub ended: fn(&Moment, &Lease, &Liveness) -> Option<Evidence>,
     /// Whether a claim that has to wait may close a cycle of waits.
     pub may_close_cycle: fn(&Claim, ClaimTicket) -> bool,
+    /// The rules for a claim on several keys.
+    pub several: several::Rules,
 }
 
 impl Rules {
@@ -157,6 +160,7 @@ impl Rules {
         fence,
         ended,
         may_close_cycle,
+        several: several::Rules::STANDARD,
     };
 }
 

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `acquire` | [`acquire()`], and its parts for claims on several keys: [`grant`], [`refuse`] |
 //! | `lease` | [`renew()`], [`release()`], [`force()`], [`reap()`] |
+//! | `several` | [`acquire_all()`], [`renew_all()`], [`release_all()`], [`withdraw_all()`]: several keys in one step |
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
 //! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
@@ -36,6 +37,7 @@ mod acquire;
 mod deadlock;
 mod lease;
 mod look;
+mod several;
 mod store;
 mod tickets;
 mod window;
@@ -44,6 +46,7 @@ pub use acquire::{acquire, grant, refuse};
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
+pub use several::{acquire_all, release_all, renew_all, view_past_blocked, withdraw_all};
 pub use store::{EngineStore, Sweep};
 pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
 pub use window::view_of;

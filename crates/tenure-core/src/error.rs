@@ -74,6 +74,12 @@ impl StoreError {
             .fix("hold it exclusively, or use a store of tenure's own")
     }
 
+    /// A claim on several keys was refused, because the store grants this key only by itself.
+    pub fn one_key_at_a_time(key: &Key) -> Self {
+        let what = format!("{key} can't be held together with other keys in one step");
+        Self::new(ErrorKind::Unsupported, what).fix("ask for it alone, in a command of its own")
+    }
+
     /// A claim on this key was refused, because the key is held or waited for in a mode that contradicts it.
     pub fn other_mode(key: &Key, asked: &Mode, found: &Mode) -> Self {
         let what = format!("{key} is held or waited for as {found}, so it can't be {asked}");

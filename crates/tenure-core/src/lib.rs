@@ -13,6 +13,7 @@
 //! | [`verdict`] | [`Verdict`], [`Evidence`]: whether a holder is alive, and the proof |
 //! | [`time`] | [`Clock`], [`Moment`], [`Deadline`]: the wall clock and the ticks of a clock domain |
 //! | [`decide`] | the decision on a claim, from the time, the store's records and the claim |
+//! | [`several`] | the rules for a claim on several keys |
 //! | [`engine`] | every verb of a store, written once over one atomic step |
 //! | [`mode`] | [`Mode`]: alone, together with others, in one of some slots, or some paths each |
 //! | [`path_pattern`] | [`PathPattern`]: patterns of paths, and whether two have a path in common |
@@ -53,6 +54,7 @@ pub mod mode;
 pub mod path_pattern;
 pub mod path_set;
 pub mod queue;
+pub mod several;
 pub mod store;
 pub mod task;
 pub mod time;
@@ -71,7 +73,7 @@ pub use path_set::{BadPathSet, PathSet};
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
-    Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched,
+    Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched, Withdrawn,
 };
 pub use task::{Section, Status, Task, TaskError, TaskStore};
 pub use time::{Clock, Deadline, Epoch, Moment};

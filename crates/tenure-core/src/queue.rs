@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Priority;
 use crate::holder::Holder;
+use crate::key::Key;
 use crate::lease::Token;
 use crate::mode::Mode;
 use crate::time::{Epoch, Moment};
@@ -77,6 +78,9 @@ pub struct Waiter {
     /// See [`crate::Claim::within`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Token>,
+    /// The other keys that it waits for: it is granted all of them together, or none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Key>,
 }
 
 fn is_exclusive(mode: &Mode) -> bool {

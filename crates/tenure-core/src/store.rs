@@ -35,6 +35,8 @@ pub struct Capabilities {
     pub expiry: bool,
     /// A key can have several holders: [`crate::Mode::Shared`] and [`crate::Mode::Slots`].
     pub modes: bool,
+    /// Several keys can be granted in one step: [`Store::acquire_all`].
+    pub several: bool,
 }
 
 impl Capabilities {
@@ -43,12 +45,14 @@ impl Capabilities {
         any_key: true,
         expiry: true,
         modes: true,
+        several: true,
     };
 
-    /// The same, for the keys of a protocol only.
+    /// The same, for the keys of a protocol only, one at a time.
     #[must_use]
     pub fn only_some_keys(mut self) -> Self {
         self.any_key = false;
+        self.several = false;
         self
     }
 
@@ -130,6 +134,8 @@ pub struct Busy {
     pub look_again: Option<Deadline>,
     /// The state that was seen, for [`Store::wait`].
     pub revision: Revision,
+    /// The other keys that are busy, for a claim on several. `watch` and `look_again` are about all of them.
+    pub others: Vec<Busy>,
 }
 
 impl Busy {
@@ -143,12 +149,18 @@ impl Busy {
         Watched {
             key: &self.key,
             seen: self.revision,
-            held: self.shortage.is_none().then(|| {
-                let tokens = self.leases.iter().map(|(lease, _)| lease.token);
-                tokens.collect()
-            }),
+            held: self.shortage.is_none().then(|| self.tokens()),
+            others: self
+                .others
+                .iter()
+                .map(|other| (&other.key, other.tokens()))
+                .collect(),
             ahead: self.watch.iter().collect(),
         }
+    }
+
+    fn tokens(&self) -> Vec<Token> {
+        self.leases.iter().map(|(lease, _)| lease.token).collect()
     }
 }
 
@@ -251,6 +263,15 @@ pub struct Reaped {
     pub lease: Lease,
     /// Why it ended.
     pub evidence: Evidence,
+}
+
+/// What happens to the tickets of a claim that no longer waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// They are removed; see [`Store::leave`].
+    Removed,
+    /// They are kept for a grace period; see [`Store::park`].
+    Parked,
 }
 
 /// Why a wait returned.
@@ -357,6 +378,34 @@ pub trait Store: Send + Sync {
     /// Releases a key.
     fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError>;
 
+    /// Claims several keys: all of them are granted in one step, or none. The claims differ in nothing but their keys,
+    /// and no key is named twice. With [`crate::Patience::Queue`], a busy answer leaves a ticket for each key.
+    /// Refused by a store without [`Capabilities::several`], unless there is one claim.
+    fn acquire_all(
+        &self,
+        claims: &[Claim],
+        by: Instant,
+    ) -> Result<Acquired<Vec<Granted>>, StoreError>;
+
+    /// Renews several leases in one step. Those that have ended do not keep the others from being extended.
+    fn renew_all(
+        &self,
+        grants: &[Grant],
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<Vec<Renewed>, StoreError>;
+
+    /// Releases several keys in one step. Those whose lease has ended do not keep the others from being released.
+    fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
+
+    /// Withdraws the tickets of a claim on several keys in one step, or parks them.
+    fn withdraw_all(
+        &self,
+        claims: &[Claim],
+        then: Withdrawn,
+        by: Instant,
+    ) -> Result<(), StoreError>;
+
     /// Withdraws a ticket.
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
 
@@ -408,6 +457,8 @@ pub struct Watched<'a> {
     /// The tokens of the leases that were seen, if the caller waits for their end only: a store need not
     /// return because something else changed.
     pub held: Option<Vec<Token>>,
+    /// The other keys, each with the tokens of the leases that were seen: the end of any of these leases ends the wait.
+    pub others: Vec<(&'a Key, Vec<Token>)>,
     /// The holders and waiters whose exit should wake the caller: the holder if the caller is first in the
     /// queue, otherwise the waiter directly ahead.
     pub ahead: Vec<&'a Holder>,

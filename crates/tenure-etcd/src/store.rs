@@ -544,6 +544,30 @@ impl EngineStore for EtcdStore {
         self.stepped(Some(key), seen, by, verb).map_err(only_store)
     }
 
+    /// All keys are read at once, unless each is as this process left it.
+    fn step_all<T>(
+        &self,
+        keys: &[Key],
+        by: Instant,
+        mut verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
+    ) -> Result<(T, Revision), StoreError> {
+        let guesses = keys.iter().map(|key| self.guess(key));
+        let all = guesses.reduce(|mut all, guess| {
+            all.guessed &= guess.guessed;
+            all.keys.extend(guess.keys);
+            all
+        });
+        let of_tasks = |key: &Key| matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_));
+        // The tasks have to be read in any case.
+        let seen = all.filter(|all| all.guessed && !keys.iter().any(of_tasks));
+        let seen = seen.unwrap_or_default();
+        self.stepped(keys.first(), seen, by, |step| {
+            step.read_keys(keys)?;
+            verb(step)
+        })
+        .map_err(only_store)
+    }
+
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {
         whole(by, || self.read_snapshots(by))
     }

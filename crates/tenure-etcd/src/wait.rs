@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, Holder, Presence, StoreError, Waited, Watched};
+use tenure_core::{ErrorKind, Holder, Key, Presence, StoreError, Waited, Watched};
 use tenure_host::identity;
 
 use crate::client::Client;
@@ -56,7 +56,22 @@ impl EtcdStore {
         watched: &Watched<'_>,
         seen: i64,
     ) -> (Vec<String>, Vec<WatchCreateRequest>) {
-        let key = watched.key;
+        let (mut tickets, mut keys) = self.watched_of_key(watched.key, watched, seen);
+        for (other, _) in &watched.others {
+            let (more_tickets, more_keys) = self.watched_of_key(other, watched, seen);
+            tickets.extend(more_tickets);
+            keys.extend(more_keys);
+        }
+        (tickets, keys)
+    }
+
+    /// The same for one key.
+    fn watched_of_key(
+        &self,
+        key: &Key,
+        watched: &Watched<'_>,
+        seen: i64,
+    ) -> (Vec<String>, Vec<WatchCreateRequest>) {
         let removal = |key: String| WatchCreateRequest {
             key: key.into_bytes(),
             start_revision: seen.saturating_add(1),

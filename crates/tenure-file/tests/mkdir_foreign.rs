@@ -315,6 +315,7 @@ fn a_holder_is_woken_when_its_lock_is_removed() {
             key: &key(),
             seen,
             held: None,
+            others: Vec::new(),
             ahead: vec![],
         };
         // The first wait starts the listener.

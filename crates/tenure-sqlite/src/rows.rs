@@ -31,7 +31,11 @@ macro_rules! select_lease {
 macro_rules! select_ticket {
     ($rest:literal) => {
         concat!(
-            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked, within, mode FROM tickets ",
+            "SELECT ticket, key, holder, host, command, binding, named, priority, boot, arrived, seen, parked, within, mode, ",
+            // The other keys of the same claim: one process took the tickets for all of them at one moment.
+            "(SELECT json_group_array(other.key) FROM tickets AS other WHERE other.holder = tickets.holder ",
+            "AND other.arrived = tickets.arrived AND other.binding = tickets.binding AND other.key <> tickets.key) ",
+            "FROM tickets ",
             $rest
         )
     };
@@ -203,6 +207,7 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
             .split(',')
             .filter_map(|token| token.parse().ok().map(Token))
             .collect(),
+        with: row.get::<_, Json<_>>(14)?.0,
     })
 }
 

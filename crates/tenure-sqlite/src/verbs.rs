@@ -151,10 +151,19 @@ impl SqliteStore {
         let (Some(held), None) = (&watched.held, &self.foreign) else {
             return Ok(true);
         };
-        let look = |reader: ReadTransaction<'_>| Ok(reader.key(watched.key)?.leases);
-        let (leases, _) = self.read(call_deadline::soon(), look)?;
-        let tokens = leases.iter().map(|(lease, _)| lease.token);
-        Ok(held.is_empty() || !tokens.eq(held.iter().copied()))
+        let others = watched.others.iter().map(|(key, held)| (*key, held));
+        let keys: Vec<_> = std::iter::once((watched.key, held)).chain(others).collect();
+        let look = |reader: ReadTransaction<'_>| {
+            for (key, held) in &keys {
+                let leases = reader.key(key)?.leases;
+                let tokens = leases.iter().map(|(lease, _)| lease.token);
+                if held.is_empty() || !tokens.eq(held.iter().copied()) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        Ok(self.read(call_deadline::soon(), look)?.0)
     }
 
     fn no_liveness_lock(&self, error: std::io::Error) -> StoreError {

@@ -287,6 +287,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
         key: &build,
         seen: held.revision,
         held: None,
+        others: Vec::new(),
         ahead: Vec::new(),
     };
     let refused = [

@@ -209,6 +209,7 @@ fn work(store: &SqliteStore, runner: &Runner, place: &Path, chance: &mut Chance)
                     key: &any,
                     seen: want.revision,
                     held: None,
+                    others: Vec::new(),
                     ahead: want.watch.iter().collect(),
                 };
                 let now = tenure_host::HostClock::new().now();

@@ -625,6 +625,7 @@ impl Seeker {
                 key: &key,
                 seen: self.want.revision,
                 held: None,
+                others: Vec::new(),
                 ahead: self.want.watch.iter().collect(),
             };
             let now = self.clock.now();
@@ -1080,6 +1081,7 @@ fn a_wait_ends_in_time_though_another_thread_waits_beside_it() {
             key: &key,
             seen: store.inspect(&key, soon()).unwrap().revision,
             held: None,
+            others: Vec::new(),
             ahead: vec![],
         };
         let waited = store.wait(&watched, Duration::from_millis(millis)).unwrap();
@@ -1174,6 +1176,7 @@ fn work_until_nothing_is_left(store: &SqliteStore, runner: &Runner) -> Vec<Strin
                     key: &key,
                     seen: want.revision,
                     held: None,
+                    others: Vec::new(),
                     ahead: want.watch.iter().collect(),
                 };
                 let _ = store.wait(&watched, 5 * SECOND).unwrap();

@@ -18,6 +18,8 @@ pub const HOUR: Duration = Duration::from_secs(3600);
 pub struct Ask {
     /// The key.
     pub key: Key,
+    /// Other keys that are claimed together with it.
+    pub also: Vec<Key>,
     /// The holder's name.
     pub holder: HolderId,
     /// Whether the caller chose that name.
@@ -41,6 +43,7 @@ impl Ask {
     pub fn new(key: &Key, holder: &str) -> Self {
         Self {
             key: key.clone(),
+            also: Vec::new(),
             holder: HolderId::parse(holder).unwrap(),
             named: true,
             ttl: HOUR,
@@ -49,6 +52,14 @@ impl Ask {
             detached: false,
             limit: None,
             poll: HOUR,
+        }
+    }
+
+    /// A claim on several keys, all of them or none.
+    pub fn all(keys: &[&Key], holder: &str) -> Self {
+        Self {
+            also: keys.iter().skip(1).map(|key| (*key).clone()).collect(),
+            ..Self::new(keys[0], holder)
         }
     }
 
@@ -127,6 +138,17 @@ impl Ask {
             },
             within: vec![],
         }
+    }
+
+    /// The claims on all keys.
+    pub fn claims(&self, store: &dyn Store) -> Vec<Claim> {
+        let first = self.claim(store);
+        let like = |key: &Key| Claim {
+            key: key.clone(),
+            ..first.clone()
+        };
+        let others: Vec<Claim> = self.also.iter().map(like).collect();
+        std::iter::once(first).chain(others).collect()
     }
 
     /// Asks once.

@@ -11,6 +11,7 @@ pub mod one_process;
 pub mod order;
 pub mod reaper;
 pub mod release;
+pub mod several;
 pub mod takeover;
 pub mod tokens;
 pub mod waking;

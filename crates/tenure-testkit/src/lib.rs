@@ -124,6 +124,10 @@ macro_rules! battery {
             modes::slots_are_counted_and_given_once,
             modes::one_of_several_leases_ends_alone,
             modes::a_holder_changes_its_mode,
+            several::several_keys_are_granted_together_or_not_at_all,
+            several::a_killed_waiter_for_several_keys_holds_up_none_of_them,
+            several::a_holder_passes_a_waiter_that_waits_for_it,
+            several::processes_that_want_several_keys_never_block_each_other,
         }
     };
     (one_process $subject:expr) => {
@@ -135,6 +139,7 @@ macro_rules! battery {
             one_process::a_cycle_of_threads_is_refused,
             one_process::a_thread_that_parks_keeps_its_ticket,
             one_process::threads_share_a_key_only_as_their_modes_allow,
+            several::threads_that_want_several_keys_never_block_each_other,
             release::only_the_holder_releases,
             release::another_name_in_the_same_process_is_another_holder,
         }

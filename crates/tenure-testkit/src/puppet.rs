@@ -232,12 +232,16 @@ fn acquire(store: &dyn Store, ask: &Ask, pass: bool) -> Answer {
     match waiting::acquire(store, ask, queued) {
         Outcome::Granted {
             lease,
+            others,
             reason,
             rounds,
         } => {
             if pass {
-                let released = store.release(&lease.grant(), soon()).unwrap();
-                assert!(matches!(released, Released::Freed(_)), "{released:?}");
+                let all = std::iter::once(&lease).chain(&others);
+                let grants: Vec<Grant> = all.map(Lease::grant).collect();
+                for released in store.release_all(&grants, soon()).unwrap() {
+                    assert!(matches!(released, Released::Freed(_)), "{released:?}");
+                }
             }
             Answer::Granted {
                 token: lease.token,

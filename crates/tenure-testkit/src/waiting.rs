@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use tenure_core::{Acquired, Busy, Clock, Cycle, Granted, Lease, QueuePosition, Reason, Store};
+use tenure_core::{
+    Acquired, Busy, Clock, Cycle, Granted, Lease, QueuePosition, Reason, Store, Withdrawn,
+};
 use tenure_host::HostClock;
 
 use crate::ask::Ask;
@@ -22,6 +24,8 @@ pub enum Outcome {
     Granted {
         /// The lease.
         lease: Lease,
+        /// The leases of the other keys, if several were claimed.
+        others: Vec<Lease>,
         /// The reason.
         reason: Reason,
         /// How often the store was asked.
@@ -47,15 +51,26 @@ impl Outcome {
 pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePosition)) -> Outcome {
     let clock = HostClock::new();
     let (watch, limit) = (Stopwatch::start(), ask.limit.unwrap_or_default());
-    let claim = ask.claim(store);
+    let claims = ask.claims(store);
     let mut reported = false;
     for rounds in 1.. {
         // Read before the store reads its own clock: a lease that it reports as live ends after this.
         let asked = clock.now();
-        let busy = match store.acquire(&claim, soon()).unwrap() {
-            Acquired::Granted(Granted { lease, reason }) => {
+        let answer = match claims.as_slice() {
+            [claim] => store
+                .acquire(claim, soon())
+                .unwrap()
+                .map(|granted| vec![granted]),
+            claims => store.acquire_all(claims, soon()).unwrap(),
+        };
+        let busy = match answer {
+            Acquired::Granted(granted) => {
+                assert_eq!(granted.len(), claims.len(), "only some were granted");
+                let mut granted = granted.into_iter();
+                let Granted { lease, reason } = granted.next().unwrap();
                 return Outcome::Granted {
                     lease,
+                    others: granted.map(|granted| granted.lease).collect(),
                     reason,
                     rounds,
                 };
@@ -70,8 +85,13 @@ pub fn acquire(store: &dyn Store, ask: &Ask, mut queued: impl FnMut(&QueuePositi
         }
         let left = limit.saturating_sub(watch.elapsed());
         if left.is_zero() {
-            if let Some(position) = busy.position {
-                store.leave(&ask.key, position.ticket, soon()).unwrap();
+            match busy.position {
+                Some(position) if ask.also.is_empty() => {
+                    store.leave(&ask.key, position.ticket, soon()).unwrap();
+                }
+                _ => store
+                    .withdraw_all(&claims, Withdrawn::Removed, soon())
+                    .unwrap(),
             }
             return Outcome::Busy(busy);
         }

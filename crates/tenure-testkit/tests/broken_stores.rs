@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tenure_core::{
     Acquired, Binding, Busy, Capabilities, Claim, Clock, ErrorKind, Event, Fenced, Forced, Grant,
     Granted, HistoryQuery, HolderId, Key, Lease, Mode, Reap, Reaped, Reason, Released, Renewed,
-    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
+    Revision, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched, Withdrawn,
 };
 use tenure_host::{HostClock, identity};
 use tenure_testkit::checks::one_holder::{self, ContestResult, ContestSettings};
@@ -101,6 +101,7 @@ impl Store for LockFile {
                 watch: vec![],
                 look_again: None,
                 revision: Revision(0),
+                others: vec![],
             })));
         }
         let now = HostClock::new().now();
@@ -162,6 +163,22 @@ impl Store for LockFile {
 
     fn renew(&self, _: &Grant, _: Duration, _: Instant) -> Result<Renewed, StoreError> {
         unreachable!("the contest renews nothing")
+    }
+
+    fn acquire_all(&self, _: &[Claim], _: Instant) -> Result<Acquired<Vec<Granted>>, StoreError> {
+        unreachable!("the contest claims one key")
+    }
+
+    fn renew_all(&self, _: &[Grant], _: Duration, _: Instant) -> Result<Vec<Renewed>, StoreError> {
+        unreachable!("the contest renews nothing")
+    }
+
+    fn release_all(&self, _: &[Grant], _: Instant) -> Result<Vec<Released>, StoreError> {
+        unreachable!("the contest releases one key")
+    }
+
+    fn withdraw_all(&self, _: &[Claim], _: Withdrawn, _: Instant) -> Result<(), StoreError> {
+        unreachable!("there is no queue to leave")
     }
 
     fn leave(&self, _: &Key, _: Ticket, _: Instant) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tenure_core::queue::HEARTBEAT;
 use tenure_core::{
     Acquired, Binding, Busy, Claim, Clock, ErrorKind, Granted, Moment, Store, StoreError, Ticket,
-    Waited,
+    Waited, Withdrawn,
 };
 use tenure_host::identity;
 use tenure_host::interrupt::Interrupt;
@@ -187,6 +187,42 @@ impl Request for OneKey<'_> {
 
     fn binding(&self) -> &Binding {
         &self.claim.holder.binding
+    }
+}
+
+/// Several keys: all of them, or none.
+pub(crate) struct SeveralKeys<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) claims: &'a [Claim],
+    /// Whether there are tickets.
+    pub(crate) queued: Cell<bool>,
+}
+
+impl Request for SeveralKeys<'_> {
+    type Granted = Vec<Granted>;
+
+    fn ask(&self) -> Result<Acquired<Vec<Granted>>, Error> {
+        let answer = self.store.acquire_all(self.claims, call_deadline())?;
+        if let Acquired::Busy(busy) = &answer {
+            self.queued.set(busy.position.is_some());
+        }
+        Ok(answer)
+    }
+
+    fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
+        let then = match then {
+            OnTimeout::Leave => Withdrawn::Removed,
+            OnTimeout::KeepPlace => Withdrawn::Parked,
+        };
+        if self.queued.get() {
+            self.store.withdraw_all(self.claims, then, by)?;
+        }
+        Ok(())
+    }
+
+    fn binding(&self) -> &Binding {
+        let first = self.claims.first();
+        first.map_or(&Binding::Detached, |claim| &claim.holder.binding)
     }
 }
 

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    Acquired, Binding, Claim, Holder, HolderId, Key, KeyKind, Mode, Patience, Priority, Token,
+    Acquired, Binding, Claim, ErrorKind, Granted, Holder, HolderId, Key, KeyKind, Mode, Moment,
+    Patience, Priority, StoreError, Token,
 };
 use tenure_host::identity;
 
 use crate::Error;
-use crate::acquire::{self, Cancel, OnTimeout, OneKey, Progress, WaitContext, Waiting};
+use crate::acquire::{
+    self, Cancel, OnTimeout, OneKey, Progress, SeveralKeys, WaitContext, Waiting,
+};
 use crate::duration;
 use crate::guard::{Guard, Renewal};
 use crate::open::Tenure;
@@ -49,6 +52,8 @@ pub struct Ask<'a, W = Key> {
     pub(crate) tick: Duration,
     pub(crate) within: Vec<Token>,
     mode: Mode,
+    /// The keys that are asked for together with the wanted one.
+    also: Vec<Key>,
     pub(crate) renewal: Renewal,
 }
 
@@ -69,6 +74,7 @@ impl<'a, W> Ask<'a, W> {
             tick: Duration::MAX,
             within: Vec::new(),
             mode: Mode::Exclusive,
+            also: Vec::new(),
             renewal: Renewal::FromTheStart,
         }
     }
@@ -250,6 +256,34 @@ impl Ask<'_, Key> {
         self
     }
 
+    /// Asks for another key as well: all of them are granted in one step, or none. A wait holds none of them. A key that
+    /// is named twice counts once. Refused by a store that grants one key at a time
+    /// ([`tenure_core::Capabilities::several`]).
+    ///
+    /// ```
+    /// use tenure::{Acquired, Config, MemoryStore, Tenure};
+    ///
+    /// let tenure = Tenure::with_store(std::sync::Arc::new(MemoryStore::default()), Config::default());
+    /// let Acquired::Granted(both) = tenure.ask("build")?.and("deploy")?.acquire()? else {
+    ///     panic!("one of them is held");
+    /// };
+    /// assert_eq!(both.leases().count(), 2);
+    /// assert!(matches!(tenure.ask("deploy")?.acquire()?, Acquired::Busy(_)));
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn and(mut self, key: &str) -> Result<Self, Error> {
+        let key = Key::parse_new(key)?;
+        if key != self.wanted && !self.also.contains(&key) {
+            self.also.push(key);
+        }
+        Ok(self)
+    }
+
+    /// The keys that are asked for, in the order in which they were named.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        std::iter::once(&self.wanted).chain(&self.also)
+    }
+
     /// Makes the request. The guard renews its lease by itself from here on.
     pub fn acquire(self) -> Result<Acquired<Guard>, Error> {
         self.acquire_watched(&Cancel::default(), &mut |_| {})
@@ -262,15 +296,60 @@ impl Ask<'_, Key> {
         observer: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Acquired<Guard>, Error> {
         let claim = self.claim()?;
+        if !self.also.is_empty() {
+            return self.acquire_all(&claim, cancel, observer);
+        }
         let request = OneKey {
             store: &*self.tenure.store,
             claim: &claim,
             ticket: Cell::new(None),
         };
         let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
-        Ok(answer.map(|(granted, asked)| {
-            Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
-        }))
+        Ok(answer.map(|(granted, asked)| self.guard(granted, Vec::new(), &asked)))
+    }
+
+    /// Asks for all keys, with claims like this one.
+    fn acquire_all(
+        &self,
+        claim: &Claim,
+        cancel: &Cancel,
+        observer: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Acquired<Guard>, Error> {
+        if let Mode::Slots(_) = self.mode {
+            let what = "slots are for one key: several keys can be held alone or shared";
+            let error = StoreError::new(ErrorKind::Unsupported, what);
+            return Err(error.fix("ask for the slot in a command of its own").into());
+        }
+        let like = |key: &Key| Claim {
+            key: key.clone(),
+            ..claim.clone()
+        };
+        let claims: Vec<Claim> = std::iter::once(claim.clone())
+            .chain(self.also.iter().map(like))
+            .collect();
+        let request = SeveralKeys {
+            store: &*self.tenure.store,
+            claims: &claims,
+            queued: Cell::new(false),
+        };
+        let answer = acquire::acquire(&request, &mut self.context(cancel, observer))?;
+        Ok(match answer {
+            Acquired::Granted((granted, asked)) => {
+                let mut granted = granted.into_iter();
+                let Some(first) = granted.next() else {
+                    let what = "the store granted none of the keys";
+                    return Err(StoreError::new(ErrorKind::Damaged, what).into());
+                };
+                Acquired::Granted(self.guard(first, granted.collect(), &asked))
+            }
+            Acquired::Busy(busy) => Acquired::Busy(busy),
+            Acquired::Deadlock(cycle) => Acquired::Deadlock(cycle),
+            Acquired::Cancelled => Acquired::Cancelled,
+        })
+    }
+
+    fn guard(&self, granted: Granted, others: Vec<Granted>, asked: &Moment) -> Guard {
+        Guard::new(self.tenure, granted, others, asked, self.tie, self.renewal)
     }
 
     fn claim(&self) -> Result<Claim, Error> {

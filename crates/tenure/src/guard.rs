@@ -1,4 +1,7 @@
-//! A lease that is renewed until it is dropped: [`Guard`].
+//! A lease that is renewed until it is dropped, or several that were granted together: [`Guard`].
+//!
+//! A guard of several leases keeps all of them or none: once one of them is lost, it trusts none. They are renewed in
+//! one step, and released in one step.
 //!
 //! # Trust
 //!
@@ -57,15 +60,18 @@ pub enum Loss {
     NotRenewed(Option<StoreError>),
 }
 
-/// A lease that is ours.
+/// A lease that is ours, or several that were granted together.
 ///
 /// Tied to this process it is renewed by threads of its own, and given back when it is dropped. Tied
 /// to anything else it is neither.
 #[must_use]
 pub struct Guard {
     store: Arc<dyn Store>,
+    /// The first one.
     lease: Lease,
     reason: Reason,
+    /// The others that were granted together with it.
+    others: Vec<Granted>,
     tie: Tie,
     trust: Arc<Trust>,
     keeping: Arc<Keeping>,
@@ -97,6 +103,8 @@ pub(crate) enum Renewal {
 /// What the guard and its threads share.
 struct Trust {
     clock: Arc<dyn Clock>,
+    /// The first key, which stands for all of them if none could be renewed.
+    key: Key,
     state: Mutex<TrustState>,
 }
 
@@ -106,7 +114,8 @@ struct TrustState {
     trusted_until: Option<Duration>,
     stop: bool,
     last_error: Option<StoreError>,
-    loss: Option<Arc<Loss>>,
+    /// The key whose lease was lost first, and how.
+    loss: Option<(Key, Arc<Loss>)>,
     on_lost: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -120,8 +129,8 @@ impl Trust {
     }
 
     /// Records the loss, if it is the first, and tells those that want to know.
-    fn lose(&self, loss: Loss) {
-        Self::lose_in(self.lock(), loss);
+    fn lose(&self, key: &Key, loss: Loss) {
+        Self::lose_in(self.lock(), key, loss);
     }
 
     /// Ends the trust that lasted until `until`, unless the keeper renewed the lease meanwhile.
@@ -129,15 +138,15 @@ impl Trust {
         let mut state = self.lock();
         if state.trusted_until == Some(until) {
             let last_error = state.last_error.take();
-            Self::lose_in(state, Loss::NotRenewed(last_error));
+            Self::lose_in(state, &self.key, Loss::NotRenewed(last_error));
         }
     }
 
-    fn lose_in(mut state: MutexGuard<'_, TrustState>, loss: Loss) {
+    fn lose_in(mut state: MutexGuard<'_, TrustState>, key: &Key, loss: Loss) {
         if state.loss.is_some() || state.stop {
             return;
         }
-        state.loss = Some(Arc::new(loss));
+        state.loss = Some((key.clone(), Arc::new(loss)));
         let on_lost = std::mem::take(&mut state.on_lost);
         drop(state);
         for tell in on_lost {
@@ -156,6 +165,7 @@ impl Guard {
     pub(crate) fn new(
         tenure: &Tenure,
         granted: Granted,
+        others: Vec<Granted>,
         asked: &Moment,
         tie: Tie,
         renewal: Renewal,
@@ -163,6 +173,7 @@ impl Guard {
         let Granted { lease, reason } = granted;
         let trust = Arc::new(Trust {
             clock: Arc::clone(&tenure.clock),
+            key: lease.key.clone(),
             state: Mutex::new(TrustState {
                 trusted_until: trusted_until(&lease, asked.ticks),
                 ..TrustState::default()
@@ -171,7 +182,10 @@ impl Guard {
         let keeping = Keeping {
             keeper: Keeper {
                 store: Arc::clone(&tenure.store),
-                grant: lease.grant(),
+                grants: std::iter::once(&lease)
+                    .chain(others.iter().map(|granted| &granted.lease))
+                    .map(Lease::grant)
+                    .collect(),
                 ttl: lease.ttl,
                 poll: tenure.config.locking.poll_interval,
                 trust: Arc::clone(&trust),
@@ -183,6 +197,7 @@ impl Guard {
             store: Arc::clone(&tenure.store),
             lease,
             reason,
+            others,
             tie,
             trust,
             keeping: Arc::new(keeping),
@@ -221,12 +236,33 @@ impl Guard {
 
     /// How the lease was lost, if it was.
     pub fn loss(&self) -> Option<Arc<Loss>> {
-        self.trust.lock().loss.clone()
+        self.trust.lock().loss.as_ref().map(|(_, how)| how.clone())
     }
 
-    /// The lease as it was granted.
+    /// The key whose lease was lost, if one was. With several, the first that was lost.
+    pub fn lost_key(&self) -> Option<Key> {
+        self.trust.lock().loss.as_ref().map(|(key, _)| key.clone())
+    }
+
+    /// The lease as it was granted; of several, the first.
     pub fn lease(&self) -> &Lease {
         &self.lease
+    }
+
+    /// Every lease that was granted together, in the order in which the keys were named.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        let others = self.others.iter().map(|granted| &granted.lease);
+        std::iter::once(&self.lease).chain(others)
+    }
+
+    /// The same with the reason for which each was granted.
+    pub fn granted(&self) -> impl Iterator<Item = (&Lease, Reason)> {
+        let others = self.others.iter().map(|it| (&it.lease, it.reason));
+        std::iter::once((&self.lease, self.reason)).chain(others)
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        self.leases().map(Lease::grant).collect()
     }
 
     /// What is held.
@@ -255,15 +291,32 @@ impl Guard {
 
     /// Asks the store whether this lease has not ended.
     pub fn check(&self) -> Result<bool, StoreError> {
-        let fenced = self
-            .store
-            .fence(&self.lease.key, self.lease.token, call_deadline())?;
-        Ok(matches!(fenced, Fenced::Current(_)))
+        for lease in self.leases() {
+            let fenced = self.store.fence(&lease.key, lease.token, call_deadline())?;
+            if !matches!(fenced, Fenced::Current(_)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Gives the key back.
+    /// Gives the key back. Of several, the answer is about one whose lease had ended before, if there is one.
     pub fn release(mut self) -> Result<Released, StoreError> {
-        self.give_back()
+        let (released, others) = self.give_back()?;
+        let gone = |released: &Released| matches!(released, Released::AlreadyGone(_));
+        if gone(&released) {
+            return Ok(released);
+        }
+        Ok(others.into_iter().find(gone).unwrap_or(released))
+    }
+
+    /// Gives every key back, and reports on each, in the order in which the keys were named.
+    pub fn release_all(mut self) -> Result<Vec<(Lease, Released)>, StoreError> {
+        let (released, others) = self.give_back()?;
+        let leases = self.leases().cloned();
+        Ok(leases
+            .zip(std::iter::once(released).chain(others))
+            .collect())
     }
 
     /// Drops the guard without giving the key back: for a lease that ends by its time to live or with
@@ -273,14 +326,22 @@ impl Guard {
         self.released = true;
     }
 
-    fn give_back(&mut self) -> Result<Released, StoreError> {
+    /// What became of the first lease, and of the others.
+    fn give_back(&mut self) -> Result<(Released, Vec<Released>), StoreError> {
         self.released = true;
         self.stop();
         let limit = match self.loss() {
             Some(_) => AFTER_LOSS,
             None => CALL_LIMIT,
         };
-        self.store.release(&self.lease.grant(), deadline_in(limit))
+        let by = deadline_in(limit);
+        if self.others.is_empty() {
+            let released = self.store.release(&self.lease.grant(), by)?;
+            return Ok((released, Vec::new()));
+        }
+        let mut released = self.store.release_all(&self.grants(), by)?.into_iter();
+        let first = released.next().unwrap_or(Released::AlreadyGone(Vec::new()));
+        Ok((first, released.collect()))
     }
 
     /// Ends the threads. A keeper that hangs in a call of the store is left to itself.
@@ -337,7 +398,8 @@ impl Keeping {
             drop(threads);
             let error = StoreError::new(ErrorKind::Io, "there is no thread to renew the lease")
                 .because(error);
-            self.keeper.trust.lose(Loss::NotRenewed(Some(error)));
+            let trust = &self.keeper.trust;
+            trust.lose(&trust.key, Loss::NotRenewed(Some(error)));
         }
     }
 
@@ -411,7 +473,7 @@ fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
 #[derive(Clone)]
 struct Keeper {
     store: Arc<dyn Store>,
-    grant: Grant,
+    grants: Vec<Grant>,
     ttl: Duration,
     /// Look at least this often, should no wake-up come.
     poll: Duration,
@@ -422,8 +484,8 @@ struct Keeper {
 enum Round {
     /// The lease goes on.
     Kept,
-    /// It is lost.
-    Lost(Vec<Lease>),
+    /// The lease of this key is lost.
+    Lost(Key, Vec<Lease>),
     /// The store failed.
     Failed(StoreError),
 }
@@ -435,7 +497,7 @@ impl Keeper {
         while !self.trust.is_over() {
             match self.round(&mut renew_at) {
                 Round::Kept => self.trust.lock().last_error = None,
-                Round::Lost(now) => return self.trust.lose(Loss::Taken(now)),
+                Round::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
                 Round::Failed(error) => {
                     let mut state = self.trust.lock();
                     state.last_error = Some(error);
@@ -456,23 +518,35 @@ impl Keeper {
             }
             return round;
         }
-        let snapshot = match self.store.inspect(&self.grant.key, self.deadline()) {
-            Ok(snapshot) => snapshot,
-            Err(error) => return Round::Failed(error),
-        };
-        let ours = |(lease, _): &(Lease, _)| lease.is(&self.grant);
-        if !snapshot.leases.iter().any(ours) {
-            // It may only be out of its place: a store that can puts it back.
-            return self.renew();
+        let mut seen = None;
+        for grant in &self.grants {
+            let snapshot = match self.store.inspect(&grant.key, self.deadline()) {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Round::Failed(error),
+            };
+            let ours = |(lease, _): &(Lease, _)| lease.is(grant);
+            if !snapshot.leases.iter().any(ours) {
+                // It may only be out of its place: a store that can puts it back.
+                return self.renew();
+            }
+            // The first: what changes after it is noticed.
+            seen.get_or_insert(snapshot.revision);
         }
-        // After the snapshot: a stop from here on changes its revision.
+        // After the snapshots: a stop from here on changes their revision.
         if self.trust.is_over() {
             return Round::Kept;
         }
+        let (Some((first, others)), Some(seen)) = (self.grants.split_first(), seen) else {
+            return Round::Kept;
+        };
         let watched = Watched {
-            key: &self.grant.key,
-            seen: snapshot.revision,
-            held: Some(vec![self.grant.token]),
+            key: &first.key,
+            seen,
+            held: Some(vec![first.token]),
+            others: others
+                .iter()
+                .map(|other| (&other.key, vec![other.token]))
+                .collect(),
             ahead: Vec::new(),
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);
@@ -484,13 +558,25 @@ impl Keeper {
 
     fn renew(&self) -> Round {
         let asked = self.trust.now();
-        match self.store.renew(&self.grant, self.ttl, self.deadline()) {
-            Ok(Renewed::Extended(lease)) => {
-                self.trust.lock().trusted_until = trusted_until(&lease, asked);
-                Round::Kept
+        let renewed = match self.renew_each() {
+            Ok(renewed) => renewed,
+            Err(error) => return Round::Failed(error),
+        };
+        let mut until = None;
+        for (grant, renewed) in self.grants.iter().zip(renewed) {
+            match renewed {
+                Renewed::Extended(lease) => until = trusted_until(&lease, asked),
+                Renewed::Lost(now) => return Round::Lost(grant.key.clone(), now),
             }
-            Ok(Renewed::Lost(now)) => Round::Lost(now),
-            Err(error) => Round::Failed(error),
+        }
+        self.trust.lock().trusted_until = until;
+        Round::Kept
+    }
+
+    fn renew_each(&self) -> Result<Vec<Renewed>, StoreError> {
+        match self.grants.as_slice() {
+            [grant] => Ok(vec![self.store.renew(grant, self.ttl, self.deadline())?]),
+            grants => self.store.renew_all(grants, self.ttl, self.deadline()),
         }
     }
 

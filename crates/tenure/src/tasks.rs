@@ -135,7 +135,14 @@ impl Ask<'_, AnyTask> {
         Ok(answer.map(|(started, asked)| {
             let guard = |lease, reason| {
                 let granted = Granted { lease, reason };
-                Guard::new(self.tenure, granted, &asked, self.tie, self.renewal)
+                Guard::new(
+                    self.tenure,
+                    granted,
+                    Vec::new(),
+                    &asked,
+                    self.tie,
+                    self.renewal,
+                )
             };
             TaskGuard {
                 tasks: Arc::clone(&self.wanted.tasks),

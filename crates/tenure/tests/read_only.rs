@@ -182,6 +182,7 @@ fn every_verb_that_writes_is_refused_and_changes_nothing() {
             key,
             seen: known.revision,
             held: None,
+            others: Vec::new(),
             ahead: Vec::new(),
         };
         let ticket = tenure::Ticket(1);

@@ -8,6 +8,7 @@ use tenure_core::{Key, Lease, Moment, Reason};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::{Acquire, Global};
+use crate::commands::run::granted;
 use crate::context;
 use crate::signals::Signals;
 use crate::waiting;
@@ -16,7 +17,8 @@ use crate::words;
 pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Failure> {
     let tenure = context::open_for_locks(global)?;
     let tie = acquire.pid.map_or(Tie::Nothing, Tie::Process);
-    let mut ask = waiting::prepare(global, &tenure, &acquire.key, &acquire.request)?.tied_to(tie);
+    let keys = acquire.keys.all();
+    let mut ask = waiting::prepare(global, &tenure, &keys, &acquire.request)?.tied_to(tie);
     if global.holder.is_none() {
         // No other shell has this name, so a repeated request is the same holder's.
         ask = ask.named(context::caller(global)?.as_str())?;
@@ -28,25 +30,33 @@ pub(crate) fn acquire(global: &Global, acquire: &Acquire) -> Result<Answer, Fail
         return Ok(Answer::new(data, lease.token.to_string()));
     }
     let mut signals = Signals::catch()?;
-    let guard = waiting::acquire(global, &tenure, &acquire.key, ask, &mut signals)?;
+    let what = words::all_of(ask.keys());
+    let guard = waiting::acquire(global, &tenure, &what, ask, &mut signals)?;
     let now = tenure.clock().now();
-    let lease = guard.lease().clone();
-    let reason = guard.reason();
-    let token = lease.token.to_string();
-    guard.leave_standing();
-
-    say_held(global, &now, &lease, reason);
-    let data = AcquiredJson::new(&now, &lease, reason);
-    // If the answer cannot be written, the caller has no token and the lease is released. A caller
-    // that owned the lease before has seen its token.
-    if reason == Reason::AlreadyOwned {
-        return Ok(Answer::new(data, token));
+    let data = granted(&now, &guard);
+    let mut tokens = Vec::new();
+    let mut new = Vec::new();
+    for (lease, reason) in guard.granted() {
+        say_held(global, &now, lease, reason);
+        tokens.push(lease.token.to_string());
+        // A caller that owned the lease before has seen its token.
+        if reason != Reason::AlreadyOwned {
+            new.push(lease.grant());
+        }
     }
+    let tokens = tokens.join("\n");
+    guard.leave_standing();
+    if new.is_empty() {
+        return Ok(Answer::new(data, tokens));
+    }
+    // If the answer cannot be written, the caller has no token and the leases are released.
     let store = Arc::clone(tenure.store());
     let undo = move || {
-        let _ = store.release(&lease.grant(), call_deadline());
+        for grant in &new {
+            let _ = store.release(grant, call_deadline());
+        }
     };
-    Ok(Answer::new(data, token).or_undo(undo))
+    Ok(Answer::new(data, tokens).or_undo(undo))
 }
 
 /// A lease on the key that the calling shell took with `--pid $$`, for a request without `--pid`: the shell
@@ -59,7 +69,11 @@ fn tied_to_caller(
     if acquire.pid.is_some() || global.holder.is_some() {
         return Ok(None);
     }
-    let key = Key::parse(acquire.key.as_str())?;
+    let keys = acquire.keys.all();
+    let [key] = keys.as_slice() else {
+        return Ok(None);
+    };
+    let key = Key::parse(*key)?;
     let found = tenure.store().inspect(&key, call_deadline())?.leases;
     let mut held = found
         .into_iter()

@@ -13,10 +13,11 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Failure> {
-    let Some(key) = &release.key else {
-        return release_all(global);
+    let key = match release.keys.as_slice() {
+        [] => return release_all(global),
+        [key] => Key::parse(key.as_str())?,
+        keys => return release_several(global, keys, release.token),
     };
-    let key = Key::parse(key.as_str())?;
     let tenure = context::open_existing_for_locks(global)?;
     let (grant, _) = mine(global, &tenure, &key, release.token)?;
     match tenure.store().release(&grant, call_deadline())? {
@@ -30,6 +31,70 @@ pub(crate) fn release(global: &Global, release: &Release) -> Result<Answer, Fail
         }
         Released::AlreadyGone(leases) => Err(lost(&tenure, &grant, &leases)),
     }
+}
+
+/// Releases several keys in one step, if all of them are the caller's.
+fn release_several(
+    global: &Global,
+    keys: &[String],
+    token: Option<u64>,
+) -> Result<Answer, Failure> {
+    let tenure = context::open_existing_for_locks(global)?;
+    let grants = all_mine(global, &tenure, keys, token)?;
+    let (mut released, mut lines) = (Vec::new(), Vec::new());
+    let answers = tenure.store().release_all(
+        &grants
+            .iter()
+            .map(|(grant, _)| grant.clone())
+            .collect::<Vec<_>>(),
+        call_deadline(),
+    )?;
+    let mut failure = None;
+    for ((grant, _), answer) in grants.iter().zip(answers) {
+        match answer {
+            Released::Freed(lease) => {
+                released.push(ReleasedJson::from(&lease));
+                lines.push(freed(&lease));
+            }
+            Released::AlreadyGone(leases) => {
+                failure.get_or_insert(lost(&tenure, grant, &leases));
+            }
+        }
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let text = if global.quiet {
+        String::new()
+    } else {
+        lines.join("\n")
+    };
+    Ok(Answer::new(json!({ "released": released }), text))
+}
+
+/// The caller's leases on several keys, if all of them are on record.
+pub(crate) fn all_mine(
+    global: &Global,
+    tenure: &Tenure,
+    keys: &[String],
+    token: Option<u64>,
+) -> Result<Vec<(Grant, Lease)>, Failure> {
+    if token.is_some() {
+        let message = "--token is for one key: name the holder of several with --as";
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    if !tenure.store().capabilities().several {
+        let message = "this store changes one key at a time: name one key in each command";
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    let mut grants: Vec<(Grant, Lease)> = Vec::new();
+    for key in keys {
+        let key = Key::parse(key.as_str())?;
+        if grants.iter().all(|(grant, _)| grant.key != key) {
+            grants.push(mine(global, tenure, &key, None)?);
+        }
+    }
+    Ok(grants)
 }
 
 /// Releases every lease of the caller that no running command keeps.

@@ -2,31 +2,58 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tenure::ask::{MAX_TTL, MIN_TTL};
 use tenure::wire::RenewedJson;
 use tenure::{Tenure, call_deadline, duration};
-use tenure_core::{Key, Renewed};
+use tenure_core::{Grant, Key, Lease, Moment, Renewed};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};
-use crate::commands::release::{lost, mine};
+use crate::commands::release::{all_mine, lost, mine};
 use crate::context;
 use crate::words;
 
 pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
-    let key = Key::parse(renew.lease.key.as_str())?;
     let tenure = context::open_existing_for_locks(global)?;
-    renew_key(global, &tenure, &key, renew.lease.token, renew.ttl)
+    let token = renew.lease.token;
+    if let [key] = renew.lease.keys.as_slice() {
+        let key = Key::parse(key.as_str())?;
+        return renew_key(global, &tenure, &key, token, renew.ttl);
+    }
+    check_ttl(&tenure, renew.ttl)?;
+    let held = all_mine(global, &tenure, &renew.lease.keys, token)?;
+    // They were granted together, most often: for the same time.
+    let ttls: Vec<Duration> = held.iter().map(|(_, lease)| lease.ttl).collect();
+    let longest = ttls.into_iter().max().unwrap_or_default();
+    let grants: Vec<Grant> = held.into_iter().map(|(grant, _)| grant).collect();
+    let ttl = renew.ttl.unwrap_or(longest);
+    let renewed = tenure.store().renew_all(&grants, ttl, call_deadline())?;
+    let now = tenure.clock().now();
+    let (mut leases, mut lines) = (Vec::new(), Vec::new());
+    for (grant, renewed) in grants.iter().zip(renewed) {
+        match renewed {
+            Renewed::Extended(lease) => {
+                lines.push(yours(&now, &lease));
+                leases.push(RenewedJson::new(&now, &lease));
+            }
+            Renewed::Lost(on_record) => return Err(lost(&tenure, grant, &on_record)),
+        }
+    }
+    let text = if global.quiet {
+        String::new()
+    } else {
+        lines.join("\n")
+    };
+    Ok(Answer::new(json!({ "leases": leases }), text))
 }
 
-/// Extends the caller's lease on a key.
-pub(crate) fn renew_key(
-    global: &Global,
-    tenure: &Tenure,
-    key: &Key,
-    token: Option<u64>,
-    ttl: Option<Duration>,
-) -> Result<Answer, Failure> {
+fn yours(now: &Moment, lease: &Lease) -> String {
+    format!("{} is yours {}", lease.key, words::lasts(now, lease))
+}
+
+/// Refuses a time to live that this store can't give.
+fn check_ttl(tenure: &Tenure, ttl: Option<Duration>) -> Result<(), Failure> {
     if let Some(ttl) = ttl.filter(|ttl| !(MIN_TTL..=MAX_TTL).contains(ttl)) {
         let (given, min, max) = (
             duration::format(ttl),
@@ -38,6 +65,18 @@ pub(crate) fn renew_key(
     if ttl.is_some() && !tenure.store().capabilities().expiry {
         return Err(tenure::Error::NoExpiry.into());
     }
+    Ok(())
+}
+
+/// Extends the caller's lease on a key.
+pub(crate) fn renew_key(
+    global: &Global,
+    tenure: &Tenure,
+    key: &Key,
+    token: Option<u64>,
+    ttl: Option<Duration>,
+) -> Result<Answer, Failure> {
+    check_ttl(tenure, ttl)?;
     let (grant, lease) = mine(global, tenure, key, token)?;
     let ttl = ttl.unwrap_or(lease.ttl);
     match tenure.store().renew(&grant, ttl, call_deadline())? {
@@ -46,7 +85,7 @@ pub(crate) fn renew_key(
             let text = if global.quiet {
                 String::new()
             } else {
-                format!("{key} is yours {}", words::lasts(&now, &lease))
+                yours(&now, &lease)
             };
             Ok(Answer::new(RenewedJson::new(&now, &lease), text))
         }

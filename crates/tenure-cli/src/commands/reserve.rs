@@ -33,7 +33,7 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     let tie = reserve.pid.map_or(Tie::Nothing, Tie::Process);
     let key = Key::paths();
     let me = context::caller(global)?;
-    let mut ask = waiting::prepare(global, &tenure, key.as_str(), &reserve.request())?
+    let mut ask = waiting::prepare(global, &tenure, &[key.as_str()], &reserve.request())?
         .mode(paths.into())
         .tied_to(tie)
         .named(me.as_str())?;

@@ -30,17 +30,15 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         let script = script.clone();
         ["sh".into(), "-c".into(), script]
     });
-    if let (Some(stray), None) = (run.stray.first(), &script) {
-        let words = if run.command.is_empty() {
-            &run.stray
-        } else {
-            &run.command
-        };
-        let words: Vec<String> = words.iter().map(|word| words::quoted_bytes(word)).collect();
+    let keys = run.keys.all();
+    if let ([key, rest @ ..], [], None) = (keys.as_slice(), run.command.as_slice(), &script)
+        && let Some(stray) = rest.first()
+    {
+        let words: Vec<String> = rest.iter().map(|word| words::quoted(word)).collect();
         let message = format!(
             "{} is after the key, but not after --. Did you forget `--`? tenure run {} -- {}",
-            words::quoted_bytes(stray),
-            words::quoted(&run.key),
+            words::quoted(stray),
+            words::quoted(key),
             words.join(" ")
         );
         return Err(Failure::new(ErrorCode::Usage, message));
@@ -50,15 +48,16 @@ pub(crate) fn run(global: &Global, run: &Run) -> Result<Answer, Failure> {
         .map_or(run.command.as_slice(), |script| script.as_slice());
     let program = Program::find(command, "tenure run build -- make all")?;
     let tenure = context::open_for_locks(global)?;
-    let ask = waiting::prepare(global, &tenure, &run.key, &run.request)?;
-    run_holding(global, &tenure, &run.key, ask, &program, &run.running)
+    let ask = waiting::prepare(global, &tenure, &keys, &run.request)?;
+    let what = words::all_of(ask.keys());
+    run_holding(global, &tenure, &what, ask, &program, &run.running)
 }
 
-/// Runs a program while holding a key.
+/// Runs a program while holding a key, or several.
 pub(crate) fn run_holding(
     global: &Global,
     tenure: &Tenure,
-    key: &str,
+    what: &str,
     ask: Ask<'_>,
     program: &Program<'_>,
     running: &RunArgs,
@@ -67,7 +66,7 @@ pub(crate) fn run_holding(
     // lease is released.
     let ask = ask.command(program.shown()).renew_later();
     let mut signals = Signals::catch()?;
-    let mut guard = waiting::acquire(global, tenure, key, ask, &mut signals).map_err(
+    let mut guard = waiting::acquire(global, tenure, what, ask, &mut signals).map_err(
         |failure| match running.conflict_exit_code {
             Some(code) if Exit::from(failure.code) == Exit::Locked => {
                 failure.exit(Exit::Other(i32::from(code)))
@@ -77,11 +76,11 @@ pub(crate) fn run_holding(
     )?;
     if global.json {
         let now = tenure.clock().now();
-        let granted = AcquiredJson::new(&now, guard.lease(), guard.reason());
-        report("granted", &granted);
+        report("granted", &granted(&now, &guard));
     }
 
-    let exec = program.exec(&context::environment(global, tenure, guard.lease(), &[]));
+    let leases: Vec<&Lease> = guard.leases().collect();
+    let exec = program.exec(&context::environment(global, tenure, &leases, &[]));
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);
@@ -120,6 +119,19 @@ pub(crate) fn run_holding(
     Ok(Answer::silent(exit))
 }
 
+/// What was granted, as JSON: one lease, or a list of them.
+pub(crate) fn granted(now: &Moment, guard: &Guard) -> Value {
+    let json = |(lease, reason)| AcquiredJson::new(now, lease, reason);
+    let mut all: Vec<AcquiredJson> = guard.granted().map(json).collect();
+    match all.pop() {
+        Some(only) if all.is_empty() => to_value(&only),
+        last => {
+            all.extend(last);
+            json!({ "leases": all })
+        }
+    }
+}
+
 /// Reports what happened to the lease of a running command, as a JSON line.
 fn report(event: &str, data: &impl Serialize) {
     let mut line = json!({ "event": event });
@@ -138,23 +150,43 @@ fn finish(
     ended: Ended,
     running: &RunArgs,
 ) -> Result<Exit, Failure> {
-    let key = guard.key().clone();
-    let token = guard.token();
+    let leases: Vec<Lease> = guard.leases().cloned().collect();
     let trusted = guard.is_trusted();
     let loss = guard.loss();
-    let loss = match (loss, waiting::until_signal(signals, || guard.release())) {
+    let lost_key = guard.lost_key();
+    let released = waiting::until_signal(signals, || guard.release_all());
+    // The lease that was lost first, or else one that had ended before its release.
+    let gone = released.as_ref().ok().and_then(|released| {
+        let gone = released
+            .iter()
+            .filter_map(|(lease, released)| match released {
+                Released::AlreadyGone(now) => Some((lease, now)),
+                Released::Freed(_) => None,
+            });
+        let first = lost_key.as_ref();
+        gone.min_by_key(|(lease, _)| first.is_some_and(|key| *key != lease.key))
+    });
+    let lost = gone.map(|(lease, _)| lease.key.clone()).or(lost_key);
+    let Some(lease) = leases
+        .iter()
+        .find(|lease| lost.as_ref() == Some(&lease.key))
+        .or(leases.first())
+    else {
+        return Ok(Exit::Lost);
+    };
+    let (key, token) = (lease.key.clone(), lease.token);
+    let loss = match (loss, gone, &released) {
         // The new holder says more than that the lease was not renewed.
-        (Some(_), Ok(Released::AlreadyGone(leases))) if !leases.is_empty() => {
-            Some(Arc::new(Loss::Taken(leases)))
-        }
-        (Some(loss), _) => Some(loss),
-        (None, Ok(Released::AlreadyGone(leases))) => Some(Arc::new(Loss::Taken(leases))),
-        (None, Ok(Released::Freed(_))) => None,
+        (Some(_), Some((_, now)), _) if !now.is_empty() => Some(Arc::new(Loss::Taken(now.clone()))),
+        (Some(loss), ..) => Some(loss),
+        (None, Some((_, now)), _) => Some(Arc::new(Loss::Taken(now.clone()))),
+        (None, None, Ok(_)) => None,
         // The command ran under its lease, and other processes will find out that this one has exited:
         // the caller needs the command's own result.
-        (None, Err(error)) if trusted && !record_is_gone(&error) => {
+        (None, _, Err(error)) if trusted && !record_is_gone(error) => {
+            let what = words::all_of(leases.iter().map(|lease| &lease.key));
             let message = format!(
-                "{key} could not be released: {error}\n  the lease ends with this process; the exit code is the command's"
+                "{what} could not be released: {error}\n  the lease ends with this process; the exit code is the command's"
             );
             if global.json {
                 report("error", &json!({ "key": key, "message": message }));
@@ -163,7 +195,7 @@ fn finish(
             }
             None
         }
-        (None, Err(error)) => Some(Arc::new(Loss::NotRenewed(Some(error)))),
+        (None, _, Err(_)) => Some(Arc::new(Loss::NotRenewed(released.err()))),
     };
     let Some(loss) = loss else {
         let code = ended.status.code();
@@ -172,7 +204,14 @@ fn finish(
             Exit::Other,
         );
         if global.json {
-            let released = json!({ "key": key, "token": token, "exitCode": exit.code() });
+            let one = |lease: &Lease| json!({ "key": lease.key, "token": lease.token });
+            let mut released = match leases.as_slice() {
+                [only] => one(only),
+                several => json!({ "leases": several.iter().map(one).collect::<Vec<_>>() }),
+            };
+            if let Some(released) = released.as_object_mut() {
+                released.insert("exitCode".to_owned(), json!(exit.code()));
+            }
             report("released", &released);
         }
         return Ok(exit);

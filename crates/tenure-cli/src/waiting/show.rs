@@ -48,6 +48,25 @@ pub(crate) trait WaitText {
 /// Waiting for a key.
 pub(crate) struct KeyWait<'a> {
     pub(crate) key: &'a str,
+    /// Whether it names several keys.
+    pub(crate) several: bool,
+}
+
+impl KeyWait<'_> {
+    /// Who holds what, and the place in the queue.
+    fn situation(&self, now: &Moment, progress: &Progress<'_>) -> String {
+        let all = std::iter::once(progress.busy).chain(&progress.busy.others);
+        let one = |busy| {
+            let busy = Progress { busy, ..*progress };
+            let (key, situation) = (&busy.busy.key, situation(now, &busy));
+            if self.several {
+                format!("{key} is {situation}")
+            } else {
+                situation
+            }
+        };
+        all.map(one).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl WaitText for KeyWait<'_> {
@@ -55,13 +74,17 @@ impl WaitText for KeyWait<'_> {
         let (key, limit) = (self.key, limit(progress));
         if std::io::stderr().is_terminal() {
             // The bar shows the place in the queue.
-            let holder = holder(now, progress);
+            let holder = if self.several {
+                self.situation(now, progress)
+            } else {
+                holder(now, progress)
+            };
             return vec![
                 format!("tenure: waiting for {key}: {holder}"),
                 format!("  {limit}"),
             ];
         }
-        let situation = situation(now, progress);
+        let situation = self.situation(now, progress);
         vec![format!("tenure: waiting for {key}, {limit}: {situation}")]
     }
 
@@ -78,8 +101,16 @@ impl WaitText for KeyWait<'_> {
         format!(
             "tenure: still waiting for {} after {elapsed}: {}",
             self.key,
-            situation(now, progress)
+            self.situation(now, progress)
         )
+    }
+
+    fn beside_bar(&self, progress: &Progress<'_>) -> String {
+        if self.several {
+            let key = &progress.busy.key;
+            return format!("{} for {key}{}", place(progress), held(progress));
+        }
+        format!("{}{}", place(progress), held(progress))
     }
 
     fn granted(&self, waited: Duration) -> String {

@@ -9,13 +9,13 @@ use crate::store::{Acquired, Granted, QueuePosition, Reason};
 
 use super::deadlock::{cycle_of, wake_waits_of};
 use super::look::{busy, standing};
+use super::several::view_past_blocked;
 use super::tickets::{drop_ticket, leave, take_ticket, wake_beside, wake_second};
-use super::window::view_of;
 use super::{Ended, Put, Step, Then};
 
 /// Claims a key. If the answer is a mode, the key is held or waited for in that mode, which contradicts the claim's.
 pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Result<Acquired, Mode>, S::Error> {
-    let view = view_of(step, claim)?;
+    let view = view_past_blocked(step, claim)?;
     let decision = (step.rules().acquire)(step.now(), &view, claim);
     if let Decision::OtherMode { mode } = decision {
         if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &view, claim) {

@@ -110,6 +110,8 @@ fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Er
             let claimant = Claimant::waiting(waiter);
             let wanted: Vec<Holding> = waited_for(step, &view, claimant, waiter.rank())
                 .into_iter()
+                // A waiter for several keys has a ticket for each of them, also for those that are free.
+                .filter(|lease| waiter.with.is_empty() || !decide::fits(lease, claimant))
                 .map(Holding::from)
                 .filter(|wanted| wanted.holder != held.holder)
                 .collect();

@@ -206,6 +206,7 @@ pub fn busy<L: Look>(
         waiting: present.len() + view.left_out.ahead + view.left_out.behind,
         shortage: None,
         revision: Revision::default(),
+        others: Vec::new(),
     }
 }
 
@@ -255,6 +256,7 @@ mod tests {
             epoch: Epoch("boot".into()),
             presence: Presence::Here,
             within: Vec::new(),
+            with: Vec::new(),
         }
     }
 

@@ -4,18 +4,22 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::claim::Claim;
-use crate::error::StoreError;
+use crate::error::{ErrorKind, StoreError};
 use crate::event::Event;
 use crate::holder::{Binding, Holder, HolderId, LivenessId};
-use crate::key::Key;
+use crate::key::{Key, KeyKind};
 use crate::lease::{Grant, Token};
+use crate::mode::Mode;
 use crate::queue::Ticket;
 use crate::store::{
-    Acquired, Capabilities, Fenced, Forced, HistoryQuery, Reap, Reaped, Released, Renewed,
-    Revision, Snapshot, Store, Waited, Watched,
+    Acquired, Capabilities, Fenced, Forced, Granted, HistoryQuery, Reap, Reaped, Released, Renewed,
+    Revision, Snapshot, Store, Waited, Watched, Withdrawn,
 };
 
-use super::{Look, Step, acquire, fence, force, inspect, leave, park, reap, release, renew};
+use super::{
+    Look, Step, acquire, acquire_all, fence, force, inspect, leave, park, reap, release,
+    release_all, renew, renew_all, withdraw_all,
+};
 
 /// How many liveness locks [`EngineStore::dead_locks`] tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +86,19 @@ pub trait EngineStore: Send + Sync {
         verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
     ) -> Result<(T, Revision), StoreError>;
 
+    /// The same for a verb about several keys.
+    fn step_all<T>(
+        &self,
+        keys: &[Key],
+        by: Instant,
+        verb: impl FnMut(&mut Self::Stepping<'_>) -> Result<T, Self::StepError>,
+    ) -> Result<(T, Revision), StoreError> {
+        match keys {
+            [key, ..] => self.step(key, by, verb),
+            [] => Err(StoreError::new(ErrorKind::Unsupported, "no key is named")),
+        }
+    }
+
     /// Every key that is held or waited for, by name.
     fn snapshots(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;
 
@@ -115,6 +132,12 @@ pub trait EngineStore: Send + Sync {
 
     /// Removes liveness locks of processes that have exited, except those that are needed.
     fn remove_locks(&self, _dead: &[LivenessId], _needed: &HashSet<LivenessId>) {}
+
+    /// The keys of these grants, each of which this store must hold.
+    fn admit_grants(&self, grants: &[Grant]) -> Result<Vec<Key>, StoreError> {
+        let admit = |grant: &Grant| self.admit(&grant.key).map(|()| grant.key.clone());
+        grants.iter().map(admit).collect()
+    }
 
     /// Removes what killed processes left, if it is this process's turn. Best effort: another process
     /// has its turn later.
@@ -169,6 +192,67 @@ impl<S: EngineStore> Store for S {
         // Not before: a waiter may have the key by now.
         self.sweep_in_passing(by);
         Ok(released)
+    }
+
+    fn acquire_all(
+        &self,
+        claims: &[Claim],
+        by: Instant,
+    ) -> Result<Acquired<Vec<Granted>>, StoreError> {
+        if let [claim] = claims {
+            let answer = self.acquire(claim, by)?;
+            return Ok(answer.map(|granted| vec![granted]));
+        }
+        self.admit_change()?;
+        for claim in claims {
+            self.admit_claim(claim)?;
+            let alone = matches!(claim.key.kind(), KeyKind::Task(_) | KeyKind::Section(_))
+                || claim.key == Key::paths();
+            if alone || !self.features().several {
+                return Err(StoreError::one_key_at_a_time(&claim.key));
+            }
+        }
+        let keys: Vec<Key> = claims.iter().map(|claim| claim.key.clone()).collect();
+        let (answer, revision) = self.step_all(&keys, by, |step| acquire_all(step, claims))?;
+        let answer = answer.map_err(|(key, found)| {
+            let asked = claims.iter().find(|claim| claim.key == key);
+            let asked = asked.map_or(&Mode::Exclusive, |claim| &claim.mode);
+            StoreError::other_mode(&key, asked, &found)
+        })?;
+        Ok(answer.seen_at(revision))
+    }
+
+    fn renew_all(
+        &self,
+        grants: &[Grant],
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<Vec<Renewed>, StoreError> {
+        self.admit_change()?;
+        let keys = self.admit_grants(grants)?;
+        Ok(self
+            .step_all(&keys, by, |step| renew_all(step, grants, ttl))?
+            .0)
+    }
+
+    fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError> {
+        self.admit_change()?;
+        let keys = self.admit_grants(grants)?;
+        let (released, _) = self.step_all(&keys, by, |step| release_all(step, grants))?;
+        self.sweep_in_passing(by);
+        Ok(released)
+    }
+
+    fn withdraw_all(
+        &self,
+        claims: &[Claim],
+        then: Withdrawn,
+        by: Instant,
+    ) -> Result<(), StoreError> {
+        self.admit_change()?;
+        let keys: Vec<Key> = claims.iter().map(|claim| claim.key.clone()).collect();
+        self.step_all(&keys, by, |step| withdraw_all(step, claims, then))?;
+        Ok(())
     }
 
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {

@@ -1,11 +1,13 @@
 //! Takes, renews, parks and withdraws tickets, and wakes the waiter that can proceed.
 
+use std::time::Duration;
+
 use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, Claimant, View, fits};
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::queue::{Presence, Rank, Ticket, Waiter};
+use crate::queue::{self, Presence, Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::Step;
@@ -153,7 +155,23 @@ pub fn take_ticket<S: Step>(
     view: &View,
     ticket: ClaimTicket,
 ) -> Result<(Ticket, Rank), S::Error> {
-    let rank = decide::rank(step.now(), view, claim, ticket);
+    let arrived = (step.rules().arrival)(step.now(), &view.queue);
+    take_ticket_with(step, claim, view, ticket, arrived, &[])
+}
+
+/// The same for a claim that also waits for other keys. A new ticket gets this arrival time.
+pub(super) fn take_ticket_with<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+    view: &View,
+    ticket: ClaimTicket,
+    arrived: Duration,
+    with: &[Key],
+) -> Result<(Ticket, Rank), S::Error> {
+    let rank = match ticket {
+        ClaimTicket::New => queue::rank(arrived, claim.priority, Ticket(u64::MAX)),
+        _ => decide::rank(step.now(), view, claim, ticket),
+    };
     let there = ticket
         .ticket()
         .and_then(|ticket| view.queue.iter().find(|waiter| waiter.ticket == ticket));
@@ -182,6 +200,7 @@ pub fn take_ticket<S: Step>(
                 seen,
                 presence: Presence::Here,
                 within: claim.within.clone(),
+                with: with.to_vec(),
                 ..left_behind.clone()
             };
             step.update_ticket(&claim.key, &resumed)?;
@@ -195,11 +214,12 @@ pub fn take_ticket<S: Step>(
                 mode: claim.mode.clone(),
                 named: claim.named,
                 priority: claim.priority,
-                arrived: (step.rules().arrival)(step.now(), &view.queue),
+                arrived,
                 seen,
                 epoch: step.now().epoch.clone(),
                 presence: Presence::Here,
                 within: claim.within.clone(),
+                with: with.to_vec(),
             };
             step.add_ticket(&claim.key, &new)?
         }

@@ -10,6 +10,7 @@
 //! | `oracle`, `guarantee` | checks each answer against the model, and names the guarantee that it violates |
 //! | `simulation` | runs a script with all of them |
 //! | `broken_rules` | rule sets with one deliberate mistake each, which the oracle must catch |
+//! | `several` | claims on several keys, with a simulation and an oracle of their own |
 //! | `regressions` | scripts that the rules once got wrong |
 //!
 //! Proptest shrinks a script that fails. Copy its actions to `regressions` to keep it.
@@ -26,6 +27,7 @@ mod model;
 mod oracle;
 mod regressions;
 mod script;
+mod several;
 mod simulation;
 mod store;
 mod world;

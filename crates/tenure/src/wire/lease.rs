@@ -269,6 +269,9 @@ pub struct WaiterJson {
     /// How it is to hold the key; left out if alone.
     #[serde(default, skip_serializing_if = "is_exclusive")]
     pub mode: Mode,
+    /// The other keys that it waits for, to get all of them together; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Key>,
 }
 
 impl From<&Waiter> for WaiterJson {
@@ -281,6 +284,7 @@ impl From<&Waiter> for WaiterJson {
             pid: waiter.holder.process().map(|process| process.pid),
             host: waiter.holder.host.clone(),
             mode: waiter.mode.clone(),
+            with: waiter.with.clone(),
         }
     }
 }
@@ -318,6 +322,9 @@ pub struct BusyJson {
     pub waiting: usize,
     /// The caller's place in the queue, from 1 on; `null` if it did not wait.
     pub position: Option<usize>,
+    /// The other keys that are busy, if several were asked for; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<BusyJson>,
 }
 
 impl BusyJson {
@@ -328,6 +335,11 @@ impl BusyJson {
             leases: LeaseJson::list(now, &busy.leases),
             waiting: busy.waiting,
             position: busy.position.map(|position| position.ahead + 1),
+            others: busy
+                .others
+                .iter()
+                .map(|other| Self::new(now, other))
+                .collect(),
         }
     }
 }

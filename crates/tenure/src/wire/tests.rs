@@ -231,6 +231,7 @@ fn waiter() -> Waiter {
         epoch: Epoch("boot".into()),
         presence: Presence::Away,
         within: Vec::new(),
+        with: Vec::new(),
     }
 }
 
@@ -301,6 +302,7 @@ fn busy() -> Busy {
         watch: Vec::new(),
         look_again: None,
         revision: Revision(1),
+        others: Vec::new(),
     }
 }
 

@@ -190,7 +190,7 @@ impl<'a> Runner<'a> {
             .envs(context::environment(
                 self.global,
                 self.tenure,
-                lease,
+                &[lease],
                 &section,
             ))
             .env("TENURE_TASK_TOKEN", lease.token.to_string())

@@ -12,13 +12,15 @@ use super::{Assignment, of_section, sections};
 
 /// The variables of the command without their prefix: first those that a user sets, then those that it gives
 /// to the commands that it runs.
-const OF_THE_COMMAND: [&str; 13] = [
+const OF_THE_COMMAND: [&str; 15] = [
     "ETCD_PASSWORD",
     "HOLDER",
     "NO_DAEMON",
     "STORE",
     "KEY",
     "TOKEN",
+    "KEYS",
+    "TOKENS",
     "SLOT",
     "WITHIN",
     "MADE_UP",

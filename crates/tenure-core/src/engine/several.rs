@@ -1,0 +1,399 @@
+//! Verbs on several keys: acquire all or none, renew all, release all, and withdraw from all queues.
+//!
+//! # Invariants
+//!
+//! 1. A claim that is not granted holds none of its keys because of this step.
+//! 2. It has a ticket for each key or for none. All its tickets have one arrival time (see [`crate::several`]).
+//! 3. A claim passes a waiter ahead only if that waiter waits for the claimant.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::claim::{Claim, Patience};
+use crate::cycle::{Cycle, Wait};
+use crate::decide::{self, ClaimTicket, Decision, LeftOut, View};
+use crate::holder::{Holder, HolderId};
+use crate::key::Key;
+use crate::lease::{Grant, Lease, Token};
+use crate::mode::Mode;
+use crate::queue::{Presence, Ticket, Waiter};
+use crate::several;
+use crate::store::{Acquired, Busy, Granted, QueuePosition, Released, Renewed, Withdrawn};
+
+use super::acquire::grant;
+use super::deadlock::cycle_of;
+use super::look::{busy, is_here, settle, standing, view};
+use super::tickets::{leave, park, take_ticket_with, wake_beside};
+use super::window::view_of;
+use super::{Step, release, renew};
+
+/// One of the keys of a claim, and the decision on it.
+struct Wanted<'a> {
+    claim: &'a Claim,
+    view: View,
+    decision: Decision,
+}
+
+impl Wanted<'_> {
+    fn is_granted(&self) -> bool {
+        several::grants(&self.decision)
+    }
+}
+
+/// Claims several keys: all of them are granted, or none. If the answer is a key with a mode, that key is held or waited
+/// for in that mode, which contradicts the claim's.
+pub fn acquire_all<S: Step>(
+    step: &mut S,
+    claims: &[Claim],
+) -> Result<Result<Acquired<Vec<Granted>>, (Key, Mode)>, S::Error> {
+    let mut wanted = Vec::new();
+    for claim in claims {
+        let view = view_past_blocked(step, claim)?;
+        let decision = (step.rules().acquire)(step.now(), &view, claim);
+        wanted.push(Wanted {
+            claim,
+            view,
+            decision,
+        });
+    }
+    let other_mode = wanted.iter().find_map(|one| match &one.decision {
+        Decision::OtherMode { mode } => Some((one.claim.key.clone(), mode.clone())),
+        _ => None,
+    });
+    if let Some(other_mode) = other_mode {
+        leave_all(step, &wanted)?;
+        return Ok(Err(other_mode));
+    }
+    let decisions: Vec<&Decision> = wanted.iter().map(|one| &one.decision).collect();
+    if (step.rules().several.is_granted)(&decisions) {
+        let mut granted = Vec::new();
+        for one in &wanted {
+            granted.extend(grant(step, one.claim, &one.decision)?);
+        }
+        return Ok(Ok(Acquired::Granted(granted)));
+    }
+    refuse_all(step, &wanted).map(Ok)
+}
+
+/// Takes a ticket for each key, or reports why not.
+fn refuse_all<S: Step>(
+    step: &mut S,
+    wanted: &[Wanted<'_>],
+) -> Result<Acquired<Vec<Granted>>, S::Error> {
+    let queues = wanted
+        .iter()
+        .all(|one| one.claim.patience == Patience::Queue);
+    for one in wanted.iter().filter(|one| !one.is_granted()) {
+        // Another waiter may be first, and may have missed its wake-up.
+        wake_beside(step, &one.view.queue, &standing(step, &one.view.leases));
+    }
+    if !queues {
+        return Ok(busy_with(step, wanted, |_| None));
+    }
+    for one in wanted.iter().filter(|one| !one.is_granted()) {
+        let (ticket, _) = decide::position(step.now(), &one.view, one.claim);
+        let cycle = match &one.decision {
+            Decision::WaitForSelf { lease } => {
+                Some(Cycle(vec![Wait::on(&one.claim.holder.id, lease)]))
+            }
+            _ if (step.rules().may_close_cycle)(one.claim, ticket) => {
+                cycle_of(step, one.claim, &one.view)?
+            }
+            _ => None,
+        };
+        if let Some(cycle) = cycle {
+            leave_all(step, wanted)?;
+            return Ok(Acquired::Deadlock(cycle));
+        }
+    }
+    let places = take_tickets(step, wanted)?;
+    wake_obstacles(step, wanted)?;
+    Ok(busy_with(step, wanted, |key| {
+        places.iter().find(|(at, ..)| at == key).cloned()
+    }))
+}
+
+type Place = (Key, QueuePosition, crate::queue::Rank);
+
+/// Writes or renews the tickets. They are kept only if there is one for each key and all of them arrived together:
+/// otherwise the claim queues anew, so that its order is the same in every queue.
+fn take_tickets<S: Step>(step: &mut S, wanted: &[Wanted<'_>]) -> Result<Vec<Place>, S::Error> {
+    let mut tickets = Vec::new();
+    let mut arrivals = Vec::new();
+    for one in wanted {
+        let (ticket, _) = decide::position(step.now(), &one.view, one.claim);
+        let there = one
+            .view
+            .queue
+            .iter()
+            .find(|waiter| Some(waiter.ticket) == ticket.ticket());
+        arrivals.push(there.map(|waiter| waiter.arrived));
+        tickets.push(ticket);
+    }
+    let together = arrivals
+        .iter()
+        .all(|at| at.is_some() && Some(at) == arrivals.first());
+    let now = step.now();
+    let each: Vec<Duration> = wanted
+        .iter()
+        .map(|one| (step.rules().arrival)(now, &one.view.queue))
+        .collect();
+    let arrived = (step.rules().several.arrivals)(&each);
+    let mut places = Vec::new();
+    for ((one, ticket), arrived) in wanted.iter().zip(tickets).zip(arrived) {
+        let key = &one.claim.key;
+        let kept = if together {
+            ticket
+        } else {
+            if let Some(ticket) = ticket.ticket() {
+                leave(step, key, ticket)?;
+            }
+            ClaimTicket::New
+        };
+        let with: Vec<Key> = wanted.iter().map(|one| one.claim.key.clone()).collect();
+        let with: Vec<Key> = with.into_iter().filter(|other| other != key).collect();
+        let (taken, rank) = take_ticket_with(step, one.claim, &one.view, kept, arrived, &with)?;
+        let ahead = crate::queue::ahead(&one.view.queue, rank) + one.view.left_out.ahead;
+        let position = QueuePosition {
+            ticket: taken,
+            ahead,
+            resumed: matches!(kept, ClaimTicket::Resumed(_)),
+        };
+        places.push((key.clone(), position, rank));
+    }
+    Ok(places)
+}
+
+/// The answer to a claim that was not granted: the first key that is busy, and with it the others.
+fn busy_with<S: Step>(
+    step: &mut S,
+    wanted: &[Wanted<'_>],
+    place: impl Fn(&Key) -> Option<Place>,
+) -> Acquired<Vec<Granted>> {
+    let mut all: Vec<Busy> = Vec::new();
+    for one in wanted.iter().filter(|one| !one.is_granted()) {
+        let place = place(&one.claim.key);
+        let position = place.as_ref().map(|(_, position, _)| *position);
+        let rank = place.map(|(.., rank)| rank);
+        all.push(busy(step, one.claim, &one.view, position, rank));
+    }
+    let mut watch: Vec<Holder> = Vec::new();
+    for holder in all.iter().flat_map(|busy| &busy.watch) {
+        if !watch.contains(holder) {
+            watch.push(holder.clone());
+        }
+    }
+    let now = step.now();
+    let look_again = all
+        .iter()
+        .filter_map(|busy| busy.look_again.clone())
+        .min_by_key(|end| end.remaining(now));
+    let mut all = all.into_iter();
+    let Some(mut first) = all.next() else {
+        // Only a broken rule refuses a claim whose keys are all free.
+        return Acquired::Cancelled;
+    };
+    first.watch = watch;
+    first.look_again = look_again;
+    first.others = all.collect();
+    Acquired::Busy(Box::new(first))
+}
+
+/// Removes the claim's own tickets.
+fn leave_all<S: Step>(step: &mut S, wanted: &[Wanted<'_>]) -> Result<(), S::Error> {
+    for one in wanted {
+        if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &one.view, one.claim) {
+            leave(step, &one.claim.key, ticket)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wakes the holders of the busy keys that wait behind this claim for one of the free keys: they may go first.
+fn wake_obstacles<S: Step>(step: &mut S, wanted: &[Wanted<'_>]) -> Result<(), S::Error> {
+    let busy = wanted.iter().filter(|one| !one.is_granted());
+    let holders: Vec<Lease> = busy
+        .flat_map(|one| standing(step, &one.view.leases))
+        .cloned()
+        .collect();
+    if holders.is_empty() {
+        return Ok(());
+    }
+    for one in wanted.iter().filter(|one| one.is_granted()) {
+        for waiter in step.tickets(&one.claim.key)? {
+            if holders.iter().any(|lease| is_of(&waiter, lease)) {
+                step.wake(&waiter.holder);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Withdraws the tickets of a claim on several keys, or parks them.
+pub fn withdraw_all<S: Step>(
+    step: &mut S,
+    claims: &[Claim],
+    then: Withdrawn,
+) -> Result<(), S::Error> {
+    for claim in claims {
+        let view = view_of(step, claim)?;
+        if let (ClaimTicket::Own(ticket), _) = decide::position(step.now(), &view, claim) {
+            match then {
+                Withdrawn::Removed => leave(step, &claim.key, ticket)?,
+                Withdrawn::Parked => park(step, &claim.key, ticket)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Renews each of these leases that has not ended.
+pub fn renew_all<S: Step>(
+    step: &mut S,
+    grants: &[Grant],
+    ttl: Duration,
+) -> Result<Vec<Renewed>, S::Error> {
+    let renew = |grant| renew(step, grant, ttl);
+    grants.iter().map(renew).collect()
+}
+
+/// Releases each of these keys whose lease has not ended.
+pub fn release_all<S: Step>(step: &mut S, grants: &[Grant]) -> Result<Vec<Released>, S::Error> {
+    let release = |grant| release(step, grant);
+    grants.iter().map(release).collect()
+}
+
+/// The view of a claim, in which waiters that wait for the claimant itself are absent: they can't proceed before it does.
+/// With such a waiter, those behind it that conflict with it are absent, too.
+///
+/// Two kinds of waiters can wait for a claimant that is behind them in the queue and does not conflict with a lease: one
+/// that waits for other keys as well, and one that conflicts with leases which admit the claimant. Otherwise, the claimant
+/// waits for the same leases as the waiter, and [`cycle_of`] finds the cycle.
+pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S::Error> {
+    let view = view_of(step, claim)?;
+    let may_hold = claim.named || !claim.within.is_empty();
+    let may_be_blocked = |waiter: &Waiter| {
+        let beside = matches!(claim.mode, Mode::Shared | Mode::Slots(_));
+        !waiter.with.is_empty() || beside && !waiter.mode.admits(&claim.mode)
+    };
+    let any = view.queue.iter().any(may_be_blocked);
+    // Such a claim is refused, whatever its place.
+    let contradicts = |waiter: &Waiter| waiter.mode.contradicts(&claim.mode);
+    let refused = view.queue.iter().any(contradicts);
+    if !may_hold || !step.rules().several.passes_blocked || !any || refused {
+        return Ok(view);
+    }
+    // Not only a part of the queue: the order of all waiters counts.
+    let mut whole = view_of_all(step, claim, view)?;
+    let (ticket, ahead) = decide::position(step.now(), &whole, claim);
+    if ahead == 0 {
+        return Ok(whole);
+    }
+    let rank = decide::rank(step.now(), &whole, claim, ticket);
+    let ahead: Vec<Waiter> = whole
+        .queue
+        .iter()
+        .filter(|waiter| waiter.rank() < rank && waiter.presence == Presence::Here)
+        .filter(|waiter| may_be_blocked(waiter) && waiter.holder.id != claim.holder.id)
+        .cloned()
+        .collect();
+    for waiter in ahead {
+        if is_here(step, &waiter) && waits_for(step, &claim.key, &waiter, claim)? {
+            // Those behind it that conflict with it wait for the claimant, too.
+            let mut passed = vec![waiter.clone()];
+            for other in &mut whole.queue {
+                let behind = other.rank() >= waiter.rank() && Some(other.ticket) != ticket.ticket();
+                let conflicts = |before: &Waiter| {
+                    before.ticket == other.ticket || !before.mode.admits(&other.mode)
+                };
+                if behind && passed.iter().any(conflicts) {
+                    passed.push(other.clone());
+                    other.presence = Presence::Away;
+                }
+            }
+        }
+    }
+    Ok(whole)
+}
+
+/// The same view with the whole queue.
+fn view_of_all<S: Step>(step: &mut S, claim: &Claim, part: View) -> Result<View, S::Error> {
+    let mut queue = step.tickets(&claim.key)?;
+    settle(step, &mut queue, Some(&claim.holder.id), &claim.mode);
+    Ok(View {
+        leases: part.leases,
+        queue,
+        left_out: LeftOut::default(),
+    })
+}
+
+/// Whether a waiter waits for the claimant: for a lease of it, or for a holder or a waiter that does.
+fn waits_for<S: Step>(
+    step: &mut S,
+    key: &Key,
+    waiter: &Waiter,
+    claim: &Claim,
+) -> Result<bool, S::Error> {
+    let ours = |lease: &Lease| {
+        claim.named && lease.holder.id == claim.holder.id || claim.within.contains(&lease.token)
+    };
+    let mut seen: HashSet<(Key, Ticket)> = HashSet::new();
+    let mut holders: HashSet<(HolderId, Token)> = HashSet::new();
+    // Each key that is waited for, and the ticket with which it is.
+    let mut open: Vec<(Key, Waiter)> = siblings(step, waiter)?;
+    open.push((key.clone(), waiter.clone()));
+    while let Some((key, waiter)) = open.pop() {
+        if !seen.insert((key.clone(), waiter.ticket)) {
+            continue;
+        }
+        let view = view(step, &key, None)?;
+        for lease in standing(step, &view.leases) {
+            if lease.mode.admits(&waiter.mode) || lease.holder.id == waiter.holder.id {
+                continue;
+            }
+            if ours(lease) {
+                return Ok(true);
+            }
+            if !holders.insert((lease.holder.id.clone(), lease.token)) {
+                continue;
+            }
+            for key in step.waits_of(&lease.holder.id, lease.token)? {
+                for waiting in step.tickets(&key)? {
+                    if is_of(&waiting, lease) && is_here(step, &waiting) {
+                        open.push((key.clone(), waiting));
+                    }
+                }
+            }
+        }
+        let rank = waiter.rank();
+        for ahead in &view.queue {
+            let conflicts = ahead.rank() < rank && !ahead.mode.admits(&waiter.mode);
+            if conflicts && is_here(step, ahead) {
+                // It may conflict with leases that the waiter behind it does not conflict with.
+                open.push((key.clone(), ahead.clone()));
+                open.extend(siblings(step, ahead)?);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The other tickets of a waiter for several keys.
+fn siblings<S: Step>(step: &mut S, waiter: &Waiter) -> Result<Vec<(Key, Waiter)>, S::Error> {
+    let mut siblings = Vec::new();
+    for key in &waiter.with {
+        let same = |other: &Waiter| {
+            other.holder.id == waiter.holder.id
+                && other.holder.binding == waiter.holder.binding
+                && other.arrived == waiter.arrived
+        };
+        let found = step.tickets(key)?.into_iter().find(same);
+        siblings.extend(found.map(|other| (key.clone(), other)));
+    }
+    Ok(siblings)
+}
+
+/// Whether a waiter is the holder of a lease, or runs under it.
+fn is_of(waiter: &Waiter, lease: &Lease) -> bool {
+    waiter.holder.id == lease.holder.id || waiter.within.contains(&lease.token)
+}

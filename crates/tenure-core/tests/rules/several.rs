@@ -1,0 +1,643 @@
+//! Claims on several keys: random simulations against a store in memory that runs the engine, and an oracle that shares
+//! no code with the rules.
+//!
+//! The oracle knows who holds what, who waits since when, and what each waiter waits for. It checks that
+//!
+//! - a claim is granted all of its keys or none (G1 for each key);
+//! - no claim passes a present waiter ahead that conflicts with it, except one that waits for the claimant (G8);
+//! - in the end, every waiter is served, although holders ask for more before they release (progress).
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestRunner};
+use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
+use tenure_core::{
+    Acquired, Binding, Claim, Epoch, Evidence, Grant, Holder, HolderId, Key, Lease, Liveness,
+    LivenessId, Mode, Moment, Patience, Priority, Process, Released, Ticket, Token, Waiter,
+    Withdrawn, decide, several,
+};
+
+use crate::{config, fixed_rng};
+
+const KEYS: usize = 4;
+const ACTORS: usize = 5;
+
+fn key(index: usize) -> Key {
+    Key::parse(format!("key-{index}")).unwrap()
+}
+
+fn name(actor: usize) -> HolderId {
+    HolderId::parse(format!("actor-{actor}")).unwrap()
+}
+
+fn epoch() -> Epoch {
+    Epoch("boot".into())
+}
+
+#[derive(Default)]
+struct Record {
+    leases: Vec<Lease>,
+    queue: Vec<Waiter>,
+}
+
+struct TestStore {
+    rules: decide::Rules,
+    records: BTreeMap<Key, Record>,
+    newest: u64,
+    now: Moment,
+    /// The actors whose processes have exited.
+    dead: BTreeSet<HolderId>,
+}
+
+impl TestStore {
+    fn record(&mut self, key: &Key) -> &mut Record {
+        self.records.entry(key.clone()).or_default()
+    }
+}
+
+impl Look for TestStore {
+    type Error = Infallible;
+
+    fn now(&self) -> &Moment {
+        &self.now
+    }
+
+    fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+        let leases = self.record(key).leases.clone();
+        let judge = |lease: Lease| {
+            let liveness = self.probe(&lease.holder);
+            (lease, liveness)
+        };
+        Ok(leases.into_iter().map(judge).collect())
+    }
+
+    fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
+        Ok(self.record(key).queue.clone())
+    }
+
+    fn probe(&mut self, holder: &Holder) -> Liveness {
+        if self.dead.contains(&holder.id) {
+            Liveness::Gone(Evidence::LivenessLockFree { pid: 1 })
+        } else {
+            Liveness::Running
+        }
+    }
+
+    fn heard(&mut self, _waiter: &Waiter) -> Duration {
+        self.now.ticks
+    }
+
+    fn window(&self) -> usize {
+        2
+    }
+
+    fn rules(&self) -> &decide::Rules {
+        &self.rules
+    }
+}
+
+impl Step for TestStore {
+    fn mint(&mut self, _key: &Key) -> Result<Token, Infallible> {
+        self.newest += 1;
+        Ok(Token(self.newest))
+    }
+
+    fn put_lease(&mut self, lease: &Lease, _put: Put) -> Result<(), Infallible> {
+        let leases = &mut self.record(&lease.key).leases;
+        leases.retain(|other| other.token != lease.token);
+        leases.push(lease.clone());
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, _how: &Ended, _then: Then) -> Result<(), Infallible> {
+        let leases = &mut self.record(&lease.key).leases;
+        leases.retain(|other| other.token != lease.token);
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, Infallible> {
+        self.newest += 1;
+        let ticket = Ticket(self.newest);
+        let waiter = waiter.clone();
+        self.record(key).queue.push(Waiter { ticket, ..waiter });
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), Infallible> {
+        self.remove_ticket(key, waiter.ticket)?;
+        self.record(key).queue.push(waiter.clone());
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), Infallible> {
+        let queue = &mut self.record(key).queue;
+        queue.retain(|waiter| waiter.ticket != ticket);
+        Ok(())
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Infallible> {
+        let waits = |waiter: &Waiter| waiter.holder.id == *holder || waiter.within.contains(&token);
+        let waited = self
+            .records
+            .iter()
+            .filter(|(_, record)| record.queue.iter().any(waits));
+        Ok(waited.map(|(key, _)| key.clone()).collect())
+    }
+
+    fn wake(&mut self, _holder: &Holder) {}
+
+    fn grace(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+}
+
+/// What an actor does. It asks for more only while it does not wait.
+#[derive(Debug, Clone)]
+enum Action {
+    Ask {
+        actor: usize,
+        keys: BTreeSet<usize>,
+        shared: bool,
+        patient: bool,
+        priority: u8,
+    },
+    Again(usize),
+    GiveUp(usize),
+    ReleaseAll(usize),
+    Die(usize),
+    Pass,
+}
+
+fn scripts() -> impl Strategy<Value = Vec<Action>> {
+    let ask = (
+        0..ACTORS,
+        prop::collection::btree_set(0..KEYS, 1..4),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.85),
+        prop_oneof![6 => Just(5_u8), 1 => Just(7_u8)],
+    )
+        .prop_map(|(actor, keys, shared, patient, priority)| Action::Ask {
+            actor,
+            keys,
+            shared,
+            patient,
+            priority,
+        });
+    let action = prop_oneof![
+        12 => ask,
+        6 => (0..ACTORS).prop_map(Action::Again),
+        1 => (0..ACTORS).prop_map(Action::GiveUp),
+        3 => (0..ACTORS).prop_map(Action::ReleaseAll),
+        1 => (0..ACTORS).prop_map(Action::Die),
+        4 => Just(Action::Pass),
+    ];
+    vec(action, 1..60)
+}
+
+/// A claim that waits, as the oracle knows it.
+#[derive(Debug, Clone)]
+struct Wait {
+    keys: BTreeSet<usize>,
+    mode: Mode,
+    priority: u8,
+    arrived: u64,
+    /// Decides between waiters that arrived at one moment.
+    number: u64,
+}
+
+impl Wait {
+    /// In milliseconds: a level of priority is worth a minute.
+    fn rank(&self) -> (i64, u64) {
+        let head_start = i64::from(self.priority) * 60_000;
+        (
+            i64::try_from(self.arrived).unwrap() - head_start,
+            self.number,
+        )
+    }
+}
+
+/// The cases that must occur.
+const REQUIRED: [&str; 6] = [
+    "a dead waiter is passed",
+    "a free key waits for a waiter of several",
+    "a holder passes a waiter that waits for it",
+    "a wait that would never end is refused",
+    "several keys are granted together",
+    "several keys are waited for and granted",
+];
+
+struct Simulation {
+    store: TestStore,
+    time: u64,
+    number: u64,
+    /// The leases of each actor.
+    held: Vec<Vec<(usize, Mode, Grant)>>,
+    waits: Vec<Option<Wait>>,
+    cases: BTreeMap<&'static str, u32>,
+}
+
+type Checked = Result<(), String>;
+
+impl Simulation {
+    fn new(rules: decide::Rules) -> Self {
+        let now = Moment {
+            ticks: Duration::from_secs(1000),
+            wall: jiff::Timestamp::UNIX_EPOCH,
+            epoch: epoch(),
+        };
+        Self {
+            store: TestStore {
+                rules,
+                records: BTreeMap::new(),
+                newest: 0,
+                now,
+                dead: BTreeSet::new(),
+            },
+            time: 1_000_000,
+            number: 0,
+            held: vec![Vec::new(); ACTORS],
+            waits: vec![None; ACTORS],
+            cases: REQUIRED.iter().map(|case| (*case, 0)).collect(),
+        }
+    }
+
+    fn is_dead(&self, actor: usize) -> bool {
+        self.store.dead.contains(&name(actor))
+    }
+
+    fn count(&mut self, case: &'static str, occurred: bool) {
+        *self.cases.entry(case).or_default() += u32::from(occurred);
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.time += millis;
+        self.store.now.ticks = Duration::from_millis(self.time);
+    }
+
+    fn claims(&self, actor: usize, wait: &Wait, patient: bool) -> Vec<Claim> {
+        let binding = Binding::LivenessLock {
+            lock: LivenessId(actor.to_string()),
+            process: Process {
+                pid: 1,
+                started: 1,
+                boot: epoch(),
+                namespace: "pid".into(),
+                host: "here".into(),
+            },
+        };
+        let within = self.held[actor].iter().map(|(.., grant)| grant.token);
+        let within: Vec<Token> = within.collect();
+        wait.keys
+            .iter()
+            .map(|at| Claim {
+                key: key(*at),
+                mode: wait.mode.clone(),
+                holder: Holder {
+                    id: name(actor),
+                    host: "here".into(),
+                    command: None,
+                    binding: binding.clone(),
+                },
+                asker: binding.clone(),
+                named: actor % 2 == 0,
+                ttl: Duration::from_secs(1_000_000),
+                priority: Priority::new(wait.priority).unwrap(),
+                patience: if patient {
+                    Patience::Queue
+                } else {
+                    Patience::Try
+                },
+                within: within.clone(),
+            })
+            .collect()
+    }
+
+    fn play(&mut self, script: &[Action]) -> Checked {
+        for action in script {
+            self.act(action)
+                .map_err(|how| format!("{action:?}: {how}"))?;
+            self.audit().map_err(|how| format!("{action:?}: {how}"))?;
+        }
+        self.serve_everyone()
+    }
+
+    fn act(&mut self, action: &Action) -> Checked {
+        match action {
+            Action::Ask {
+                actor,
+                keys,
+                shared,
+                patient,
+                priority,
+            } => {
+                if self.is_dead(*actor) || self.waits[*actor].is_some() {
+                    return Ok(());
+                }
+                self.number += 1;
+                let wait = Wait {
+                    keys: keys.clone(),
+                    mode: if *shared {
+                        Mode::Shared
+                    } else {
+                        Mode::Exclusive
+                    },
+                    priority: *priority,
+                    arrived: self.time,
+                    number: self.number,
+                };
+                self.ask(*actor, &wait, *patient)
+            }
+            Action::Again(actor) => self.again(*actor),
+            Action::GiveUp(actor) => {
+                if let Some(wait) = self.waits[*actor].take().filter(|_| !self.is_dead(*actor)) {
+                    let claims = self.claims(*actor, &wait, true);
+                    let Ok(()) = engine::withdraw_all(&mut self.store, &claims, Withdrawn::Removed);
+                }
+                Ok(())
+            }
+            Action::ReleaseAll(actor) => self.release(*actor),
+            Action::Die(actor) => {
+                self.store.dead.insert(name(*actor));
+                self.held[*actor].clear();
+                self.waits[*actor] = None;
+                Ok(())
+            }
+            Action::Pass => {
+                self.pass(10);
+                Ok(())
+            }
+        }
+    }
+
+    fn again(&mut self, actor: usize) -> Checked {
+        match self.waits[actor].clone() {
+            Some(wait) if !self.is_dead(actor) => self.ask(actor, &wait, true),
+            _ => Ok(()),
+        }
+    }
+
+    fn release(&mut self, actor: usize) -> Checked {
+        if self.is_dead(actor) || self.waits[actor].is_some() {
+            return Ok(());
+        }
+        let held = std::mem::take(&mut self.held[actor]);
+        let grants: Vec<Grant> = held.into_iter().map(|(.., grant)| grant).collect();
+        let Ok(released) = engine::release_all(&mut self.store, &grants);
+        let freed = |released: &Released| matches!(released, Released::Freed(_));
+        if released.iter().all(freed) {
+            Ok(())
+        } else {
+            Err(format!("actor {actor} lost one of {grants:?}"))
+        }
+    }
+
+    /// The leases of others, on these keys, that conflict with a mode.
+    fn conflicts(&self, actor: usize, wait: &Wait) -> Vec<usize> {
+        let conflict = |held: &(usize, Mode, Grant)| {
+            let together = held.1 == Mode::Shared && wait.mode == Mode::Shared;
+            wait.keys.contains(&held.0) && !together
+        };
+        (0..ACTORS)
+            .filter(|other| *other != actor && self.held[*other].iter().any(conflict))
+            .collect()
+    }
+
+    /// The present waiters ahead that share a key and conflict.
+    fn ahead(&self, actor: usize, wait: &Wait) -> Vec<usize> {
+        let is_ahead = |other: &Wait| {
+            let together = other.mode == Mode::Shared && wait.mode == Mode::Shared;
+            other.rank() < wait.rank() && !together && !other.keys.is_disjoint(&wait.keys)
+        };
+        (0..ACTORS)
+            .filter(|other| *other != actor && self.waits[*other].as_ref().is_some_and(is_ahead))
+            .collect()
+    }
+
+    /// Whether a waiter waits for an actor, through holders and waiters.
+    fn waits_for(&self, waiter: usize, actor: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![waiter];
+        while let Some(at) = open.pop() {
+            let Some(wait) = self.waits[at].as_ref().filter(|_| seen.insert(at)) else {
+                continue;
+            };
+            let next = self.conflicts(at, wait);
+            if next.contains(&actor) {
+                return true;
+            }
+            open.extend(next);
+            open.extend(self.ahead(at, wait));
+        }
+        false
+    }
+
+    fn ask(&mut self, actor: usize, wait: &Wait, patient: bool) -> Checked {
+        let claims = self.claims(actor, wait, patient);
+        let conflicts = self.conflicts(actor, wait);
+        let ahead = self.ahead(actor, wait);
+        let unblocked: Vec<usize> = ahead
+            .iter()
+            .copied()
+            .filter(|other| !self.waits_for(*other, actor))
+            .collect();
+        let waited = self.waits[actor].is_some();
+        let had = self.held[actor].len();
+        let Ok(answer) = engine::acquire_all(&mut self.store, &claims);
+        let Ok(answer) = answer else {
+            return Err("there are no slots to contradict".into());
+        };
+        self.waits[actor] = None;
+        match answer {
+            Acquired::Granted(granted) => {
+                if granted.len() != claims.len() {
+                    return Err(format!("granted {} of {}", granted.len(), claims.len()));
+                }
+                if !conflicts.is_empty() {
+                    return Err(format!("granted beside {conflicts:?}"));
+                }
+                if !unblocked.is_empty() {
+                    return Err(format!("{actor} passed {unblocked:?}"));
+                }
+                let several = claims.len() > 1;
+                self.count("several keys are granted together", several);
+                self.count("several keys are waited for and granted", several && waited);
+                self.count(
+                    "a holder passes a waiter that waits for it",
+                    !ahead.is_empty(),
+                );
+                let passed_dead = self.store.records.iter().any(|(key, record)| {
+                    let ours = claims.iter().any(|claim| claim.key == *key);
+                    ours && record
+                        .queue
+                        .iter()
+                        .any(|waiter| self.store.dead.contains(&waiter.holder.id))
+                });
+                self.count("a dead waiter is passed", passed_dead);
+                for granted in granted {
+                    let at = (0..KEYS).find(|at| key(*at) == granted.lease.key).unwrap();
+                    let grant = granted.lease.grant();
+                    let mode = granted.lease.mode;
+                    self.held[actor].retain(|held| held.2 != grant);
+                    self.held[actor].push((at, mode, grant));
+                }
+                Ok(())
+            }
+            Acquired::Busy(_) => {
+                let itself = self.waits_for_itself(actor, wait);
+                if conflicts.is_empty() && unblocked.is_empty() && !itself {
+                    return Err(format!("nothing conflicts with {actor}'s {wait:?}"));
+                }
+                if self.held[actor].len() != had {
+                    return Err("a claim that waits was granted something".into());
+                }
+                let free = conflicts.is_empty() && !unblocked.is_empty();
+                self.count("a free key waits for a waiter of several", free);
+                if patient {
+                    self.waits[actor] = Some(wait.clone());
+                }
+                Ok(())
+            }
+            Acquired::Deadlock(cycle) => {
+                self.count("a wait that would never end is refused", true);
+                self.waits[actor] = Some(wait.clone());
+                let itself = self.waits_for_itself(actor, wait);
+                let cyclic = conflicts
+                    .iter()
+                    .any(|holder| *holder == actor || self.waits_for(*holder, actor));
+                self.waits[actor] = None;
+                if itself || cyclic {
+                    Ok(())
+                } else {
+                    Err(format!("{cycle} is no cycle"))
+                }
+            }
+            Acquired::Cancelled => Err("a store cancels nothing".into()),
+        }
+    }
+
+    /// Whether an actor asks for a key that it holds itself.
+    fn waits_for_itself(&self, actor: usize, wait: &Wait) -> bool {
+        let mut held = self.held[actor].iter();
+        held.any(|(at, ..)| wait.keys.contains(at))
+    }
+
+    /// No two leases conflict, and each waiter has one ticket for each of its keys, or none.
+    fn audit(&self) -> Checked {
+        for (key, record) in &self.store.records {
+            let live = |lease: &&Lease| !self.store.dead.contains(&lease.holder.id);
+            let live: Vec<&Lease> = record.leases.iter().filter(live).collect();
+            if live.len() > 1 && live.iter().any(|lease| lease.mode != Mode::Shared) {
+                return Err(format!("{key} has {} holders", live.len()));
+            }
+        }
+        for (actor, wait) in self.waits.iter().enumerate() {
+            let tickets: BTreeSet<usize> = (0..KEYS)
+                .filter(|at| {
+                    self.store.records.get(&key(*at)).is_some_and(|record| {
+                        let mut queue = record.queue.iter();
+                        queue.any(|waiter| waiter.holder.id == name(actor))
+                    })
+                })
+                .collect();
+            let wanted = wait.as_ref().map(|wait| wait.keys.clone());
+            if !self.is_dead(actor) && tickets != wanted.clone().unwrap_or_default() {
+                return Err(format!("{actor} waits for {wanted:?} with {tickets:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every actor goes on as soon as it can: one that waits asks again, and one that does not wait releases.
+    fn serve_everyone(&mut self) -> Checked {
+        for _round in 0..=ACTORS * 2 {
+            for actor in 0..ACTORS {
+                self.release(actor)?;
+                self.again(actor)?;
+                self.audit()?;
+                self.pass(10);
+            }
+        }
+        let left: Vec<_> = self.waits.iter().flatten().collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("never served: {left:?}"))
+        }
+    }
+}
+
+#[test]
+fn no_simulation_of_several_keys_violates_a_guarantee() {
+    let cases = std::cell::RefCell::new(BTreeMap::<&str, u32>::new());
+    TestRunner::new_with_rng(config(16), fixed_rng())
+        .run(&scripts(), |script| {
+            let mut simulation = Simulation::new(decide::Rules::STANDARD);
+            simulation.play(&script).map_err(TestCaseError::fail)?;
+            for (case, times) in simulation.cases {
+                *cases.borrow_mut().entry(case).or_default() += times;
+            }
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    for (case, times) in cases.into_inner() {
+        assert!(times > 0, "never: {case}");
+    }
+}
+
+#[track_caller]
+fn assert_caught(rules: several::Rules, as_one_of: &[&str]) {
+    let rules = decide::Rules {
+        several: rules,
+        ..decide::Rules::STANDARD
+    };
+    let caught = Cell::new(None);
+    let mut settings = config(8);
+    settings.max_shrink_iters = 0;
+    let _ = TestRunner::new_with_rng(settings, fixed_rng()).run(&scripts(), |script| {
+        Simulation::new(rules).play(&script).map_err(|how| {
+            caught.set(Some(how.clone()));
+            TestCaseError::fail(how)
+        })
+    });
+    let how = caught.take().expect("no simulation caught it");
+    assert!(as_one_of.iter().any(|words| how.contains(words)), "{how}");
+}
+
+#[test]
+fn granting_only_some_of_several_keys_is_caught() {
+    let rules = several::Rules {
+        is_granted: |decisions| decisions.iter().any(|decision| several::grants(decision)),
+        ..several::Rules::STANDARD
+    };
+    assert_caught(rules, &["granted 1 of", "granted 2 of", "beside", "passed"]);
+}
+
+/// The broken rule orders each queue by itself, so that two waiters can be before each other.
+#[test]
+fn tickets_of_one_claim_with_different_arrival_times_are_caught() {
+    let rules = several::Rules {
+        arrivals: |each| {
+            let later = |(at, arrived): (usize, &Duration)| {
+                let turned = u64::try_from(each.len() - at).unwrap();
+                *arrived + Duration::from_millis(50 * turned)
+            };
+            each.iter().enumerate().map(later).collect()
+        },
+        ..several::Rules::STANDARD
+    };
+    assert_caught(rules, &["passed", "nothing conflicts", "never served"]);
+}
+
+#[test]
+fn a_holder_that_waits_behind_a_waiter_for_its_own_key_is_caught() {
+    let rules = several::Rules {
+        passes_blocked: false,
+        ..several::Rules::STANDARD
+    };
+    assert_caught(rules, &["nothing conflicts", "never served"]);
+}
