@@ -154,6 +154,16 @@ If the lease was lost, tenure exits with 7.")]
 
 To take a key from another holder: tenure locks release KEY --force")]
     Release(Release),
+    /// Ask the holder of a key, or of a reserved path, to release it
+    #[command(after_help = "Examples:
+  tenure ask build --note 'need it for the hotfix'
+  tenure ask src/api/mod.rs --as agent-2
+
+Nothing is taken from the holder. A command under tenure run finds the request
+on standard error and in the file that TENURE_ASKED names; every holder finds it
+in the answer of tenure renew, and everyone in tenure locks show. To have the key
+once it is released, wait for it: tenure run, tenure acquire.")]
+    Ask(Request),
     /// Check that a token is still valid: exit 0 if it is, 7 if not
     #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
@@ -326,6 +336,7 @@ impl Command {
             Self::Acquire(_) => ("acquire", None),
             Self::Renew(_) => ("renew", None),
             Self::Release(_) => ("release", None),
+            Self::Ask(_) => ("ask", None),
             Self::Fence(_) => ("fence", None),
             Self::Reserve(_) => ("reserve", None),
             Self::Reservations => ("reservations", None),
@@ -504,6 +515,19 @@ pub(crate) struct Release {
     /// Release every key that the holder has, except those of running commands
     #[arg(long, conflicts_with_all = ["keys", "token"])]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Request {
+    /// The key, or a path that is reserved
+    #[arg(value_name = "KEY|PATH")]
+    pub(crate) what: String,
+    /// Why, for the holder to read
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+    /// Ask only this holder, if there are several
+    #[arg(long = "holder", value_name = "ID", id = "of")]
+    pub(crate) of: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

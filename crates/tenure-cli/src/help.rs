@@ -19,7 +19,9 @@ use crate::fit;
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Everyday",
-        &["run", "acquire", "renew", "release", "fence", "status"],
+        &[
+            "run", "acquire", "renew", "release", "ask", "fence", "status",
+        ],
     ),
     ("Tasks", &["tasks", "sections", "sync"]),
     ("Looking", &["locks", "why", "watch", "timeline", "doctor"]),

@@ -100,6 +100,7 @@ fn dispatch(args: Args) -> Result<answer::Answer, Failure> {
         Command::Acquire(acquire) => commands::acquire::acquire(&global, &acquire),
         Command::Renew(renew) => commands::renew::renew(&global, &renew),
         Command::Release(release) => commands::release::release(&global, &release),
+        Command::Ask(request) => commands::ask::ask(&global, &request),
         Command::Fence(fence) => commands::fence::fence(&global, &fence),
         Command::Reserve(reserve) => commands::reserve::reserve(&global, &reserve),
         Command::Reservations => commands::reservations::reservations(&global),

@@ -524,3 +524,61 @@ fn a_quit_ends_a_wait_like_any_other_signal() {
     waiter.ended().exits(131);
     assert!(!project.path("ran").exists());
 }
+
+#[test]
+fn a_holder_is_asked_to_release_and_sees_it_everywhere() {
+    let project = Project::new();
+    project.tenure("ask build").fails(4, &["build is free"]);
+    project.tenure("acquire build --as ann --ttl 10m").exits(0);
+    project
+        .tenure("ask build --as ann")
+        .fails(5, &["nobody is asked", "you are ann"]);
+    project.tenure("ask build --as bob --note hotfix").exits(0);
+    let shown = project.tenure("locks show build").exits(0).out;
+    assert!(shown.contains("bob asks for build: hotfix"), "{shown}");
+    let renewed = project.tenure("renew build --as ann").exits(0).out;
+    assert!(renewed.contains("bob asks for build: hotfix"), "{renewed}");
+    let renewed = project
+        .tenure("renew build --as ann --json")
+        .exits(0)
+        .json();
+    assert_eq!(renewed["data"]["asked"][0]["by"], "bob");
+    assert_eq!(renewed["data"]["asked"][0]["note"], "hotfix");
+    // Nothing was taken away, and the request ends with the lease.
+    project.tenure("release build --as ann").exits(0);
+    project.tenure("acquire build --as ann").exits(0);
+    let shown = project.tenure("locks show build").exits(0).out;
+    assert!(!shown.contains("asks for"), "{shown}");
+    project.tenure("release build --as ann").exits(0);
+    project.tenure("locks verify").exits(0);
+    project.tenure("timeline").exits(0);
+    let kinds: Vec<String> = project
+        .history("build")
+        .into_iter()
+        .map(|(kind, _, _)| kind)
+        .collect();
+    assert!(kinds.contains(&"asked".to_owned()), "{kinds:?}");
+}
+
+#[test]
+fn a_running_command_finds_what_it_is_asked_in_a_file() {
+    let project = Project::new();
+    let script = "until [ -s \"$TENURE_ASKED\" ]; do sleep 0.01; done; cat \"$TENURE_ASKED\"; echo $TENURE_ASKED";
+    let running = project.call("run build other --as ann").sh(script).start();
+    until("build is held", || {
+        project.tenure("locks list").out.contains("other")
+    });
+    project.tenure("ask other --as bob --note please").exits(0);
+    let said = running.ended().exits(0);
+    assert!(said.err.contains("bob asks for other: please"), "{said:?}");
+    let lines: Vec<&str> = said.out.lines().collect();
+    let asked: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+    assert_eq!(
+        (&asked["by"], &asked["key"]),
+        (&"bob".into(), &"other".into())
+    );
+    assert!(
+        !std::path::Path::new(lines[1]).exists(),
+        "it was left behind"
+    );
+}

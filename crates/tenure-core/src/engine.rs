@@ -8,6 +8,7 @@
 //! | module | verbs |
 //! |---|---|
 //! | `acquire` | [`acquire()`], and its parts for claims on several keys: [`grant`], [`refuse`] |
+//! | `ask` | [`ask()`] |
 //! | `lease` | [`renew()`], [`release()`], [`force()`], [`reap()`] |
 //! | `several` | [`acquire_all()`], [`renew_all()`], [`release_all()`], [`withdraw_all()`]: several keys in one step |
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
@@ -34,6 +35,7 @@
 //! The engine does not block, has no clock and starts no thread.
 
 mod acquire;
+mod ask;
 mod deadlock;
 mod lease;
 mod look;
@@ -43,6 +45,7 @@ mod tickets;
 mod window;
 
 pub use acquire::{acquire, grant, refuse};
+pub use ask::ask;
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
@@ -55,6 +58,7 @@ use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::decide::Rules;
+use crate::event::Event;
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
@@ -222,6 +226,11 @@ pub trait Step: Look {
     /// The keys for which this holder waits by name, or for which a command waits that runs under
     /// this grant; with [`Token::NONE`], by name only.
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Self::Error>;
+
+    /// Records that the holder of a lease is asked to release it. `false` if this store keeps no such records.
+    fn record_request(&mut self, _event: &Event) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 
     /// Wakes a process once the step is committed, if it can be woken.
     fn wake(&mut self, holder: &Holder);

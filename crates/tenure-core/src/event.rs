@@ -30,6 +30,8 @@ pub enum EventKind {
     Forced,
     /// Not a lease: the section that the key names was deleted.
     Deleted,
+    /// Another holder asked for it to be released. The event's holder is the one that asked; the reason is its note.
+    Asked,
 }
 
 impl EventKind {
@@ -43,6 +45,7 @@ impl EventKind {
             Self::Dead => "dead",
             Self::Forced => "forced",
             Self::Deleted => "deleted",
+            Self::Asked => "asked",
         }
     }
 
@@ -56,6 +59,7 @@ impl EventKind {
             Self::Dead,
             Self::Forced,
             Self::Deleted,
+            Self::Asked,
         ]
         .into_iter()
         .find(|kind| kind.word() == word)

@@ -74,6 +74,7 @@ pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,
     Reaped, Reason, Released, Renewed, Revision, Snapshot, Store, Waited, Watched, Withdrawn,
+    requests,
 };
 pub use task::{Section, Status, Task, TaskError, TaskStore};
 pub use time::{Clock, Deadline, Epoch, Moment};

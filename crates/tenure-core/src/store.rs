@@ -3,6 +3,7 @@
 //! The trait is small and synchronous. Busy, lost and gone are outcomes; an error means that the
 //! store itself failed (G11). Every call has a deadline, so that no store can block forever.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Claim;
 use crate::cycle::Cycle;
 use crate::error::StoreError;
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
@@ -349,6 +350,36 @@ impl HistoryQuery {
     }
 }
 
+/// What the holders of these leases are asked: the events of kind [`EventKind::Asked`] that name one of their tokens,
+/// oldest first. They count until the lease ends.
+pub fn requests<'a>(
+    store: &dyn Store,
+    leases: impl IntoIterator<Item = &'a Lease>,
+    by: Instant,
+) -> Result<Vec<Event>, StoreError> {
+    let mut keys: BTreeMap<&Key, (Option<Timestamp>, Vec<Token>)> = BTreeMap::new();
+    for lease in leases {
+        let (since, tokens) = keys
+            .entry(&lease.key)
+            .or_insert_with(|| (lease.since(), Vec::new()));
+        *since = (*since).min(lease.since());
+        tokens.push(lease.token);
+    }
+    let mut requests = Vec::new();
+    for (key, (since, tokens)) in keys {
+        let query = HistoryQuery {
+            key: Some(key.clone()),
+            since,
+            ..HistoryQuery::default()
+        };
+        let events = store.history(&query, by)?;
+        let asked = |event: &Event| event.kind == EventKind::Asked && tokens.contains(&event.token);
+        requests.extend(events.into_iter().filter(asked));
+    }
+    requests.sort_by_key(|event| event.id);
+    Ok(requests)
+}
+
 /// A store of leases.
 ///
 /// # What every implementation must do
@@ -422,6 +453,17 @@ pub trait Store: Send + Sync {
         reason: Option<&str>,
         by: Instant,
     ) -> Result<Forced, StoreError>;
+
+    /// Asks the holders of a key to release it, and records that: all of them but the one that asks, or only those with
+    /// these tokens. Returns their leases. Nothing is taken from them. [`requests`] finds what was asked.
+    fn ask(
+        &self,
+        key: &Key,
+        only: Option<&[Token]>,
+        asker: &HolderId,
+        note: Option<&str>,
+        by: Instant,
+    ) -> Result<Vec<Lease>, StoreError>;
 
     /// Whether the grant with this token may still write (G7).
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError>;

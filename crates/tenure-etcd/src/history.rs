@@ -18,7 +18,14 @@ impl EtcdStore {
         query: &HistoryQuery,
         by: Instant,
     ) -> Result<Vec<Event>, StoreError> {
-        let (found, _) = whole(by, || self.range(&self.layout.events(), 0, by))?;
+        let all = RangeRequest::below(self.layout.events());
+        // The names sort by time.
+        let since = query.since.map(|since| RangeRequest {
+            key: self.layout.event(since, "", 0).into_bytes(),
+            ..all.clone()
+        });
+        let range = since.unwrap_or(all);
+        let (found, _) = whole(by, || self.pages(range.clone(), 0, by))?;
         let mut events: Vec<Event> = found.iter().filter_map(EventRecord::read).collect();
         events.sort_by_key(|event| event.id);
         Ok(query.select(events))

@@ -54,15 +54,22 @@ impl EtcdStore {
     pub(crate) fn range(
         &self,
         prefix: &str,
+        revision: i64,
+        by: Instant,
+    ) -> Result<(Vec<KeyValue>, i64), StoreError> {
+        self.pages(RangeRequest::below(prefix.to_owned()), revision, by)
+    }
+
+    /// The same for any range.
+    pub(crate) fn pages(
+        &self,
+        mut range: RangeRequest,
         mut revision: i64,
         by: Instant,
     ) -> Result<(Vec<KeyValue>, i64), StoreError> {
         const PAGE: i64 = 1000;
         let mut all: Vec<KeyValue> = Vec::new();
-        let mut range = RangeRequest {
-            limit: PAGE,
-            ..RangeRequest::below(prefix.to_owned())
-        };
+        range.limit = PAGE;
         loop {
             range.revision = revision;
             let (found, at) = self.page(range.clone(), by)?;

@@ -833,6 +833,11 @@ impl Step for EtcdStep<'_> {
         Ok(self.seen.waits.get(&asked).cloned().unwrap_or_default())
     }
 
+    fn record_request(&mut self, event: &Event) -> Result<bool, TaskError> {
+        self.record(event.clone(), false);
+        Ok(true)
+    }
+
     /// Touches the waiter's tickets: it watches them.
     fn wake(&mut self, holder: &Holder) {
         let Some(lock) = holder.liveness_lock() else {

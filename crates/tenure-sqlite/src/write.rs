@@ -8,8 +8,8 @@ use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
 use tenure_core::queue::Rank;
 use tenure_core::task::{flow, sections};
 use tenure_core::{
-    Claim, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment, Presence,
-    StoreError, TaskError, Ticket, Token, Waiter,
+    Claim, Event, Evidence, Holder, HolderId, Key, KeyKind, Lease, Liveness, LivenessId, Moment,
+    Presence, StoreError, TaskError, Ticket, Token, Waiter,
 };
 
 use crate::history::{self, HistoryLimits};
@@ -283,6 +283,15 @@ impl Step for WriteTransaction<'_> {
             .into_iter()
             .filter_map(|key| Key::parse(key).ok())
             .collect())
+    }
+
+    /// Not in the database of another program: its locks have no history there.
+    fn record_request(&mut self, event: &Event) -> Result<bool, TransactionError> {
+        if self.reader.tables == LockTables::Attached {
+            return Ok(false);
+        }
+        history::append(self.reader.db, event, self.history_limits)?;
+        Ok(true)
     }
 
     fn wake(&mut self, holder: &Holder) {

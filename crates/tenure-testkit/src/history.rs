@@ -58,6 +58,9 @@ pub fn contradictions(events: &[Event]) -> Vec<Contradiction> {
             say(format!("it comes after event {last_id}"));
         }
         last_id = event.id;
+        if event.kind == EventKind::Asked {
+            continue;
+        }
         let state = keys.entry(&event.key).or_default();
         if event.kind == EventKind::Granted {
             grant(state, event, &mut say);

@@ -200,6 +200,17 @@ impl Store for LockFile {
         unreachable!("the contest forces nothing")
     }
 
+    fn ask(
+        &self,
+        _: &Key,
+        _: Option<&[Token]>,
+        _: &HolderId,
+        _: Option<&str>,
+        _: Instant,
+    ) -> Result<Vec<Lease>, StoreError> {
+        unreachable!("the contest asks nobody")
+    }
+
     fn fence(&self, _: &Key, _: Token, _: Instant) -> Result<Fenced, StoreError> {
         unreachable!("the contest writes nothing")
     }

@@ -42,7 +42,7 @@ pub fn verify(events: &[Event]) -> Proof {
     let mut without_token = 0_usize;
     for event in events {
         let (key, token, at) = (&event.key, event.token, event.at);
-        if event.kind == EventKind::Deleted {
+        if matches!(event.kind, EventKind::Deleted | EventKind::Asked) {
             continue;
         }
         if token == Token::NONE {
@@ -155,7 +155,8 @@ pub fn spans(events: &[Event]) -> Vec<Span> {
         let grant = (&event.key, event.token, &event.holder);
         let known = open.get(&grant).copied();
         match (event.kind, known) {
-            (EventKind::Deleted, _) | (EventKind::Granted | EventKind::Renewed, Some(_)) => {}
+            (EventKind::Deleted | EventKind::Asked, _)
+            | (EventKind::Granted | EventKind::Renewed, Some(_)) => {}
             (EventKind::Granted, None) => {
                 open.insert(grant, spans.len());
                 spans.push(Span {

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tenure_core::{
-    Clock, ErrorKind, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed, Store,
-    StoreError, Token, Watched,
+    Clock, ErrorKind, Event, Fenced, Grant, Granted, Key, Lease, Moment, Reason, Released, Renewed,
+    Store, StoreError, Token, Waited, Watched, requests,
 };
 use tenure_host::bell::alarm;
 
@@ -117,6 +117,7 @@ struct TrustState {
     /// The key whose lease was lost first, and how.
     loss: Option<(Key, Arc<Loss>)>,
     on_lost: Vec<Box<dyn FnOnce() + Send>>,
+    on_asked: Option<Box<dyn FnMut(Event) + Send>>,
 }
 
 impl Trust {
@@ -186,6 +187,10 @@ impl Guard {
                     .chain(others.iter().map(|granted| &granted.lease))
                     .map(Lease::grant)
                     .collect(),
+                leases: std::iter::once(&lease)
+                    .chain(others.iter().map(|granted| &granted.lease))
+                    .cloned()
+                    .collect(),
                 ttl: lease.ttl,
                 poll: tenure.config.locking.poll_interval,
                 trust: Arc::clone(&trust),
@@ -226,6 +231,12 @@ impl Guard {
         }
         drop(state);
         tell();
+    }
+
+    /// Calls `tell` from another thread for each request to release one of the keys, also for those that were made before.
+    /// Requests are noticed at once on this machine, and on others at the next renewal.
+    pub fn on_asked(&self, tell: impl FnMut(Event) + Send + 'static) {
+        self.trust.lock().on_asked = Some(Box::new(tell));
     }
 
     /// How long its holder may take to stop once the lease can't be trusted any more: half of what is kept
@@ -474,6 +485,8 @@ fn watch(trust: &Trust, margin: Duration, stop: &OwnedFd) {
 struct Keeper {
     store: Arc<dyn Store>,
     grants: Vec<Grant>,
+    /// As they were granted.
+    leases: Vec<Lease>,
     ttl: Duration,
     /// Look at least this often, should no wake-up come.
     poll: Duration,
@@ -484,6 +497,8 @@ struct Keeper {
 enum Round {
     /// The lease goes on.
     Kept,
+    /// The lease goes on, and something may have happened to it: it was renewed, or this process was woken.
+    Woken,
     /// The lease of this key is lost.
     Lost(Key, Vec<Lease>),
     /// The store failed.
@@ -494,9 +509,11 @@ impl Keeper {
     /// Renews until told to stop, or the lease is lost.
     fn keep(&self) {
         let mut renew_at = self.trust.now().saturating_add(self.ttl / 3);
+        let mut told = 0;
         while !self.trust.is_over() {
             match self.round(&mut renew_at) {
                 Round::Kept => self.trust.lock().last_error = None,
+                Round::Woken => self.look_for_requests(&mut told),
                 Round::Lost(key, now) => return self.trust.lose(&key, Loss::Taken(now)),
                 Round::Failed(error) => {
                     let mut state = self.trust.lock();
@@ -515,6 +532,7 @@ impl Keeper {
             let round = self.renew();
             if matches!(round, Round::Kept) {
                 *renew_at = now.saturating_add(self.ttl / 3);
+                return Round::Woken;
             }
             return round;
         }
@@ -551,8 +569,29 @@ impl Keeper {
         };
         let timeout = renew_at.saturating_sub(now).min(self.poll);
         match self.store.wait(&watched, timeout) {
-            Ok(_) => Round::Kept,
+            Ok(Waited::Changed) => Round::Woken,
+            Ok(Waited::TimedOut) => Round::Kept,
             Err(error) => Round::Failed(error),
+        }
+    }
+
+    /// Reports the requests with a larger number than `told`. Best effort: they are found again at the next renewal.
+    fn look_for_requests(&self, told: &mut u64) {
+        if self.trust.is_over() || self.trust.lock().on_asked.is_none() {
+            return;
+        }
+        let Ok(requests) = requests(&*self.store, &self.leases, self.deadline()) else {
+            return;
+        };
+        let before = *told;
+        for request in requests.into_iter().filter(|request| request.id > before) {
+            *told = request.id;
+            // Not while the lock is held: the caller may ask the guard something.
+            let tell = self.trust.lock().on_asked.take();
+            if let Some(mut tell) = tell {
+                tell(request);
+                self.trust.lock().on_asked.get_or_insert(tell);
+            }
         }
     }
 

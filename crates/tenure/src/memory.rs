@@ -254,6 +254,12 @@ impl Step for MemoryStep<'_> {
         Ok(waited.map(|(key, _)| key.clone()).collect())
     }
 
+    fn record_request(&mut self, event: &Event) -> Result<bool, Infallible> {
+        self.state.revision += 1;
+        self.record(event.clone());
+        Ok(true)
+    }
+
     fn wake(&mut self, holder: &Holder) {
         if let Binding::Session { session } = &holder.binding {
             self.woken.insert(session.clone());

@@ -49,7 +49,7 @@ pub use self::guard::{
 pub use self::lease::{
     AcquiredJson, BusyJson, CleanupJson, DeadlockJson, EventJson, EvidenceJson, FencedJson,
     ForcedJson, GrantJson, HistoryJson, LeaseJson, LockJson, LocksJson, LostJson, NotHolderJson,
-    ReapedJson, ReleasedJson, RenewedJson, VerdictWord, WaitJson, WaiterJson,
+    ReapedJson, ReleasedJson, RenewedJson, RequestJson, VerdictWord, WaitJson, WaiterJson,
 };
 pub use self::ledger::{
     AppendedJson, LedgerEventJson, LedgerFindingJson, LedgerJson, LedgerLockBrokenJson,

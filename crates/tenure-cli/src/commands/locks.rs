@@ -15,6 +15,7 @@ use tenure_host::identity;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Locks};
+use crate::commands::ask::{requests, told};
 use crate::commands::release::not_held;
 use crate::context;
 use crate::exit::Exit;
@@ -174,10 +175,16 @@ fn show(global: &Global, tenure: &Tenure, id: &str) -> Result<Answer, Failure> {
     let snapshot = tenure
         .store()
         .inspect(&find(global, tenure, id)?, call_deadline())?;
-    Ok(Answer::new(
-        LockJson::new(&now, &snapshot),
-        describe(&now, &snapshot),
-    ))
+    let requests = requests(tenure, snapshot.leases.iter().map(|(lease, _)| lease));
+    let mut text = describe(&now, &snapshot);
+    for (index, request) in requests.iter().enumerate() {
+        let name = if index == 0 { "Asked:" } else { "" };
+        let ago = words::ago(&now, request.at);
+        text = format!("{text}\n{name:<11} {} ({ago})", told(request));
+    }
+    let mut data = LockJson::new(&now, &snapshot);
+    data.asked = requests.iter().map(Into::into).collect();
+    Ok(Answer::new(data, text))
 }
 
 /// Whether exactly this key is held, for a script: the exit code, and the holder's name.

@@ -10,6 +10,7 @@ use tenure_core::{Grant, Key, Lease, Moment, Renewed};
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Global, Renew};
+use crate::commands::ask::{requests, told};
 use crate::commands::release::{all_mine, lost, mine};
 use crate::context;
 use crate::words;
@@ -26,20 +27,22 @@ pub(crate) fn renew(global: &Global, renew: &Renew) -> Result<Answer, Failure> {
     // They were granted together, most often: for the same time.
     let ttls: Vec<Duration> = held.iter().map(|(_, lease)| lease.ttl).collect();
     let longest = ttls.into_iter().max().unwrap_or_default();
-    let grants: Vec<Grant> = held.into_iter().map(|(grant, _)| grant).collect();
+    let grants: Vec<Grant> = held.iter().map(|(grant, _)| grant.clone()).collect();
     let ttl = renew.ttl.unwrap_or(longest);
     let renewed = tenure.store().renew_all(&grants, ttl, call_deadline())?;
     let now = tenure.clock().now();
+    let requests = requests(&tenure, held.iter().map(|(_, lease)| lease));
     let (mut leases, mut lines) = (Vec::new(), Vec::new());
     for (grant, renewed) in grants.iter().zip(renewed) {
         match renewed {
             Renewed::Extended(lease) => {
                 lines.push(yours(&now, &lease));
-                leases.push(RenewedJson::new(&now, &lease));
+                leases.push(RenewedJson::new(&now, &lease).asked(&requests));
             }
             Renewed::Lost(on_record) => return Err(lost(&tenure, grant, &on_record)),
         }
     }
+    lines.extend(requests.iter().map(told));
     let text = if global.quiet {
         String::new()
     } else {
@@ -82,12 +85,16 @@ pub(crate) fn renew_key(
     match tenure.store().renew(&grant, ttl, call_deadline())? {
         Renewed::Extended(lease) => {
             let now = tenure.clock().now();
+            let requests = requests(tenure, [&lease]);
             let text = if global.quiet {
                 String::new()
             } else {
-                yours(&now, &lease)
+                let told = requests.iter().map(told);
+                let lines: Vec<String> = std::iter::once(yours(&now, &lease)).chain(told).collect();
+                lines.join("\n")
             };
-            Ok(Answer::new(RenewedJson::new(&now, &lease), text))
+            let renewed = RenewedJson::new(&now, &lease).asked(&requests);
+            Ok(Answer::new(renewed, text))
         }
         Renewed::Lost(leases) => Err(lost(tenure, &grant, &leases)),
     }

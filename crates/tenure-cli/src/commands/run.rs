@@ -16,6 +16,7 @@ use tenure_host::Tied;
 
 use crate::answer::{Answer, Failure, complain, report_event, to_value};
 use crate::args::{Global, Run, RunArgs};
+use crate::commands::ask::AskedFile;
 use crate::context;
 use crate::exit::Exit;
 use crate::program::Program;
@@ -80,7 +81,11 @@ pub(crate) fn run_holding(
     }
 
     let leases: Vec<&Lease> = guard.leases().collect();
-    let exec = program.exec(&context::environment(global, tenure, &leases, &[]));
+    let asked = AskedFile::new(guard.token());
+    guard.on_asked(asked.writer(global));
+    let mut environment = context::environment(global, tenure, &leases, &[]);
+    environment.push(asked.variable());
+    let exec = program.exec(&environment);
     let terminal = Terminal::find();
     let lent = terminal.filter(|terminal| terminal.is_ours_alone());
     let lent = lent.as_ref().map(Terminal::as_fd);

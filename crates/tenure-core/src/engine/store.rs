@@ -8,7 +8,7 @@ use crate::error::{ErrorKind, StoreError};
 use crate::event::Event;
 use crate::holder::{Binding, Holder, HolderId, LivenessId};
 use crate::key::{Key, KeyKind};
-use crate::lease::{Grant, Token};
+use crate::lease::{Grant, Lease, Token};
 use crate::mode::Mode;
 use crate::queue::Ticket;
 use crate::store::{
@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 use super::{
-    Look, Step, acquire, acquire_all, fence, force, inspect, leave, park, reap, release,
+    Look, Step, acquire, acquire_all, ask, fence, force, inspect, leave, park, reap, release,
     release_all, renew, renew_all, withdraw_all,
 };
 
@@ -281,6 +281,24 @@ impl<S: EngineStore> Store for S {
         self.admit(key)?;
         let (forced, _) = self.step(key, by, |step| force(step, key, of, forced_by, reason))?;
         Ok(forced)
+    }
+
+    fn ask(
+        &self,
+        key: &Key,
+        only: Option<&[Token]>,
+        asker: &HolderId,
+        note: Option<&str>,
+        by: Instant,
+    ) -> Result<Vec<Lease>, StoreError> {
+        self.admit_change()?;
+        self.admit(key)?;
+        let (asked, _) = self.step(key, by, |step| ask(step, key, only, asker, note))?;
+        asked.ok_or_else(|| {
+            let what =
+                "this store can't keep a request for its holder: other programs use its locks, too";
+            StoreError::new(ErrorKind::Unsupported, what).fix("wait for the key instead")
+        })
     }
 
     fn fence(&self, key: &Key, token: Token, by: Instant) -> Result<Fenced, StoreError> {

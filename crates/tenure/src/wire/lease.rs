@@ -228,6 +228,9 @@ pub struct LockJson {
     /// What cannot be understood in its records, for people; left out if there is nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+    /// What its holders are asked; left out if they are asked nothing, and in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<RequestJson>,
 }
 
 impl LockJson {
@@ -238,6 +241,7 @@ impl LockJson {
             leases: LeaseJson::list(now, &snapshot.leases),
             queue: snapshot.queue.iter().map(Into::into).collect(),
             problems: snapshot.problems.clone(),
+            asked: Vec::new(),
         }
     }
 }
@@ -389,6 +393,9 @@ pub struct RenewedJson {
     pub token: Token,
     /// The new end; `null` if it has none.
     pub expires_at: Option<TimeJson>,
+    /// What its holder is asked; left out if it is asked nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<RequestJson>,
 }
 
 impl RenewedJson {
@@ -398,6 +405,44 @@ impl RenewedJson {
             key: lease.key.clone(),
             token: lease.token,
             expires_at: lease.expires.as_ref().map(|end| end.shown(now).into()),
+            asked: Vec::new(),
+        }
+    }
+
+    /// The same, with those of these requests that are for this lease.
+    #[must_use]
+    pub fn asked(mut self, requests: &[Event]) -> Self {
+        let ours = |event: &&Event| event.key == self.key && event.token == self.token;
+        self.asked = requests.iter().filter(ours).map(Into::into).collect();
+        self
+    }
+}
+
+/// A request to release a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestJson {
+    /// The key.
+    pub key: Key,
+    /// The token of the lease whose holder is asked.
+    pub token: Token,
+    /// Who asks.
+    pub by: HolderId,
+    /// When.
+    pub at: TimeJson,
+    /// Why, if a note was given.
+    pub note: Option<String>,
+}
+
+impl From<&Event> for RequestJson {
+    /// That of an event of kind [`EventKind::Asked`].
+    fn from(event: &Event) -> Self {
+        Self {
+            key: event.key.clone(),
+            token: event.token,
+            by: event.holder.clone(),
+            at: event.at.into(),
+            note: event.reason.clone(),
         }
     }
 }

@@ -30,12 +30,13 @@ use tenure::wire::{DaemonStartedJson, ErrorCode};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Variables that describe a lease of the starter, and mean nothing to the daemon.
-const LEASE_VARIABLES: [&str; 12] = [
+const LEASE_VARIABLES: [&str; 13] = [
     "TENURE_HOLDER",
     "TENURE_KEY",
     "TENURE_TOKEN",
     "TENURE_KEYS",
     "TENURE_TOKENS",
+    "TENURE_ASKED",
     "TENURE_SLOT",
     "TENURE_WITHIN",
     "TENURE_MADE_UP",

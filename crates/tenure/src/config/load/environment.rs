@@ -12,7 +12,7 @@ use super::{Assignment, of_section, sections};
 
 /// The variables of the command without their prefix: first those that a user sets, then those that it gives
 /// to the commands that it runs.
-const OF_THE_COMMAND: [&str; 15] = [
+const OF_THE_COMMAND: [&str; 16] = [
     "ETCD_PASSWORD",
     "HOLDER",
     "NO_DAEMON",
@@ -21,6 +21,7 @@ const OF_THE_COMMAND: [&str; 15] = [
     "TOKEN",
     "KEYS",
     "TOKENS",
+    "ASKED",
     "SLOT",
     "WITHIN",
     "MADE_UP",
