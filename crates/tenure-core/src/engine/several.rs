@@ -23,7 +23,7 @@ use crate::store::{Acquired, Busy, Granted, QueuePosition, Released, Renewed, Wi
 use super::acquire::grant;
 use super::deadlock::cycle_of;
 use super::look::{busy, is_here, settle, standing, view};
-use super::tickets::{leave, park, take_ticket_with, wake_beside};
+use super::tickets::{drop_ticket, leave, park, take_ticket_with, wake_beside};
 use super::window::view_of;
 use super::{Step, release, renew};
 
@@ -66,6 +66,13 @@ pub fn acquire_all<S: Step>(
     }
     let decisions: Vec<&Decision> = wanted.iter().map(|one| &one.decision).collect();
     if (step.rules().several.is_granted)(&decisions) {
+        // All tickets first: a grant wakes the other waits of its name, and these are over.
+        for one in &wanted {
+            if let Decision::Grant { ticket, .. } | Decision::Extend { ticket, .. } = &one.decision
+            {
+                drop_ticket(step, &one.claim.key, *ticket)?;
+            }
+        }
         let mut granted = Vec::new();
         for one in &wanted {
             granted.extend(grant(step, one.claim, &one.decision)?);
