@@ -545,7 +545,10 @@ fn hooks_that_read_get_all_of_their_input() {
 fn a_hook_without_tenure_says_so_and_blocks_only_if_it_is_strict() {
     let repo = Repository::new();
     let gone = repo.project.home().join("tenure");
-    fs::copy(project::TENURE, &gone).unwrap();
+    // Not by this process: a child that another test starts meanwhile would keep the file open for writing.
+    let copy = repo.project.program("cp");
+    let copy = repo.project.prepare(copy).arg(project::TENURE).arg(&gone);
+    copy.end().exits(0);
     for strict in [false, true] {
         repo.write(
             ".tenure/config.yaml",
@@ -804,6 +807,9 @@ fn a_strict_guard_can_t_be_passed_with_no_verify() {
     repo.commit_reserved("a");
     repo.git("format-patch -q -1 -o ../patch").exits(0);
     repo.git("checkout -q main").exits(0);
+    // Or a pick of the same second would be the very same commit.
+    repo.stage("src/d");
+    repo.git("commit -q -m d").exits(0);
     repo.reserve("a");
     let before = repo.head();
     let refused = ["this change of a branch changes", "a: other has a"];

@@ -15,9 +15,10 @@ use tenure_core::task::{
     Proof, Replica, Runner, SectionSummary, Started, SyncState, TaskQuery, TaskStore, Withdrawal,
 };
 use tenure_core::{
-    Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, HistoryQuery, Holder,
-    HolderId, Key, KeyKind, Lease, Priority, Reap, Reaped, Released, Renewed, Section, Snapshot,
-    Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
+    Acquired, Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery,
+    Holder, HolderId, Key, KeyKind, Lease, Priority, Reap, Reaped, Released, Renewed, Section,
+    Snapshot, Store, StoreError, Task, TaskError, Ticket, Token, Verdict, Waited, Watched,
+    Withdrawn,
 };
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::TaskSubject;
@@ -65,6 +66,11 @@ impl Store for BrokenStore {
         acquire(claim: &Claim, by: Instant) -> Result<Acquired, StoreError>;
         renew(grant: &Grant, ttl: Duration, by: Instant) -> Result<Renewed, StoreError>;
         release(grant: &Grant, by: Instant) -> Result<Released, StoreError>;
+        acquire_all(claims: &[Claim], by: Instant) -> Result<Acquired<Vec<Granted>>, StoreError>;
+        renew_all(grants: &[Grant], ttl: Duration, by: Instant) -> Result<Vec<Renewed>, StoreError>;
+        release_all(grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError>;
+        withdraw_all(claims: &[Claim], then: Withdrawn, by: Instant) -> Result<(), StoreError>;
+        ask(key: &Key, only: Option<&[Token]>, asker: &HolderId, note: Option<&str>, by: Instant) -> Result<Vec<Lease>, StoreError>;
         leave(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         park(key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError>;
         force(key: &Key, of: Option<&HolderId>, forced_by: &HolderId, reason: Option<&str>, by: Instant) -> Result<Forced, StoreError>;

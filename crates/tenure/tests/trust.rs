@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use tenure::{Acquired, Config, Guard, Loss, MemoryStore, Tenure};
 use tenure_core::{
-    Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, HistoryQuery, HolderId, Key, Reap,
-    Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token, Waited, Watched,
+    Binding, Capabilities, Claim, Event, Fenced, Forced, Grant, Granted, HistoryQuery, HolderId,
+    Key, Lease, Reap, Reaped, Released, Renewed, Snapshot, Store, StoreError, Ticket, Token,
+    Waited, Watched, Withdrawn,
 };
 
 /// Longer than any test should take: a guard against hanging, not a measure.
@@ -47,6 +48,47 @@ impl Store for Hangs {
 
     fn release(&self, grant: &Grant, by: Instant) -> Result<Released, StoreError> {
         self.inner.release(grant, by)
+    }
+
+    fn acquire_all(
+        &self,
+        claims: &[Claim],
+        by: Instant,
+    ) -> Result<Acquired<Vec<Granted>>, StoreError> {
+        self.inner.acquire_all(claims, by)
+    }
+
+    fn renew_all(
+        &self,
+        grants: &[Grant],
+        ttl: Duration,
+        by: Instant,
+    ) -> Result<Vec<Renewed>, StoreError> {
+        self.inner.renew_all(grants, ttl, by)
+    }
+
+    fn release_all(&self, grants: &[Grant], by: Instant) -> Result<Vec<Released>, StoreError> {
+        self.inner.release_all(grants, by)
+    }
+
+    fn withdraw_all(
+        &self,
+        claims: &[Claim],
+        then: Withdrawn,
+        by: Instant,
+    ) -> Result<(), StoreError> {
+        self.inner.withdraw_all(claims, then, by)
+    }
+
+    fn ask(
+        &self,
+        key: &Key,
+        only: Option<&[Token]>,
+        asker: &HolderId,
+        note: Option<&str>,
+        by: Instant,
+    ) -> Result<Vec<Lease>, StoreError> {
+        self.inner.ask(key, only, asker, note, by)
     }
 
     fn leave(&self, key: &Key, ticket: Ticket, by: Instant) -> Result<(), StoreError> {

@@ -99,7 +99,7 @@ fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> R
             }
             Ok(())
         }
-        "post-commit" | "post-merge" => record(global, &scene),
+        "post-commit" | "post-merge" => record(global, &scene, name == "post-commit"),
         "pre-push" => push(global, &scene, first.as_deref().unwrap_or_default(), &input),
         _ => {
             let message = format!("{name} is not a hook of the guard");
@@ -108,14 +108,15 @@ fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> R
     }
 }
 
-/// Records the newest commit, and those before it that no hook saw.
-fn record(global: &Global, scene: &Scene) -> Result<(), Stop> {
+/// Records the newest commit, and those before it that no hook saw. One that was just made is recorded again: the same
+/// content, amended in the same second, has the same id.
+fn record(global: &Global, scene: &Scene, is_new: bool) -> Result<(), Stop> {
     let (known, mut missing) = scene.missing()?;
     let newest = touched::own_commits(&scene.git, 1)?;
     let Some(commit) = newest.into_iter().flatten().next() else {
         return Ok(());
     };
-    if known.has(&commit) {
+    if known.has(&commit) && !is_new {
         return Ok(());
     }
     missing.retain(|missing| *missing != commit);
