@@ -107,8 +107,8 @@ repository.")]
   tenure run gpu --slots 4 -- sh -c 'CUDA_VISIBLE_DEVICES=$TENURE_SLOT ./train'
   tenure run db cache web -- ./migrate.sh   all three together, or wait for them
 
-Several keys are granted in one step. Until then the command waits and holds none
-of them, so two commands never wait for each other's keys.
+Several keys are granted in one step. Until then the command waits and holds
+none of them, so two commands never wait for each other's keys.
 
 The key is released when the command exits; processes that it left in the
 background do not keep it, unless --all-processes is given.
@@ -161,14 +161,14 @@ To take a key from another holder: tenure locks release KEY --force")]
 
 Nothing is taken from the holder. A command under tenure run finds the request
 on standard error and in the file that TENURE_ASKED names; every holder finds it
-in the answer of tenure renew, and everyone in tenure locks show. To have the key
-once it is released, wait for it: tenure run, tenure acquire.")]
+in the answer of tenure renew, and everyone in tenure locks show. To have the
+key once it is released, wait for it: tenure run, tenure acquire.")]
     Ask(Request),
     /// Check that a token is still valid: exit 0 if it is, 7 if not
     #[command(after_help = "Example, before a script pushes:
   tenure fence \"$TENURE_KEY\" --token \"$TENURE_TOKEN\" && git push")]
     Fence(Fence),
-    /// Reserve files and folders, extend reservations and give them back
+    /// Reserve files and folders, extend that, and give them back
     #[command(after_help = paths::RESERVE)]
     Reserve(paths::Reserve),
     /// Show who has reserved which files
@@ -275,7 +275,7 @@ lock.")]
   tenure store copy sqlite:.tenure/tenure.db etcd://10.0.0.1:2379/team"
     )]
     Store(Store),
-    /// Answer the hooks of a coding agent: reserve the file that it edits
+    /// Reserve files for a coding agent, as its hook
     #[command(after_help = agents::HOOK)]
     Hook(agents::Hook),
     /// Configure a coding agent so that it uses tenure

@@ -318,7 +318,7 @@ pub(crate) fn given_name(global: &Global) -> Option<String> {
 }
 
 /// The session of the coding agent that runs this command, as its hook names it.
-fn agent_session() -> Option<HolderId> {
+pub(crate) fn agent_session() -> Option<HolderId> {
     Tool::ALL.into_iter().find_map(|tool| {
         let session = std::env::var(tool.session_variable()?).ok()?;
         HolderId::parse_new(tool.holder(&session))

@@ -16,12 +16,16 @@ use crate::args::{Args, typed};
 use crate::fit;
 
 /// The commands by what they are for. A command that is not named here is listed under "More".
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Everyday",
         &[
             "run", "acquire", "renew", "release", "ask", "fence", "status",
         ],
+    ),
+    (
+        "Files",
+        &["reserve", "reservations", "check", "guard", "hook"],
     ),
     ("Tasks", &["tasks", "sections", "sync"]),
     ("Looking", &["locks", "why", "watch", "timeline", "doctor"]),

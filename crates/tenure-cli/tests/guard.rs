@@ -944,3 +944,36 @@ fn a_server_refuses_what_is_reserved_and_knows_the_pusher() {
     push("origin main:refs/heads/new").exits(0);
     push("origin :refs/heads/same").exits(0);
 }
+
+#[test]
+fn the_session_of_an_agent_is_the_holder_of_its_commits() {
+    let repo = Repository::guarded();
+    repo.project
+        .tenure("reserve a --as claude-code-s1")
+        .exits(0);
+    repo.stage("a");
+    let commit = |session: &str| {
+        repo.call("commit -qm mine")
+            .env("CLAUDE_CODE_SESSION_ID", session)
+            .end()
+    };
+    commit("s2").fails(1, &["claude-code-s1 has a"]);
+    commit("s1").exits(0);
+}
+
+#[test]
+fn setup_installs_and_removes_the_guard_after_a_question() {
+    let repo = Repository::new();
+    let hook = repo.project.path(".git/hooks/pre-commit");
+    repo.project
+        .tenure("setup git")
+        .fails(5, &["before commits", "tenure setup git --yes"]);
+    assert!(!hook.exists());
+    repo.project.tenure("setup git --yes").exits(0);
+    assert!(hook.exists());
+    repo.project.tenure("setup git --remove").exits(5);
+    assert!(hook.exists());
+    repo.project.tenure("setup git --remove --yes").exits(0);
+    assert!(!hook.exists());
+    repo.project.tenure("setup git --user --yes").exits(2);
+}

@@ -211,11 +211,13 @@ fn force_ends_the_lease_of_one_holder_or_of_all() {
 /// The holder of a key, and the token of its lease.
 fn holder(project: &Project, key: &str) -> Option<(String, u64)> {
     let list = project.tenure("locks list --json").exits(0).json();
-    let locks = list["data"]["locks"].as_array()?;
-    let lock = locks.iter().find(|lock| lock["key"] == key)?;
-    let lease = lock["leases"].as_array()?.first()?;
-    let token = lease["token"].as_u64()?;
-    Some((lease["holder"].as_str()?.to_owned(), token))
+    let locks = list.pointer("/data/locks")?.as_array()?;
+    let lock = locks
+        .iter()
+        .find(|lock| lock.get("key").is_some_and(|it| it == key))?;
+    let lease = lock.pointer("/leases/0")?;
+    let token = lease.get("token")?.as_u64()?;
+    Some((lease.get("holder")?.as_str()?.to_owned(), token))
 }
 
 #[test]

@@ -350,3 +350,26 @@ fn a_reservation_ends_with_its_process_or_its_time() {
     ends_well(held);
     project.tenure("reserve a -n --as two").exits(0);
 }
+
+#[test]
+fn a_holder_of_paths_is_asked_for_one_of_its_files() {
+    let project = repository();
+    project.tenure("reserve src --as one").exits(0);
+    project
+        .call("ask src/lib.rs --as two --note")
+        .arg("need it for the hotfix")
+        .end()
+        .exits(0);
+    let shown = project.tenure("reservations").exits(0).out;
+    assert!(
+        shown.contains("two asks one for src: need it for the hotfix"),
+        "{shown}"
+    );
+    let listed = project.tenure("reservations --json").json();
+    assert_eq!(listed["data"]["asked"][0]["by"], "two", "{listed}");
+    // The answer is the release.
+    project.tenure("reserve --release --as one").exits(0);
+    let shown = project.tenure("reservations").exits(0).out;
+    assert!(!shown.contains("asks"), "{shown}");
+    project.tenure("ask src/lib.rs --as two").exits(4);
+}

@@ -49,7 +49,9 @@ pub use ask::ask;
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
 pub use look::{busy, fence, inspect, is_alive, queue, view};
-pub use several::{acquire_all, release_all, renew_all, view_past_blocked, withdraw_all};
+pub use several::{
+    AcquiredAll, acquire_all, release_all, renew_all, view_past_blocked, withdraw_all,
+};
 pub use store::{EngineStore, Sweep};
 pub use tickets::{drop_ticket, leave, park, take_ticket, wake_next};
 pub use window::view_of;

@@ -28,6 +28,7 @@ pub struct Revision(pub u64);
 /// What a store can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability")]
 pub struct Capabilities {
     /// It holds any key, not only those of its protocol.
     pub any_key: bool,

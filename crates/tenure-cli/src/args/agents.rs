@@ -53,7 +53,7 @@ impl From<Agent> for Tool {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Setup {
-    /// The agent, or agents-md for a section in AGENTS.md
+    /// The agent; git for the hooks of tenure guard; agents-md for a section in AGENTS.md
     #[arg(value_name = "WHAT")]
     pub(crate) what: SetupTarget,
     /// Take away what setup added, and nothing else
@@ -77,6 +77,8 @@ Adds the hooks that call tenure hook to the agent's configuration:
   claude-code  .claude/settings.json    codex   .codex/hooks.json
   cursor       .cursor/hooks.json       gemini  .gemini/settings.json
 
+git installs the hooks of the guard, as tenure guard install does.
+
 agents-md adds a section to AGENTS.md (to CLAUDE.md, if only that exists), which
 tells an agent how to use tenure. Everything else in these files stays as it is,
 with comments and order. Setting up twice changes nothing.
@@ -91,6 +93,7 @@ pub(crate) enum SetupTarget {
     Cursor,
     Codex,
     Gemini,
+    Git,
     AgentsMd,
 }
 
@@ -102,11 +105,15 @@ impl SetupTarget {
             Self::Cursor => Some(Tool::Cursor),
             Self::Codex => Some(Tool::Codex),
             Self::Gemini => Some(Tool::Gemini),
-            Self::AgentsMd => None,
+            Self::Git | Self::AgentsMd => None,
         }
     }
 
     pub(crate) fn name(self) -> &'static str {
-        self.tool().map_or("agents-md", Tool::name)
+        match self {
+            Self::Git => "git",
+            Self::AgentsMd => "agents-md",
+            agent => agent.tool().map_or("", Tool::name),
+        }
     }
 }

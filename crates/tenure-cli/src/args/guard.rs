@@ -25,8 +25,8 @@ pub(crate) enum Guard {
 Hooks that exist are left as they are, and run as before: those of husky,
 lefthook and pre-commit, your own, and those in the folder that core.hooksPath
 names. All worktrees share the hooks. In a bare repository, the guard is its
-pre-receive hook. Run it again after guard.strict was changed; otherwise, running
-it again changes nothing.")]
+pre-receive hook. Run it again after guard.strict was changed; otherwise,
+running it again changes nothing.")]
     Install,
     /// Remove them again
     #[command(after_help = "Example: tenure guard uninstall

@@ -70,7 +70,7 @@ impl Reserve {
 }
 
 pub(crate) const RESERVE: &str = "Examples:
-  tenure reserve 'src/api/**' Cargo.toml --as agent-1 --for 30m --why 'new routes'
+  tenure reserve 'src/api/**' Cargo.toml --as agent-1 --for 30m --why 'routes'
   tenure reserve docs --shared --as agent-2    nobody changes docs meanwhile
   tenure reserve src/lib.rs --no-wait          exit 6 if another holder has it
   tenure reserve --extend --as agent-1         another 30 minutes

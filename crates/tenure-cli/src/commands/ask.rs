@@ -129,6 +129,21 @@ pub(crate) fn told(event: &Event) -> String {
     format!("{} asks for {}{note}", event.holder, event.key)
 }
 
+/// The same, with the paths of the reservation that is asked for.
+pub(crate) fn told_with_paths(event: &Event, leases: &[&Lease]) -> String {
+    let asked = leases.iter().find(|lease| lease.token == event.token);
+    let Some(lease) = asked.filter(|lease| lease.mode.paths().is_some()) else {
+        return told(event);
+    };
+    let note = event.reason.as_deref();
+    let note = note.map_or_else(String::new, |note| format!(": {note}"));
+    let (who, holder) = (&event.holder, &lease.holder.id);
+    format!(
+        "{who} asks {holder} for {}{note}",
+        words::asked_mode(&lease.mode)
+    )
+}
+
 /// The file in which a running command finds what it is asked. It does not exist before the first request.
 pub(crate) struct AskedFile(PathBuf);
 

@@ -33,6 +33,7 @@ use self::timer::Timer;
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::agents::Hook;
+use crate::commands::ask;
 use crate::exit::Exit;
 use crate::{context, words};
 
@@ -174,8 +175,16 @@ impl<'a> Session<'a> {
                         ..go_on(Some(&note))
                     });
                 }
+                if let Some(note) = self.asked(&tenure, &own) {
+                    return Ok(go_on(Some(&note)));
+                }
             }
-            What::Work => self.keep(&tenure, &own, &[])?,
+            What::Work => {
+                self.keep(&tenure, &own, &[])?;
+                if let Some(note) = self.asked(&tenure, &own) {
+                    return Ok(go_on(Some(&note)));
+                }
+            }
             What::TurnEnd => match self.release() {
                 // Only the end of the session ends it.
                 Release {
@@ -191,6 +200,23 @@ impl<'a> Session<'a> {
             }
         }
         Ok(go_on(None))
+    }
+
+    /// What other holders ask the session for.
+    fn asked(&self, tenure: &Tenure, own: &Reservations) -> Option<String> {
+        let leases: Vec<&Lease> = own.of(&self.holder).collect();
+        let requests = ask::requests(tenure, leases.iter().copied());
+        let told: Vec<String> = requests
+            .iter()
+            .map(|event| ask::told_with_paths(event, &leases))
+            .collect();
+        let holder = words::quoted(self.holder.as_str());
+        (!told.is_empty()).then(|| {
+            format!(
+                "{}. Give it back as soon as you can: tenure reserve --release PATH --as {holder}",
+                told.join("; ")
+            )
+        })
     }
 
     fn open(&self) -> Result<Tenure, Failure> {

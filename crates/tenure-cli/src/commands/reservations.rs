@@ -7,13 +7,14 @@ use std::path::Path;
 
 use serde_json::json;
 use tenure::Reservations;
-use tenure::wire::{CheckedPathJson, ErrorCode, ReservationJson, WaiterJson};
-use tenure_core::Waiter;
+use tenure::wire::{CheckedPathJson, ErrorCode, RequestJson, ReservationJson, WaiterJson};
 use tenure_core::queue::Presence;
+use tenure_core::{Lease, Waiter};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::paths::Check;
+use crate::commands::ask;
 use crate::commands::reserve::{in_the_way, work_tree};
 use crate::context;
 use crate::table::Table;
@@ -23,21 +24,25 @@ use crate::words;
 const SHOWN: usize = 20;
 
 pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
-    let Some(reservations) = read(global)? else {
+    let Some(tenure) = context::open_read_only(global)? else {
         return Ok(Answer::new(
-            json!({ "reservations": [], "waiting": [] }),
+            json!({ "reservations": [], "waiting": [], "asked": [] }),
             "Nothing is reserved.",
         ));
     };
+    let reservations = tenure.reservations()?;
     let now = reservations.now();
     let standing = || {
         let all = reservations.all().iter();
         all.filter(|(_, verdict)| verdict.ended().is_none())
             .map(|(lease, _)| lease)
     };
+    let leases: Vec<&Lease> = standing().collect();
+    let asked = ask::requests(&tenure, leases.iter().copied());
     let data = json!({
         "reservations": standing().map(|lease| ReservationJson::new(now, lease)).collect::<Vec<_>>(),
         "waiting": reservations.waiters().iter().map(WaiterJson::from).collect::<Vec<_>>(),
+        "asked": asked.iter().map(RequestJson::from).collect::<Vec<_>>(),
     });
     let mut table = Table::new(&["PATHS", "HOLDER", "MODE", "SINCE", "REMAINING", "DETAIL"]);
     for lease in standing() {
@@ -65,6 +70,8 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
         let paths = words::asked_mode(&waiter.mode);
         lines.push(format!("{} waits for {paths}", waiter.holder.id));
     }
+    let told = asked.iter();
+    lines.extend(told.map(|event| ask::told_with_paths(event, &leases)));
     Ok(Answer::new(data, lines.join("\n")))
 }
 

@@ -11,12 +11,17 @@ use tenure_board::save::{SaveError, SaveStep, save, sweep};
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
 use crate::args::agents::{Setup, SetupTarget};
+use crate::args::guard::Guard;
+use crate::commands::guard::guard;
 use crate::{context, words};
 
 /// A larger file is no configuration.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
 pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
+    if setup.what == SetupTarget::Git {
+        return git(global, setup);
+    }
     let target = Target::find(setup)?;
     let old = target.read()?;
     let new = match (setup.what.tool(), setup.remove, old.as_deref()) {
@@ -79,6 +84,58 @@ pub(crate) fn setup(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
         }
     }
     Ok(Answer::new(data, text))
+}
+
+/// Installs the hooks of the guard, or removes them.
+fn git(global: &Global, setup: &Setup) -> Result<Answer, Failure> {
+    if setup.user {
+        let why = "git is about one repository: leave --user out";
+        return Err(Failure::new(ErrorCode::Usage, why));
+    }
+    let (what, command) = if setup.remove {
+        ("git will no longer run tenure", Guard::Uninstall)
+    } else {
+        let what = "git will run tenure before commits, merges and pushes; the hooks of other tools stay, and run as before";
+        (what, Guard::Install)
+    };
+    if !setup.yes {
+        confirm(
+            global,
+            setup,
+            what,
+            "Change the hooks?",
+            serde_json::Value::Null,
+        )?;
+    }
+    guard(global, command)
+}
+
+/// Shows a change and asks.
+fn confirm(
+    global: &Global,
+    setup: &Setup,
+    shown: &str,
+    ask: &str,
+    details: impl serde::Serialize,
+) -> Result<(), Failure> {
+    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if global.json || !can_ask {
+        let again = again(global, setup);
+        let message = format!("nothing was changed: to make this change, {again}");
+        let text = format!("{shown}\n{message}");
+        let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
+        return Err(failure.details(details));
+    }
+    let mut err = anstream::stderr();
+    err.write_all(format!("{shown}\n\n{ask} [y/N] ").as_bytes())?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+        return Ok(());
+    }
+    let message = "nothing was changed";
+    Err(Failure::new(ErrorCode::PermissionDenied, message).verbatim("Nothing was changed."))
 }
 
 /// The file to change.
@@ -236,30 +293,12 @@ impl Change<'_> {
 
     /// Shows the change and asks.
     fn confirm(&self, global: &Global, setup: &Setup) -> Result<(), Failure> {
-        let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        let again = again(global, setup);
-        if global.json || !can_ask {
-            let message = format!("nothing was changed: to make this change, {again}");
-            let text = format!("{}\n{message}", self.shown());
-            let failure = Failure::new(ErrorCode::PermissionDenied, message).verbatim(text);
-            return Err(failure.details(self.data()));
-        }
         let file = self.target.shown();
         let ask = match &self.new {
             Some(_) => format!("Write this to {file}?"),
             None => format!("Remove {file}?"),
         };
-        let question = format!("{}\n\n{ask} [y/N] ", self.shown());
-        let mut err = anstream::stderr();
-        err.write_all(question.as_bytes())?;
-        err.flush()?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
-            return Ok(());
-        }
-        let message = "nothing was changed";
-        Err(Failure::new(ErrorCode::PermissionDenied, message).verbatim("Nothing was changed."))
+        confirm(global, setup, &self.shown(), &ask, self.data())
     }
 
     fn write(&self) -> Result<(), Failure> {

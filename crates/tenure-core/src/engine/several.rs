@@ -40,12 +40,12 @@ impl Wanted<'_> {
     }
 }
 
-/// Claims several keys: all of them are granted, or none. If the answer is a key with a mode, that key is held or waited
-/// for in that mode, which contradicts the claim's.
-pub fn acquire_all<S: Step>(
-    step: &mut S,
-    claims: &[Claim],
-) -> Result<Result<Acquired<Vec<Granted>>, (Key, Mode)>, S::Error> {
+/// The answer to a claim on several keys; or the first key that is held or waited for in a mode which contradicts the
+/// claim's, and that mode.
+pub type AcquiredAll = Result<Acquired<Vec<Granted>>, (Key, Mode)>;
+
+/// Claims several keys: all of them are granted, or none.
+pub fn acquire_all<S: Step>(step: &mut S, claims: &[Claim]) -> Result<AcquiredAll, S::Error> {
     let mut wanted = Vec::new();
     for claim in claims {
         let view = view_past_blocked(step, claim)?;

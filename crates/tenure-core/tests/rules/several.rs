@@ -304,7 +304,7 @@ impl Simulation {
                     binding: binding.clone(),
                 },
                 asker: binding.clone(),
-                named: actor % 2 == 0,
+                named: actor.is_multiple_of(2),
                 ttl: Duration::from_secs(1_000_000),
                 priority: Priority::new(wait.priority).unwrap(),
                 patience: if patient {
@@ -604,7 +604,9 @@ fn assert_caught(rules: several::Rules, as_one_of: &[&str]) {
             TestCaseError::fail(how)
         })
     });
-    let how = caught.take().expect("no simulation caught it");
+    let how = caught
+        .take()
+        .unwrap_or_else(|| panic!("no simulation caught it"));
     assert!(as_one_of.iter().any(|words| how.contains(words)), "{how}");
 }
 

@@ -116,7 +116,8 @@ fn open(url: &StoreUrl, config: Config) -> Result<Tenure, Failure> {
 fn me(global: &Global) -> Result<Me, Failure> {
     Ok(match context::named(global)? {
         Some(name) => Me::named(name),
-        None => match pusher()? {
+        // Every command of an agent is run by a shell of its own, so the session is the holder.
+        None => match pusher()?.or_else(context::agent_session) {
             Some(name) => Me::named(name),
             None => Me::unnamed(|pid| context::called_by(pid).ok()),
         },

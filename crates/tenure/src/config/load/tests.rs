@@ -189,12 +189,10 @@ fn every_setting_can_be_set_in_a_file_and_by_its_variable() {
             "history.maxEvents" => "101",
             "history.maxAge" => "2h",
             "daemon.logMaxSize" => "512KB",
-            "daemon.autostart" => "true",
+            "daemon.autostart" | "guard.strict" | "guard.require" => "true",
             "sync.enabled" => "false",
             "sync.remote" => "origin, backup",
             "sync.ref" => "refs/heads/tenure",
-            "guard.strict" => "true",
-            "guard.require" => "true",
             "guard.release" => "commit, 30m",
             _ => "59m 59s",
         };
