@@ -3,7 +3,7 @@
 //! A commit belongs to this clone, whichever store its reservations are in, so its record is a line of JSON beside the
 //! store, not in it. A line is appended after each commit, with one write under a lock; half a line, which a power cut may
 //! leave, is skipped. A commit without a record is judged when it is pushed as if it were made then, so a lost line lets
-//! nothing pass that is reserved. The two files together hold at least the newest [`MAX_FILE`] bytes.
+//! nothing pass that is reserved. The two files together hold at least the newest `MAX_FILE` bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -18,7 +18,7 @@
 //! Once a lease is lost it stays lost.
 //!
 //! Most work under a lock takes milliseconds: the two threads and their first look at the store would cost more than the
-//! lock itself. So they start when a lease has been held for a moment ([`starter`]).
+//! lock itself. So they start when a lease has been held for a moment (`starter`).
 
 mod starter;
 
