@@ -367,8 +367,17 @@ fn a_holder_of_paths_is_asked_for_one_of_its_files() {
     );
     let listed = project.tenure("reservations --json").json();
     assert_eq!(listed["data"]["asked"][0]["by"], "two", "{listed}");
+    let why = project.tenure("why src/lib.rs --as two").exits(0).out;
+    for said in [
+        "src/lib.rs (by src) is reserved by one",
+        "tenure ask src/lib.rs",
+    ] {
+        assert!(why.contains(said), "{why}");
+    }
     // The answer is the release.
     project.tenure("reserve --release --as one").exits(0);
+    let why = project.tenure("why src/lib.rs --as two").exits(0).out;
+    assert!(why.contains("no holder has reserved it"), "{why}");
     let shown = project.tenure("reservations").exits(0).out;
     assert!(!shown.contains("asks"), "{shown}");
     project.tenure("ask src/lib.rs --as two").exits(4);

@@ -107,7 +107,7 @@ fn wanted(tenure: &Tenure, what: &str) -> Result<(Key, Vec<Lease>), Failure> {
 }
 
 /// What a path is called in reservations, if it is in a work tree.
-fn reserved_path(path: &str) -> Option<String> {
+pub(crate) fn reserved_path(path: &str) -> Option<String> {
     let project = context::find_project().ok()?;
     let tree = WorkTree::find(&context::start().ok()?, project.as_ref());
     tree.ok()??.path(Path::new(path)).ok()

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use tenure::wire::{LeaseJson, WaiterJson, WhyJson, WhyLinkJson};
 use tenure::{Project, StoreUrl, call_deadline};
-use tenure_core::{HolderId, Key, KeyKind, Snapshot, Task, TaskError, Verdict};
+use tenure_core::{HolderId, Key, KeyKind, Mode, Snapshot, Task, TaskError, Verdict, Waiter};
 use tenure_view::{ForeignLock, Overview, StoreView};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
+use crate::commands::ask::reserved_path;
 use crate::commands::doctor::in_store;
 use crate::commands::locks::all;
+use crate::commands::reserve::in_the_way;
 use crate::context;
 use crate::words;
 
@@ -57,6 +59,10 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
             }
         }
     }
+    let path = reserved_path(what);
+    if let Some(path) = &path {
+        chain.reserved(path);
+    }
     let named = std::path::absolute(what).ok();
     let is_it = |lock: &&ForeignLock| {
         named.as_ref() == Some(&lock.path) || all::short_path(&project, &lock.path) == what
@@ -66,7 +72,15 @@ pub(crate) fn why(global: &Global, what: &str) -> Result<Answer, Failure> {
     }
     let is_free = chain.links.is_empty();
     let is_blocked = task.as_ref().is_some_and(|task| task.blockers > 0);
-    if is_free && !is_blocked {
+    let is_file = path.filter(|_| named.is_some_and(|named| named.exists()));
+    if let Some(path) = is_file.filter(|_| is_free && task.is_none()) {
+        chain
+            .lines
+            .push(format!("{path} is free: no holder has reserved it."));
+        chain
+            .commands
+            .push(format!("tenure reserve {}", words::quoted(what)));
+    } else if is_free && !is_blocked {
         // A name that is neither a key nor anything else is refused as everywhere.
         let key = match keys.into_iter().next() {
             Some(key) => key,
@@ -137,6 +151,47 @@ impl Chain<'_> {
             ));
             self.commands
                 .push(format!("tenure tasks show {}", words::quoted(&task.id)));
+        }
+    }
+
+    /// The reservations that cover a path, and who waits for it.
+    fn reserved(&mut self, path: &str) {
+        let (now, paths) = (&self.overview.now, Key::paths());
+        for store in &self.overview.stores {
+            let Some(lock) = store.locks.iter().find(|lock| lock.key == paths) else {
+                continue;
+            };
+            let covers = |mode: &Mode| mode.paths().is_none_or(|it| it.covers(path).is_some());
+            let mut is_reserved = false;
+            for (lease, verdict) in &lock.leases {
+                if verdict.ended().is_some() || !covers(&lease.mode) {
+                    continue;
+                }
+                is_reserved = true;
+                self.lines.push(in_the_way(now, path, lease));
+                self.links.push(WhyLinkJson {
+                    depth: 0,
+                    store: store.url.to_string(),
+                    lease: Some(LeaseJson::new(now, lease, verdict)),
+                    path: Some(path.to_owned()),
+                    queue: lock.queue.iter().map(WaiterJson::from).collect(),
+                });
+                let (option, name) = (in_store(self.project, &store.url), words::quoted(path));
+                if lease.holder.id == self.me {
+                    let command = format!("tenure reserve --release{option}");
+                    self.commands.push(command);
+                    continue;
+                }
+                let wait = format!("tenure reserve {name} --wait 30m{option}");
+                let ask = format!("tenure ask {name} --note 'WHY'{option}");
+                self.commands.extend([wait, ask]);
+            }
+            let waits = |waiter: &&Waiter| is_reserved && covers(&waiter.mode);
+            for waiter in lock.queue.iter().filter(waits) {
+                let wanted = words::asked_mode(&waiter.mode);
+                self.lines
+                    .push(format!("  {} waits for {wanted}", waiter.holder));
+            }
         }
     }
 
