@@ -71,6 +71,16 @@ impl Place {
         holder
     }
 
+    /// Waits until the helper of a killed holder has made its lock folder removable.
+    fn settled(&self) {
+        let lock = self.dir.path().join("lock");
+        if self.url.to_string().starts_with("mkdir:") {
+            within_limit("the lock folder is removable", || {
+                fs::metadata(&lock).unwrap().mode() & 0o200 != 0
+            });
+        }
+    }
+
     /// Names, inodes, modes, sizes and times of everything in the folder.
     fn listing(&self) -> BTreeMap<PathBuf, String> {
         let mut all = BTreeMap::new();
@@ -153,6 +163,7 @@ fn looking_gives_the_same_answers_and_changes_nothing() {
             assert_eq!(answers(&tenure, &place.key), expected, "{kind}");
             assert_eq!(place.listing(), before, "{kind}");
             holder.kill();
+            place.settled();
         }
         // A takeover by a writer is seen.
         let tenure = place.read_only();
@@ -247,13 +258,7 @@ fn without_a_sidecar_the_lock_itself_is_shown() {
         let place = Place::new(kind);
         let mut holder = place.held();
         holder.kill_and_leave();
-        if kind == "mkdir" {
-            // The helper of the killed process does that.
-            let lock = place.dir.path().join("lock");
-            within_limit("the lock folder is removable", || {
-                fs::metadata(&lock).unwrap().mode() & 0o200 != 0
-            });
-        }
+        place.settled();
         for entry in fs::read_dir(place.dir.path()).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
