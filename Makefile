@@ -32,6 +32,8 @@ demo: tools ## Build the release binary and watch it share a project's tasks amo
 	$(CARGO) build --release --locked -p tenure-cli $(RELEASE_FLAGS)
 	TENURE="$(RELEASE_DIR)/tenure" bash demo/demo.sh
 
+# Most tests wait for the processes that they start: one for each core would leave the cores idle.
+test soak: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 test: tools shells ## Install what the tests need when it is missing, and run all of them
 	$(CARGO) test --workspace --locked
 
@@ -96,5 +98,5 @@ tools:
 shells: tools
 	@-missing=; \
 	for shell in $(SHELLS); do command -v "$$shell" >/dev/null || missing="$$missing $$shell"; done; \
-	test -z "$$missing" || $(MAKE) --no-print-directory tools NEEDED="$$(for shell in $$missing; do echo "$$shell:$$shell"; done)" || \
+	test -z "$$missing" || $(MAKE) --no-print-directory tools NEEDED="$$(for shell in $$missing; do printf '%s ' "$$shell:$$shell"; done)" || \
 	  echo "not tested, because they can't be installed:$$missing" >&2
