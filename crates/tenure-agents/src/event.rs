@@ -68,6 +68,23 @@ struct Sent {
     tool_name: Option<String>,
     tool_input: Option<Value>,
     file_path: Option<PathBuf>,
+    #[serde(default)]
+    background_tasks: Vec<Task>,
+}
+
+/// What Claude Code runs in the background at the end of a turn.
+#[derive(Deserialize)]
+struct Task {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+impl Task {
+    /// Whether it edits files with the tools of the session. A shell command may run for days, and does not.
+    fn is_agent(&self) -> bool {
+        let kind = self.kind.as_deref();
+        !matches!(kind, None | Some("shell" | "monitor"))
+    }
 }
 
 impl Event {
@@ -106,6 +123,10 @@ impl Event {
                 Some(file) => What::AfterEdit(vec![file]),
                 None => What::Work,
             },
+            // Its sub-agents go on.
+            (Tool::ClaudeCode, "Stop") if input.background_tasks.iter().any(Task::is_agent) => {
+                What::Work
+            }
             (Tool::ClaudeCode | Tool::Codex, "Stop")
             | (Tool::Gemini, "AfterAgent")
             | (Tool::Cursor, "stop") => What::TurnEnd,
@@ -150,14 +171,16 @@ fn edited(tool: Tool, name: Option<&str>, input: Option<&Value>) -> Option<Vec<P
         // Some versions of Cursor leave the name out. Its hook is called for edits only.
         None => tool == Tool::Cursor,
     };
-    if !is_edit {
+    // Codex takes a patch out of a shell command and applies it with its own tool, without another event.
+    let may_be_patch = tool == Tool::Codex && name == Some("Bash");
+    if !is_edit && !may_be_patch {
         return None;
     }
     let mut files = Vec::new();
     if let Some(input) = input {
         collect(input, &mut files);
     }
-    Some(files)
+    Some(files).filter(|files| is_edit || !files.is_empty())
 }
 
 /// The fields that name a file, in the tools of all agents.
@@ -251,6 +274,11 @@ mod tests {
             let input = json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "apply_patch", "tool_input": input });
             assert_eq!(what(Tool::Codex, &input), before(&["a", "b"]));
         }
+        let bash = |command: &str| json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": { "command": command } });
+        let heredoc = format!("apply_patch <<'EOF'\n{patch}\nEOF\n");
+        assert_eq!(what(Tool::Codex, &bash(&heredoc)), before(&["a", "b"]));
+        assert_eq!(what(Tool::Codex, &bash("rm -rf a")), What::Work);
+        assert_eq!(what(Tool::ClaudeCode, &bash(&heredoc)), What::Work);
         let gemini = json!({ "session_id": "s", "hook_event_name": "BeforeTool", "tool_name": "replace",
                              "tool_input": { "file_path": "a" } });
         assert_eq!(what(Tool::Gemini, &gemini), before(&["a"]));
@@ -281,6 +309,22 @@ mod tests {
             assert_eq!(what(tool, &event(session)), What::SessionEnd);
             assert_eq!(what(tool, &event("SubagentStop")), What::Work);
         }
+    }
+
+    #[test]
+    fn a_turn_goes_on_while_sub_agents_work_in_the_background() {
+        let stop = |kinds: &[&str]| {
+            let tasks = kinds
+                .iter()
+                .map(|kind| json!({ "id": "1", "type": kind, "status": "running" }));
+            let tasks: Vec<Value> = tasks.collect();
+            let event =
+                json!({ "session_id": "s", "hook_event_name": "Stop", "background_tasks": tasks });
+            what(Tool::ClaudeCode, &event)
+        };
+        assert_eq!(stop(&[]), What::TurnEnd);
+        assert_eq!(stop(&["shell", "monitor"]), What::TurnEnd);
+        assert_eq!(stop(&["shell", "subagent"]), What::Work);
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub fn add(tool: Tool, text: Option<&str>) -> Result<String, BadFile> {
     let Some(text) = text else {
         return Ok(new_file(tool));
     };
+    if is_blank(text) {
+        // Without the newline at the end, which tells that there was a file.
+        return Ok(format!("{text}{}", new_file(tool).trim_end()));
+    }
     let root = understood(tool, text)?;
     if is_complete(tool, &root) {
         return Ok(text.to_owned());
@@ -83,8 +87,22 @@ pub fn remove(tool: Tool, text: &str) -> Result<Option<String>, BadFile> {
     if text == new_file(tool) {
         return Ok(None);
     }
+    if let Some(blank) = text
+        .strip_suffix(new_file(tool).trim_end())
+        .filter(|it| is_blank(it))
+    {
+        return Ok(Some(blank.to_owned()));
+    }
+    if is_blank(text) {
+        return Ok(Some(text.to_owned()));
+    }
     understood(tool, text)?;
     without(tool, text)
+}
+
+/// Whether a file has no value yet.
+fn is_blank(text: &str) -> bool {
+    text.trim_start_matches('\u{feff}').trim().is_empty()
 }
 
 fn new_file(tool: Tool) -> String {
@@ -268,6 +286,7 @@ mod tests {
             "{ // c\r\n}\r\n",
         ];
         let mut files: Vec<String> = roots.iter().map(|&root| root.to_owned()).collect();
+        files.extend(["", "\n", "\u{feff}", " \r\n"].map(str::to_owned));
         let hooks = [
             "{}",
             "{ }",
@@ -315,6 +334,7 @@ mod tests {
 
     fn for_tool(tool: Tool, file: &str) -> String {
         match tool {
+            _ if is_blank(file) => file.to_owned(),
             Tool::Cursor if file.contains('1') => file.replacen("\"a\"", "\"version\"", 1),
             Tool::Cursor => file
                 .replacen('{', "{\"version\": 1,", 1)
@@ -403,7 +423,7 @@ mod tests {
     #[test]
     fn a_file_that_can_not_be_understood_is_an_error() {
         for (text, why) in [
-            ("", "line 1 has the end of the file"),
+            ("// c", "line 1 has the end of the file"),
             ("{\n\"a\": 1", "line 2 has no comma"),
             ("{\"a\": 1,, }", "a name that is not in double quotes"),
             ("{\"a\": tru}", "something that is no value"),

@@ -3,7 +3,7 @@
 //! | agent | checked against | how |
 //! |---|---|---|
 //! | Claude Code | 2.1.197 | run against a local stand-in for its API |
-//! | Codex | 0.166.0 | run against a local stand-in for its API |
+//! | Codex | 0.169.0 | run against a local stand-in for its API |
 //! | Gemini CLI | 0.61.0 | run against a local stand-in for its API |
 //! | Cursor | its documentation of 2026 | not run: it needs an account |
 
@@ -143,7 +143,10 @@ impl Tool {
                 ("SessionEnd", group(None, TIMEOUT)),
             ],
             Self::Codex => vec![
-                ("PreToolUse", group(Some("apply_patch|Edit|Write"), TIMEOUT)),
+                (
+                    "PreToolUse",
+                    group(Some("apply_patch|Edit|Write|Bash"), TIMEOUT),
+                ),
                 ("PostToolUse", group(Some("*"), TIMEOUT)),
                 ("Stop", group(None, TIMEOUT)),
                 // Codex allows no more for this event.

@@ -81,17 +81,22 @@ pub(crate) fn find_project() -> Result<Option<Project>, Failure> {
 
 /// The project that `from` is in.
 pub(crate) fn project(from: &Path) -> Result<Project, Failure> {
-    let project = existing_project(from)?;
+    Ok(created(existing_project(from)?))
+}
+
+fn created(project: Project) -> Project {
     // Nothing of ours may show in git; a folder that can't be written can still be read.
     let _ = project.create();
-    Ok(project)
+    project
 }
 
 /// The same for a command that changes nothing.
 pub(crate) fn existing_project(from: &Path) -> Result<Project, Failure> {
-    if let Some(project) = Project::find(from, home().as_deref())? {
-        return Ok(project);
-    }
+    let found = Project::find(from, home().as_deref())?;
+    found.ok_or_else(|| no_project(from))
+}
+
+fn no_project(from: &Path) -> Failure {
     let failure = Failure::new(
         ErrorCode::NotInitialised,
         format!(
@@ -102,12 +107,12 @@ pub(crate) fn existing_project(from: &Path) -> Result<Project, Failure> {
     );
     // Only where a command fails anyway: this asks the remote.
     let config = config(None).unwrap_or_default();
-    Err(match tenure_sync::offered(from, &config) {
+    match tenure_sync::offered(from, &config) {
         Some(remote) => failure.hint(format!(
             "{remote} has shared tasks: tenure init in the repository's root gets them"
         )),
         None => failure,
-    })
+    }
 }
 
 /// The settings of a project.
@@ -118,22 +123,19 @@ pub(crate) fn config(project: Option<&Project>) -> Result<Config, Failure> {
     )?)
 }
 
-/// The store that the caller chose instead of the project's own: `--store`, or `TENURE_STORE`.
-pub(crate) fn chosen_store(global: &Global) -> Option<OsString> {
-    global.store.clone().or_else(store_from_environment)
+/// The store that the caller named instead of the project's own: `--store`, or `TENURE_STORE`.
+fn named_store(global: &Global) -> Option<OsString> {
+    let from_environment = || std::env::var_os(STORE).filter(|store| !store.is_empty());
+    global.store.clone().or_else(from_environment)
 }
 
-/// The store that `TENURE_STORE` names.
-pub(crate) fn store_from_environment() -> Option<OsString> {
-    std::env::var_os(STORE).filter(|store| !store.is_empty())
-}
-
-/// Refuses a store that the caller chose, for a command that works on the project's own.
+/// Refuses a store that was chosen, for a command that works on the project's own.
 pub(crate) fn refuse_store(global: &Global, why: &str) -> Result<(), Failure> {
-    let fix = match (&global.store, chosen_store(global)) {
-        (_, None) => return Ok(()),
-        (Some(_), _) => "leave --store out, or name the project with -C",
-        (None, Some(_)) => "unset TENURE_STORE for this command",
+    let fix = match (&global.store, named_store(global), chosen_url(global)?) {
+        (_, None, None) => return Ok(()),
+        (Some(_), ..) => "leave --store out, or name the project with -C".to_owned(),
+        (None, Some(_), _) => "unset TENURE_STORE for this command".to_owned(),
+        (None, None, Some(url)) => format!("store.url chooses {url}; see tenure config show"),
     };
     Err(Failure::new(ErrorCode::Usage, format!("{why}: {fix}")))
 }
@@ -153,8 +155,13 @@ fn open_by(
     open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
 ) -> Result<Tenure, Failure> {
     let start = start()?;
-    let Some(url) = chosen_store(global) else {
-        let project = project(&start)?;
+    let Some(url) = named_store(global) else {
+        let found = Project::find(&start, home().as_deref())?;
+        let config = config(found.as_ref())?;
+        if let Some(url) = config.store_url() {
+            return Ok(open(&url, config)?);
+        }
+        let project = created(found.ok_or_else(|| no_project(&start))?);
         if let Some(unused) = project.unused_store() {
             let unused = words::quoted_bytes(&unused.to_os_string());
             remark(
@@ -166,7 +173,6 @@ fn open_by(
                 ),
             );
         }
-        let config = config(Some(&project))?;
         let is_fresh = !project.folder().join("tenure.db").exists();
         let tenure = open(&project.store(), config)?;
         if is_fresh
@@ -184,12 +190,22 @@ fn open_by(
     Ok(open(&url, config(project.as_ref())?)?)
 }
 
-/// The store that the caller chose instead of the project's own, with its whole path.
+/// The store that was chosen instead of the project's own, with its whole path: by `--store`, by `TENURE_STORE`, or by
+/// a configuration file.
 pub(crate) fn chosen_url(global: &Global) -> Result<Option<StoreUrl>, Failure> {
-    let Some(url) = chosen_store(global) else {
-        return Ok(None);
-    };
-    located(global, &start()?, &url).map(Some)
+    if let Some(url) = named_store(global) {
+        return located(global, &start()?, &url).map(Some);
+    }
+    let project = find_project().unwrap_or_default();
+    Ok(config(project.as_ref())?.store_url())
+}
+
+/// The same, with settings that were read before.
+pub(crate) fn chosen_by(global: &Global, config: &Config) -> Result<Option<StoreUrl>, Failure> {
+    match named_store(global) {
+        Some(url) => located(global, &start()?, &url).map(Some),
+        None => Ok(config.store_url()),
+    }
 }
 
 /// A store that was named, with its path seen from `start`.
@@ -248,7 +264,7 @@ pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure>
 
 /// Refuses a store that the caller chose and that does not exist.
 fn refuse_missing_store(global: &Global) -> Result<(), Failure> {
-    if let Some(url) = chosen_store(global)
+    if let Some(url) = named_store(global)
         && let StoreUrl::Sqlite(path) = StoreUrl::parse(&url)?
     {
         let path = start()?.join(path);
@@ -286,7 +302,8 @@ pub(crate) fn open_to_add(global: &Global) -> Result<Tenure, Failure> {
 
 /// Starts the daemon if the settings say so.
 fn share_changes(global: &Global, tenure: &Tenure) {
-    if tenure.config().daemon.autostart && chosen_store(global).is_none() {
+    let is_own = named_store(global).is_none() && tenure.config().store_url().is_none();
+    if tenure.config().daemon.autostart && is_own {
         autostart(global);
     }
 }

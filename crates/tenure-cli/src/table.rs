@@ -1,8 +1,8 @@
 //! Tables without borders: cut to the terminal for people, whole for `grep` and `awk`.
 //!
 //! 1. Where standard output is no terminal, a row is one line, however long.
-//! 2. On a terminal, names are shortened in the middle, because their ends tell them apart. Times, numbers
-//!    and states stay whole.
+//! 2. On a terminal, names are shortened in the middle, because their ends tell them apart, and processes at the end,
+//!    because they begin with the pid. Times, numbers and states stay whole.
 //! 3. Prose, which is the last column, is broken between words.
 
 use std::io::IsTerminal;
@@ -10,8 +10,8 @@ use std::io::IsTerminal;
 use crate::fit;
 
 /// The columns that may be shortened.
-const NAMES: [&str; 10] = [
-    "ID", "KEY", "HOLDER", "PROCESS", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
+const NAMES: [&str; 11] = [
+    "ID", "KEY", "MODE", "HOLDER", "PROCESS", "TITLE", "NAME", "SECTION", "TAGS", "NODE", "VALUE",
 ];
 
 /// The columns that hold prose.
@@ -19,6 +19,9 @@ const PROSE: [&str; 2] = ["DETAIL", "DESCRIPTION"];
 
 /// No name is shortened to fewer columns than this.
 const LEAST: usize = 8;
+
+/// The longest mode that is a word.
+const LEAST_MODE: usize = "exclusive".len();
 
 /// Prose that has fewer columns than this beside the row is printed below it.
 const LEAST_PROSE: usize = 24;
@@ -32,6 +35,8 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Lines that stand before a row, by the number of that row.
     groups: Vec<(usize, String)>,
+    /// The column that rows have and the table has not.
+    left_out: Option<usize>,
 }
 
 impl Table {
@@ -40,6 +45,15 @@ impl Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
             groups: Vec::new(),
+            left_out: None,
+        }
+    }
+
+    /// Leaves a column out of the rows that follow.
+    pub(crate) fn leave_out(&mut self, name: &str) {
+        self.left_out = self.header.iter().position(|known| known == name);
+        if let Some(column) = self.left_out {
+            self.header.remove(column);
         }
     }
 
@@ -49,7 +63,9 @@ impl Table {
     }
 
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let cells = cells.into_iter().map(|cell| fit::flat(&cell.into()));
+        let cells = cells.into_iter().enumerate();
+        let cells = cells.filter(|(column, _)| Some(*column) != self.left_out);
+        let cells = cells.map(|(_, cell)| fit::flat(&cell.into()));
         self.rows.push(cells.collect());
     }
 
@@ -76,9 +92,15 @@ impl Table {
                 lines.push(String::new());
                 lines.push(fit::cut(title, width.unwrap_or(usize::MAX)));
             }
-            let cells = row.iter().zip(&widths);
+            let cells = row.iter().zip(&widths).zip(&self.header);
             let cells: Vec<String> = cells
-                .map(|(cell, width)| fit::filled(&fit::middle(cell, *width), *width))
+                .map(|((cell, width), name)| {
+                    let fitted = match name.as_str() {
+                        "PROCESS" => fit::cut(cell, *width),
+                        _ => fit::middle(cell, *width),
+                    };
+                    fit::filled(&fitted, *width)
+                })
                 .collect();
             let mut line = cells.join(&" ".repeat(GAP));
             let mut more = Vec::new();
@@ -119,7 +141,10 @@ impl Table {
         while widths.iter().sum::<usize>() > available {
             let names = widths.iter_mut().zip(&self.header);
             let widest = names
-                .filter(|(width, name)| **width > LEAST && NAMES.contains(&name.as_str()))
+                .filter(|(width, name)| {
+                    let least = if *name == "MODE" { LEAST_MODE } else { LEAST };
+                    **width > least && NAMES.contains(&name.as_str())
+                })
                 .map(|(width, _)| width)
                 .max_by_key(|width| **width);
             match widest {

@@ -9,6 +9,8 @@ use tenure::wire::{ErrorCode, TaskLockedJson, TaskLostJson, TimeJson};
 use tenure_core::{Busy, Key, Lease, Mode, Moment, Section, Task, Verdict, Waiter};
 
 use crate::answer::Failure;
+use crate::args::Global;
+use crate::context::holder_from_environment;
 
 /// Where the end of a lease would be, if it has none.
 const NO_END: &str = "no end";
@@ -36,8 +38,16 @@ pub(crate) fn ago_if_known(now: &Moment, at: Option<Timestamp>) -> String {
     at.map_or_else(|| "unknown".to_owned(), |at| ago(now, at))
 }
 
+/// The epoch of a cluster, whose machines share no clock but the wall clock: it is counted from 1970 on.
+const OF_CLUSTER: &str = "etcd";
+
 /// When a waiter arrived, by the wall clock.
 pub(crate) fn arrived(now: &Moment, waiter: &Waiter) -> Timestamp {
+    if waiter.epoch.0 == OF_CLUSTER {
+        let since = SignedDuration::try_from(waiter.arrived).unwrap_or_default();
+        let at = Timestamp::UNIX_EPOCH.checked_add(since).unwrap_or(now.wall);
+        return at.min(now.wall);
+    }
     let waited = if waiter.epoch.same(&now.epoch) {
         now.ticks.saturating_sub(waiter.arrived)
     } else {
@@ -56,32 +66,49 @@ fn whole(duration: Duration) -> Duration {
     }
 }
 
+/// A duration in one unit.
+pub(crate) fn coarse(duration: Duration) -> String {
+    let whole = duration.as_secs();
+    match whole {
+        0..60 => format!("{whole}s"),
+        60..3600 => format!("{}m", whole / 60),
+        3600..86_400 => format!("{}h", whole / 3600),
+        _ => format!("{}d", whole / 86_400),
+    }
+}
+
 /// A duration in words.
 pub(crate) fn elapsed(duration: Duration) -> String {
     duration::format(whole(duration))
 }
 
-/// A word quoted for a shell.
+/// A word quoted for a shell, on one line.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
+    }
+    if word.contains(char::is_control) {
+        return printed(word.as_bytes());
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// A word that need not be UTF-8, quoted for a shell so that it arrives with every byte.
 pub(crate) fn quoted_bytes(word: &OsStr) -> String {
-    if let Some(text) = word.to_str() {
-        return quoted(text);
-    }
+    word.to_str()
+        .map_or_else(|| printed(word.as_encoded_bytes()), quoted)
+}
+
+/// A word that a shell prints, with escapes for what a terminal does not show.
+fn printed(word: &[u8]) -> String {
     let escaped = |byte: &u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' | b' ' => {
             char::from(*byte).to_string()
         }
         other => format!("\\{other:03o}"),
     };
-    let escaped: String = word.as_encoded_bytes().iter().map(escaped).collect();
+    let escaped: String = word.iter().map(escaped).collect();
     format!("\"$(printf '{escaped}')\"")
 }
 
@@ -97,6 +124,16 @@ pub(crate) fn locks_command(subcommand: &str, key: &str, store: Option<&OsStr>) 
 /// The option that names a store, after a command.
 pub(crate) fn in_store(store: Option<&OsStr>) -> String {
     store.map_or_else(String::new, |url| format!(" --store {}", quoted_bytes(url)))
+}
+
+/// The option that names the holder, if this command line names it: a copied command needs it, too.
+pub(crate) fn named(global: &Global) -> String {
+    let set = holder_from_environment().ok().flatten();
+    let here = global
+        .holder
+        .as_ref()
+        .filter(|holder| set.as_ref() != Some(holder));
+    here.map_or_else(String::new, |holder| format!(" --as {}", quoted(holder)))
 }
 
 /// 1st, 2nd, 3rd, 4th.
@@ -229,7 +266,7 @@ pub(crate) fn busy(now: &Moment, key: &str, busy: &Busy) -> String {
             continue;
         }
         // The lock of a task's section keeps other runners out of the task, too.
-        let what = if lease.key.as_str() == key {
+        let what = if lease.key.as_str() == key || lease.key == Key::paths() {
             quoted(key)
         } else {
             format!("{} (the section of {key})", lease.key)

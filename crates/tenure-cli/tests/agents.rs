@@ -1,12 +1,6 @@
 //! Coding agents: `tenure setup`, and `tenure hook` as the agents call it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::io::Write;
@@ -154,7 +148,7 @@ fn setup_leaves_a_file_alone_that_it_does_not_understand() {
         (&b"{\n  \"hooks\": [\n"[..], "line 3"),
         (b"{\"hooks\": []}", "\"hooks\" is a list, not an object"),
         (b"{\"a\": \"\xff\"}", "not UTF-8"),
-        (b"", "the end of the file"),
+        (b"// c", "the end of the file"),
     ] {
         fs::write(&file, bytes).unwrap();
         for words in ["setup gemini --yes", "setup gemini --remove --yes"] {
@@ -411,6 +405,14 @@ fn every_spelling_of_a_file_in_every_worktree_is_the_same_file() {
             .end();
         said.fails(6, &["claude-code-one"]);
     }
+    // An agent that works elsewhere is held to the project of the file.
+    let above = root.parent().unwrap();
+    let name = root.file_name().unwrap().to_str().unwrap();
+    let linked_file = absolute(linked.join("src/a.rs"));
+    for file in [format!("{name}/src/a.rs"), linked_file] {
+        let reason = edit(&project, "two", above, &file).refuses();
+        assert!(reason.contains("claude-code-one"), "{file}: {reason}");
+    }
     for file in [
         "/tmp/elsewhere.txt",
         "../outside.txt",
@@ -541,6 +543,26 @@ fn a_session_gives_its_files_back_at_the_end_of_a_turn_and_when_they_are_committ
 }
 
 #[test]
+fn a_file_that_was_committed_just_before_it_was_reserved_is_kept() {
+    let project = repository();
+    let root = project.root();
+    project.write("a.rs", "");
+    git(&project, &root, "add a.rs");
+    git(&project, &root, "commit -q -m a");
+    edit(&project, "one", &root, "a.rs").allows();
+    let listed = project.tenure("reservations --json").json();
+    let at = listed["data"]["reservations"][0]["reservedAt"].clone();
+    let at: jiff::Timestamp = at.as_str().unwrap().parse().unwrap();
+    let before = std::time::SystemTime::from(at) - std::time::Duration::from_millis(5);
+    for name in ["a.rs", ".git/logs/HEAD"] {
+        let file = fs::File::options().write(true).open(root.join(name));
+        file.unwrap().set_modified(before).unwrap();
+    }
+    tell(&project, "one", "PostToolUse");
+    assert_eq!(reserved(&project).len(), 1);
+}
+
+#[test]
 fn a_session_gives_a_file_back_that_it_has_not_written_for_long() {
     let project = repository();
     let root = project.root();
@@ -624,18 +646,41 @@ fn a_session_acts_under_the_name_that_its_environment_gives_it() {
     );
 }
 
-/// An agent: a script that edits files as its hook allows. The lock on the witness file is the kernel's; it tells
-/// whether two agents write one file at a time.
+/// An agent: a script that edits files as its hook allows, and commits them, or whatever is there. The lock on the witness
+/// file is the kernel's; it tells whether two agents write one file at a time. The log tells when an agent surely had a
+/// file, and during which time each commit was made.
 const AGENT: &str = r#"
 id=$1 tree=$2 rounds=$3 witness=$4
+export CLAUDE_CODE_SESSION_ID=$id GIT_AUTHOR_NAME=$id GIT_AUTHOR_EMAIL=$id@t GIT_COMMITTER_NAME=$id GIT_COMMITTER_EMAIL=$id@t
+cd "$tree" || exit
 call() {
-    printf '{"session_id":"%s","cwd":"%s","hook_event_name":"%s","tool_name":"Edit","tool_input":{"file_path":"%s"}}'         "$id" "$tree" "$1" "$2" | "$TENURE" hook claude-code --ttl 20s
+    printf '{"session_id":"%s","cwd":"%s","hook_event_name":"%s","tool_name":"Edit","tool_input":{"file_path":"%s"}}' \
+        "$id" "$tree" "$1" "$2" | "$TENURE" hook claude-code --ttl 20s
+}
+now() { now=${EPOCHREALTIME/[^0-9]/}; }
+free() { now; echo "free $id $now" >>"$witness/log"; }
+commit() {
+    free
+    began=$now
+    out=$(git commit -m "$id" "$@" 2>>"$witness/commits") || return
+    now
+    out=${out%%]*}
+    echo "commit $id $began $now ${out##* }" >>"$witness/log"
 }
 # A refused edit is tried again later, as an agent would.
 for ((n = 0; n < rounds; n++)); do
     file=f$((RANDOM % 5))
     out=$(call PreToolUse "$tree/src/$file" 2>>"$witness/err") || continue
-    case $out in *'"deny"'*) echo >>"$witness/refused"; sleep 0.05; ((n -= 1)); continue ;; esac
+    case $out in *'"deny"'*)
+        echo >>"$witness/refused"
+        # All that is changed in this work tree, by any agent.
+        if ((RANDOM % 4 == 0)); then commit -a; else sleep 0.05; fi
+        ((n -= 1))
+        continue
+        ;;
+    esac
+    now
+    echo "hold $id $now $file" >>"$witness/log"
     exec 9>"$witness/$file"
     flock -n 9 || echo "$id wrote $file beside another agent" >>"$witness/bad"
     echo "$id $n" >>"$tree/src/$file"
@@ -643,13 +688,58 @@ for ((n = 0; n < rounds; n++)); do
     exec 9>&-
     echo >>"$witness/edits"
     call PostToolUse "$tree/src/$file" >/dev/null 2>&1
-    if ((RANDOM % 3 == 0)); then call Stop "" >/dev/null 2>&1; fi
+    case $((RANDOM % 4)) in
+    0) commit -- "src/$file" ;;
+    1) commit -a ;;
+    2)
+        free
+        call Stop "" >/dev/null 2>&1
+        ;;
+    esac
 done
+free
 until call SessionEnd "" 2>>"$witness/err"; do sleep 0.1; done
 "#;
 
+/// The commits that changed a file which another agent had during all of the commit: `hold AGENT TIME FILE`, `free AGENT TIME`
+/// and `commit AGENT BEGAN ENDED ID` are the lines of the log. Returns the number of commits, too.
+fn robbed(log: &str, changed: impl Fn(&str) -> String) -> (usize, Vec<String>) {
+    let lines: Vec<Vec<&str>> = log.lines().map(|line| line.split(' ').collect()).collect();
+    let time = |word: &str| word.parse::<u64>().unwrap();
+    let mut holds = Vec::new();
+    for line in &lines {
+        let ["hold", agent, from, file] = line.as_slice() else {
+            continue;
+        };
+        let frees = lines.iter().filter_map(|line| match line.as_slice() {
+            ["free", it, at] if it == agent && time(at) >= time(from) => Some(time(at)),
+            _ => None,
+        });
+        // The reservation of an agent that was slower may have expired.
+        if let Some(until) = frees.min().filter(|until| until - time(from) < 15_000_000) {
+            holds.push((*agent, time(from), until, *file));
+        }
+    }
+    let mut found = Vec::new();
+    let commits = lines.iter().filter_map(|line| match line.as_slice() {
+        ["commit", agent, began, ended, id] => Some((*agent, time(began), time(ended), *id)),
+        _ => None,
+    });
+    let commits: Vec<(&str, u64, u64, &str)> = commits.collect();
+    for (agent, began, ended, id) in &commits {
+        let files = changed(id);
+        for (other, from, until, file) in &holds {
+            let is_changed = files.lines().any(|path| path == format!("src/{file}"));
+            if other != agent && from < began && until > ended && is_changed {
+                found.push(format!("{agent} committed {file} of {other} in {id}"));
+            }
+        }
+    }
+    (commits.len(), found)
+}
+
 #[test]
-fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
+fn eight_agents_never_write_or_commit_one_file_at_a_time_and_leave_nothing_reserved() {
     let project = repository();
     let root = project.root();
     fs::create_dir(root.join("src")).unwrap();
@@ -658,6 +748,7 @@ fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
     }
     git(&project, &root, "add src");
     git(&project, &root, "commit -q -m files");
+    project.tenure("guard install").exits(0);
     let witness = root.with_file_name("witness");
     fs::create_dir(&witness).unwrap();
     let agents: Vec<(String, Child)> = (1..=8)
@@ -672,7 +763,7 @@ fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
             let id = format!("agent{number}");
             let mut agent = project.program("bash");
             agent.args(["-c", AGENT, "agent", &id]).arg(tree);
-            agent.arg(scaled(12).to_string()).arg(&witness);
+            agent.arg(scaled(10).to_string()).arg(&witness);
             agent
                 .process_group(0)
                 .stdin(Stdio::null())
@@ -723,6 +814,13 @@ fn eight_agents_never_write_one_file_at_a_time_and_leave_nothing_reserved() {
         "{}",
         project.tenure("locks history paths --limit 1000").out
     );
+    let log = fs::read_to_string(witness.join("log")).unwrap();
+    let (commits, robbed) = robbed(&log, |id| {
+        let words = format!("diff-tree --no-commit-id --name-only -r {id}");
+        git(&project, &root, &words)
+    });
+    assert!(commits > 0, "{log}");
+    assert_eq!(robbed, Vec::<String>::new(), "{log}");
     // A session that ended has nothing any more, at once. What a killed one had ends with its time to live.
     let whole: Vec<String> = ended
         .iter()

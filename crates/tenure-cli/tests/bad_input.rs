@@ -1,6 +1,6 @@
 //! Wrong input is refused with an exit code and a way out, and changes nothing.
 
-mod project;
+use crate::project;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,13 +1,7 @@
 //! `tenure board`: the output and the effect of each command.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod board_project;
-mod project;
+use crate::board_project;
+use crate::project;
 
 use std::ffi::OsStr;
 use std::fs;

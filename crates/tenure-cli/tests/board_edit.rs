@@ -1,13 +1,7 @@
 //! Edits of a board under attack: signals, kills, stolen locks, full disks, and many writers at once.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod board_project;
-mod project;
+use crate::board_project;
+use crate::project;
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

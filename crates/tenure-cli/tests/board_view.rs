@@ -1,13 +1,7 @@
 //! The layout of `tenure board list` at every terminal width.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod board_project;
-mod project;
+use crate::board_project;
+use crate::project;
 
 use board_project::{empty, sample, task, text};
 use project::Project;

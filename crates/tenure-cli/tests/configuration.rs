@@ -1,11 +1,6 @@
 //! Settings: where they come from, which layer wins, and what is refused.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use project::{Project, Said};
 use serde_json::Value;

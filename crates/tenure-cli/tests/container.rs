@@ -2,7 +2,7 @@
 //!
 //! unshare(1) stands in for a container: a pid namespace or a time namespace of its own, the same host name.
 
-mod project;
+use crate::project;
 
 use project::{Call, Project, until};
 

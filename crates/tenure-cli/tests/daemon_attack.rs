@@ -1,11 +1,6 @@
 //! Daemons under attack: killed at any moment, and beside a tool that replaces stale locks with live ones.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! The daemon's log: shown, followed, rotated, and on a full disk.
-#![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::process::{Command, Stdio};

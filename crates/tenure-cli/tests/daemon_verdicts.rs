@@ -1,12 +1,7 @@
 //! Every row of the protocol's verdict table, as the daemon applies it: no lock, alive, dead, remote, not
 //! permitted to signal, malformed in many ways, and a lock that appears during a cycle.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -263,7 +258,7 @@ fn as_another_user(project: &Project) -> (Running, Command) {
     sleep.uid(other).gid(other);
     // The other user may not be able to reach the command under test.
     let program = project.path("tenure");
-    fs::copy(TENURE, &program).unwrap();
+    project::write_program(&program, &fs::read(TENURE).unwrap());
     let above = project.root().parent().unwrap().to_owned();
     fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
     give(&project.root(), one);

@@ -1,6 +1,6 @@
 //! Waits that would never end are refused at once, with the cycle spelled out.
 
-mod project;
+use crate::project;
 
 use project::{Project, until};
 

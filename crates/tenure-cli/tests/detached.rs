@@ -1,7 +1,6 @@
 //! Keys that are held without a running command: `acquire`, `renew`, `release`, `fence`.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod project;
+use crate::project;
 
 use std::process::Child;
 

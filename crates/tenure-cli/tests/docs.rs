@@ -18,21 +18,12 @@
 //!    task that `tasks next` printed, and `NAME` is `$NAME`. Other blocks (`sh`, `text`, `json`) are not run.
 //! 3. The tests and links that the documentation names exist.
 //!
-//! After a message has changed, `DOCS=overwrite cargo test -p tenure-cli --test docs -- --test-threads=1` writes
+//! After a message has changed, `DOCS=overwrite cargo test -p tenure-cli --test command -- docs --test-threads=1` writes
 //! what the command prints now into the pages. Read the diff: the test can't tell a better message from a worse one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "docs/picture.rs"]
 mod picture;
-mod project;
-#[path = "docs/rust.rs"]
+use crate::project;
 mod rust;
-#[path = "docs/wire.rs"]
 mod wire;
 
 use std::collections::BTreeSet;
@@ -521,7 +512,7 @@ fn the_reference_lists_every_field_and_every_error_code() {
     } else {
         assert!(
             text == made,
-            "run: DOCS=overwrite cargo test -p tenure-cli --test docs"
+            "run: DOCS=overwrite cargo test -p tenure-cli --test command docs"
         );
     }
 }

@@ -1,11 +1,9 @@
 //! The command on a real etcd cluster.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 
 use project::{Call, Project, Running, Said, process, until};
 use rustix::process::Signal;
@@ -107,8 +105,165 @@ fn every_command_for_keys_works_on_a_cluster() {
     }
     let said = place.tenure("store check").exits(0);
     assert!(said.out.contains("leader"), "{said:?}");
-    let contents = "0 held, 0 waiting, 6 events, 2 tasks, 1 sections";
+    let contents = "0 held, 0 waiting, 6 events, 2 tasks, 1 section\n";
     assert!(said.out.contains(contents), "{said:?}");
+}
+
+#[test]
+fn every_command_that_looks_works_on_a_cluster_without_a_project() {
+    let place = Place::shared("looks");
+    place.tenure("acquire build --as me --ttl 1h").exits(0);
+    for (words, expected) in [
+        ("status", "looks: 1 held, 0 waiting"),
+        ("doctor", "1 store and 0 locks of other tools examined"),
+        ("why build", "build is held by me"),
+        ("timeline", "build: me (token"),
+        ("locks verify", "1 event, 1 grant"),
+        ("locks list --all", "build "),
+        ("reservations", "Nothing is reserved"),
+    ] {
+        let said = place.tenure(words).exits(0);
+        assert!(said.out.contains(expected), "{words}: {said:?}");
+        place.tenure(&format!("{words} --json")).exits(0);
+    }
+    // What is suggested works as it is.
+    let said = place.tenure("why build").exits(0);
+    assert!(!said.out.contains("--store"), "{said:?}");
+    // The same with the store on the command line, as it was written there.
+    place.project.tenure("status").exits(3);
+    let named = format!("--store {}", place.url.replace("//", "//ci@"));
+    let said = place.project.tenure(&format!("why build {named}")).exits(0);
+    let wait = format!("--wait 30m {named} -- CMD");
+    assert!(said.out.contains(&wait), "{said:?}");
+    // A project's own locks are named, because its commands use the cluster.
+    let local = Project::new();
+    local.tenure("acquire build --as me --ttl 1h").exits(0);
+    let said = local
+        .call("why build")
+        .env("TENURE_STORE", &place.url)
+        .end();
+    assert!(said.out.contains("--wait 30m -- CMD"), "{said:?}");
+    assert!(
+        said.out.contains("--store sqlite:.tenure/tenure.db"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_configuration_file_chooses_a_cluster_and_holds_no_password() {
+    let place = Place::shared("configured");
+    let local = Project::new();
+    let configure = |url: &str| {
+        local.write(".tenure/config.yaml", &format!("store:\n  url: {url}\n"));
+    };
+    configure(&place.url);
+    local.tenure("acquire build --as me --ttl 1h").exits(0);
+    local.tenure("tasks add Task").exits(0);
+    for words in [
+        "locks list",
+        "status",
+        "why build",
+        "tasks list",
+        "store check",
+    ] {
+        let here = local.tenure(words).exits(0);
+        let there = place.tenure(words).exits(0);
+        assert_eq!(
+            here.out.contains("me"),
+            there.out.contains("me"),
+            "{here:?}"
+        );
+    }
+    assert_eq!(place.history("build"), "granted");
+    let shown = local.tenure("config show").exits(0);
+    assert!(shown.out.contains(&place.url), "{shown:?}");
+    let said = local.tenure("sync").fails(2, &["store.url", &place.url]);
+    assert!(!said.err.contains("TENURE_STORE"), "{said:?}");
+    // What is nearer to the command wins.
+    let other = format!("{}-too", place.url);
+    let said = local.call("locks list").env("TENURE_STORE", &other).end();
+    assert_eq!(said.exits(0).out, "No locks.\n");
+    let said = local.tenure("locks list --store sqlite:.tenure/tenure.db");
+    assert_eq!(said.exits(0).out, "No locks.\n");
+    for secret in ["ci:pa55word@", "ci:@"] {
+        configure(&place.url.replace("//", &format!("//{secret}")));
+        let said = local
+            .tenure("locks list")
+            .fails(2, &["store.url", "password-file"]);
+        assert!(!format!("{said:?}").contains("pa55w"), "{said:?}");
+    }
+    configure("own");
+    assert_eq!(local.tenure("locks list").exits(0).out, "No locks.\n");
+}
+
+/// Passes connections on to a member, but what it says by HTTP/1 has another date.
+fn with_another_clock(member: &str) -> String {
+    const DATE: &[u8] = b"Date: ";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let member = member.to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(&member).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let (mut from, mut to) = (server, client);
+            std::thread::spawn(move || {
+                let mut first = vec![0; 16 * 1024];
+                let length = from.read(&mut first).unwrap_or(0);
+                first.truncate(length);
+                let at = first.windows(DATE.len()).position(|part| part == DATE);
+                if let Some(at) = at.filter(|_| first.starts_with(b"HTTP/1")) {
+                    let date = b"Thu, 01 Jan 1970 00:00:00 GMT";
+                    first[at + DATE.len()..][..date.len()].copy_from_slice(date);
+                }
+                let _ = to.write_all(&first);
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_check_reports_clock_quota_login_and_members_that_the_address_leaves_out() {
+    let cluster = Etcd::shared_of_three();
+    let place = Place::on(cluster, "checked");
+    let said = place.tenure("store check --json").exits(0).json();
+    let (data, members) = (&said["data"], said["data"]["members"].as_array().unwrap());
+    assert_eq!(members.len(), 3);
+    assert_eq!(
+        (&data["clusterSize"], &data["loginRequired"]),
+        (&3.into(), &false.into())
+    );
+    let leaders = members.iter().filter(|member| member["leader"] == true);
+    assert_eq!(leaders.count(), 1);
+    for member in members {
+        assert_eq!(member["clockAheadSeconds"], 0, "{member}");
+        let default = 2_u64 << 30;
+        assert_eq!(member["quota"], default, "{member}");
+    }
+    let first = cluster.endpoints().next().unwrap();
+    let one = |member: &str| Place {
+        project: Project::uninitialised(),
+        url: format!("etcd://{member}/checked"),
+    };
+    let said = one(first).tenure("store check").exits(0);
+    assert!(
+        said.out
+            .contains("the cluster has 3 members, the address names 1"),
+        "{said:?}"
+    );
+    let late = one(&with_another_clock(first));
+    let said = late
+        .tenure("store check")
+        .fails(1, &["s behind this machine's", "NTP"]);
+    assert!(
+        said.err.contains("Reads:"),
+        "it is used nevertheless: {said:?}"
+    );
+    late.tenure("run build -- true").exits(0);
 }
 
 #[test]
@@ -141,6 +296,17 @@ fn a_command_is_stopped_when_its_lease_can_not_be_renewed() {
 }
 
 #[test]
+fn a_wait_ends_soon_after_its_limit_although_the_cluster_is_silent() {
+    let cluster = Etcd::start(1);
+    let place = Place::on(&cluster, "silent");
+    place.tenure("acquire build --as other --ttl 1h").exits(0);
+    let waiter = place.call("run build --wait 2s").sh("true").start();
+    until("it waits", || waiter.err().contains("1st in the queue"));
+    cluster.stop(0);
+    waiter.ended().fails(1, &["does not answer"]);
+}
+
+#[test]
 fn a_stopped_run_learns_that_its_lease_was_taken_over() {
     let place = Place::shared("stopped");
     let run = place.hold("run build --as sleeper --ttl 2s");
@@ -169,6 +335,10 @@ fn a_login_that_is_refused_says_so_and_no_output_contains_a_password() {
         "role grant-permission ci --prefix=true readwrite team/",
         "user add ci:pa55word",
         "user grant-role ci ci",
+        "role add reader",
+        "role grant-permission reader --prefix=true read team/",
+        "user add reader:pa55word",
+        "user grant-role reader reader",
         "auth enable",
     ] {
         let arguments: Vec<&str> = words.split(' ').collect();
@@ -195,13 +365,77 @@ fn a_login_that_is_refused_says_so_and_no_output_contains_a_password() {
         &with("ci:pa55word@", "other"),
         &["does not allow it", "prefix"],
     );
+    // A check tells a member that does not answer from a login that is refused.
+    for (login, prefix, words) in [
+        (
+            "",
+            "team",
+            ["Login:    required", "does not accept the login"],
+        ),
+        (
+            "ci:pa55wrong@",
+            "team",
+            ["Login:    required", "does not accept the login"],
+        ),
+        (
+            "ci:pa55word@",
+            "other",
+            ["Login:    ci", "does not allow it"],
+        ),
+        (
+            "reader:pa55word@",
+            "team",
+            ["Login:    reader", "does not allow it"],
+        ),
+    ] {
+        let said = with(login, prefix).tenure("store check").fails(1, &words);
+        assert!(said.err.contains("  leader  "), "{said:?}");
+        assert!(!format!("{said:?}").contains("pa55w"), "{said:?}");
+    }
+    with("reader:pa55word@", "team")
+        .tenure("locks list")
+        .exits(0);
     let place = with("ci:pa55word@", "team");
     let said = place.call("run build").sh("echo got").end().exits(0);
     assert_eq!(said.out, "got\n");
-    for words in ["locks history", "store check", "init", "locks list --json"] {
+    for words in [
+        "locks history --json",
+        "store check --json",
+        "store check",
+        "init",
+        "locks list --json",
+        "status --json",
+        "doctor --json",
+        "why build --json",
+        "timeline --json",
+        "locks verify --json",
+        "config show",
+        "config show --json",
+        "locks list --all",
+        "tasks add T --json",
+    ] {
         let said = place.tenure(words).exits(0);
         assert!(!format!("{said:?}").contains("pa55w"), "{said:?}");
     }
+    // A file for the password: a configuration file may name it, from the project's root.
+    let local = Project::new();
+    local.write("password", "pa55word\n");
+    let by_file = place.url.replace(":pa55word", "") + "?password-file=password";
+    local.write(
+        ".tenure/config.yaml",
+        &format!("store:\n  url: {by_file}\n"),
+    );
+    std::fs::create_dir(local.path("inner")).unwrap();
+    let said = local.tenure("-C inner run build -- echo got").exits(0);
+    assert_eq!(said.out, "got\n");
+    local.write("password", "pa55wrong\n");
+    let said = local.tenure("run build -- true");
+    let said = said.fails(1, &["does not accept the login"]);
+    assert!(!format!("{said:?}").contains("pa55w"), "{said:?}");
+    std::fs::remove_file(local.path("password")).unwrap();
+    local
+        .tenure("run build -- true")
+        .fails(1, &["password file", "can't be read"]);
     // On a command line, every user of the machine could read it.
     let url = &place.url;
     let said = place.tenure(&format!("run build --store {url} -- true"));
@@ -334,6 +568,14 @@ fn an_encrypted_connection_needs_certificates_that_are_valid() {
             continue;
         }
         until("it answers", || run(&ours).code == 0);
+        let url = format!("etcd://{endpoint}/tls?{ours}");
+        let check = project.call("store check --json").env("TENURE_STORE", url);
+        let check = check.end().exits(0).json();
+        assert_eq!(
+            check["data"]["members"][0]["clockAheadSeconds"], 0,
+            "{check}"
+        );
+        assert!(check["data"]["members"][0]["quota"].is_u64(), "{check}");
         run(&format!("ca={ca}")).fails(1, &["can't be reached"]);
         run("tls").fails(1, &["certificate", "?ca="]);
     }
@@ -363,6 +605,11 @@ fn an_address_that_makes_no_sense_is_refused_at_once() {
         .env("TENURE_STORE", "etcd://127.0.0.1:1/p");
     let said = nobody.sh("true").end();
     said.fails(1, &["can't be reached", "refused"]);
+    // What can't be read is not free.
+    let why = project
+        .call("why build")
+        .env("TENURE_STORE", "etcd://127.0.0.1:1/p");
+    why.end().fails(1, &["can't be reached", "refused"]);
 }
 
 /// The number of tasks with each status, as words.
@@ -588,4 +835,10 @@ fn a_cluster_is_watched_and_its_events_are_followed_from_one_on() {
     let rest = place.call(&format!("watch --json --since {first}")).start();
     until("the rest is printed", || !events(&rest).is_empty());
     assert_eq!(events(&rest), events(&watch));
+    // Without a project on this machine, and with a wait as long as it is.
+    let _waiter = place.call("run build --as next --wait 1h -- true").start();
+    until("the wait is told", || {
+        let said = place.tenure("why build").exits(0).out;
+        said.contains("1st in the queue: next (pid") && !said.contains("), for 0s")
+    });
 }

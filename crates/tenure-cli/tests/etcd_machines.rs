@@ -2,13 +2,8 @@
 //!
 //! A machine is made of namespaces: it has a network, pids, a host name, a boot id and a `/tmp` of its own. All of
 //! them, and the cluster, are inside one more namespace, so nothing of it touches the real machine.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::io::Write;

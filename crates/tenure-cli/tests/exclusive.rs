@@ -1,12 +1,6 @@
 //! `tenure exclusive`: the lock file that makes daemons skip a database.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use project::Project;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Help, completions and manual pages.
 
-mod project;
+use crate::project;
 
 use std::io::Write;
 

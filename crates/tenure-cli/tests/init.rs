@@ -1,6 +1,6 @@
 //! `tenure init`, and how a project is found.
 
-mod project;
+use crate::project;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -408,4 +408,15 @@ fn settings_in_the_home_folder_do_not_make_it_a_project() {
         call.sh("true").end().fails(3, &["tenure init"]);
         assert!(!home.join(".tenure/tenure.db").exists());
     }
+}
+
+#[test]
+fn an_init_that_fails_leaves_no_folder_that_would_be_a_project() {
+    let project = Project::uninitialised();
+    let script = "{ (ulimit -f 0; exec $TENURE init); echo code $?; } 2>&1 | cat";
+    let said = project.shell(script).end().exits(0).out;
+    assert!(said.contains("code 1"), "{said}");
+    assert!(!project.path(".tenure").exists(), "{said}");
+    project.tenure("locks").exits(3);
+    project.tenure("init").exits(0);
 }

@@ -1,6 +1,6 @@
 //! `kill -9`: what happens to the key, the command and the waiters.
 
-mod project;
+use crate::project;
 
 use project::{Project, Running, process, until};
 use rustix::process::Signal;

@@ -1,12 +1,6 @@
 //! `tenure ledger`: an append-only log of events, and claims on its nodes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::io::Write;
 use std::process::Command;

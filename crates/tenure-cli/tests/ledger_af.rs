@@ -1,13 +1,7 @@
 //! `tenure ledger` in a folder of the `af` tool: it appends only what the tool can read, and reads what the
 //! tool reads.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::io::Write;
 use std::os::unix::fs::symlink;

@@ -1,12 +1,6 @@
 //! What a ledger's claims survive: killed holders, takeovers that fail, locks that killed processes left.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 

@@ -1,13 +1,8 @@
 //! A ledger whose folder is reached in several ways, or is on a file system of its own.
 //!
 //! These tests mount, in a namespace of their own. Where that is not allowed they say so and pass.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use project::Project;
 

@@ -1,12 +1,6 @@
 //! Odd ledgers: files of other kinds under the ledger's names, long nodes, settings of another program.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 

@@ -1,7 +1,6 @@
 //! `tenure locks`: list, show, release, cleanup, history.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod project;
+use crate::project;
 
 use project::{Project, until};
 

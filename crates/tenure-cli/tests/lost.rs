@@ -1,6 +1,6 @@
 //! A lease that is lost while its command runs: the command is stopped, and tenure exits with 7.
 
-mod project;
+use crate::project;
 
 use std::time::Duration;
 

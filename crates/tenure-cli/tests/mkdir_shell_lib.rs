@@ -1,12 +1,6 @@
 //! `tenure shell-lib`: the functions, in every shell that they are written for, with tenure and without.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -205,8 +199,7 @@ fn a_signal_during_the_release_does_not_leave_the_lock() {
         );
         fs::create_dir(project.path("bin")).unwrap();
         let name = if tenure { "bin/wrapper" } else { "bin/rm" };
-        project.write(name, &wrapper);
-        fs::set_permissions(project.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        project::write_program(&project.path(name), wrapper.as_bytes());
         let use_it = if tenure {
             "TENURE=$PWD/bin/wrapper; export TENURE"
         } else {

@@ -1,6 +1,6 @@
 //! Keys with several holders: `--shared`, `--slots`, and a change between them. Several keys with one holder.
 
-mod project;
+use crate::project;
 
 use project::{Project, Running, until};
 
@@ -122,12 +122,20 @@ fn what_contradicts_is_refused_and_names_both() {
     project.tenure("run x -x -s -- true").exits(2);
     assert!(!project.path(".beads").exists());
     std::fs::create_dir(project.path(".beads")).unwrap();
+    project.tenure("ledger init").exits(0);
     for words in [
         "run --store exclusive:.beads database --shared -- true",
+        "run --store mkdir:lock board --shared -- true",
+        "run --store ledger:. node:1 --slots 2 -- true",
         "run task:7 --slots 2 -- true",
     ] {
         let said = project.tenure(words).exits(2);
         assert!(said.err.contains("only one holder"), "{}", said.err);
+    }
+    for store in ["exclusive:.beads", "mkdir:lock", "ledger:."] {
+        project
+            .tenure(&format!("reserve a --store {store} --no-wait"))
+            .fails(2, &["paths"]);
     }
 }
 
@@ -162,6 +170,66 @@ fn a_holder_asks_again_to_have_the_key_alone_or_to_admit_others() {
     project.tenure("run db --shared --no-wait -- true").exits(0);
     let text = project.tenure("release db --as a").exits(0).out;
     assert_eq!(text, "a no longer holds db\n");
+}
+
+#[test]
+fn a_shell_asks_again_without_a_name_and_waits_for_the_others_only() {
+    let project = Project::new();
+    project.acquire("db --shared --as other");
+    let script = "$TENURE acquire db --shared --quiet && $TENURE acquire db --wait 10m";
+    let shell = project.shell(&script.replace("$TENURE", env!("CARGO_BIN_EXE_tenure")));
+    let shell = shell.start();
+    project.until_waiting("db", 1);
+    until("it says for whom", || shell.err().contains("held by"));
+    assert!(shell.err().contains("held by other"), "{}", shell.err());
+    project.tenure("release db --as other").exits(0);
+    let said = shell.ended().exits(0);
+    let tokens: Vec<u64> = said.out.lines().map(|it| it.parse().unwrap()).collect();
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
+}
+
+#[test]
+fn a_holder_that_is_killed_while_it_waits_to_have_the_key_alone_leaves_its_lease() {
+    let project = Project::new();
+    project.acquire("db --shared --as a");
+    project.acquire("db --shared --as b");
+    let upgrade = project.queue("db", "acquire db --as a");
+    upgrade.killed();
+    // Its lease has no process, so it stands; its place in the queue is no obstacle.
+    project.tenure("acquire db --as b --no-wait").exits(6);
+    project.tenure("release db --as a").exits(0);
+    project.tenure("acquire db --as b --no-wait").exits(0);
+    project.tenure("locks verify").exits(0);
+}
+
+#[test]
+fn the_number_of_slots_belongs_to_a_key_that_is_only_waited_for() {
+    let project = Project::new();
+    let mut alone = project.hold("run gpu --as alone");
+    let waits = project.queue("gpu", "run gpu --slots 2 --as waits -- true");
+    project
+        .tenure("run gpu --slots 3 -- true")
+        .fails(2, &["slots:2", "slots:3"]);
+    alone.let_go();
+    ends_well(waits);
+    project.tenure("run gpu --slots 3 -n -- true").exits(0);
+}
+
+#[test]
+fn why_names_the_holders_and_how_each_has_the_key() {
+    let project = Project::new();
+    for name in ["a", "b"] {
+        project.acquire(&format!("gpu --slots 2 --as {name}"));
+    }
+    let why = project.tenure("why gpu --as c").exits(0).out;
+    for said in [
+        "gpu is held by a (on ",
+        "slot 1 of 2",
+        "tenure run gpu --slots 2 --wait 30m --as c -- CMD",
+        "tenure locks release gpu --force --holder b",
+    ] {
+        assert!(why.contains(said), "{said}: {why}");
+    }
 }
 
 #[test]
@@ -360,4 +428,25 @@ fn a_nested_command_passes_a_waiter_that_needs_what_its_outer_command_holds() {
     project.write("go", "");
     ends_well(outer);
     ends_well(waits);
+}
+
+/// Each claim once examined every waiter ahead, and for that read the queue again: with fifty, the commands gave up.
+#[test]
+fn a_crowd_of_named_waiters_for_two_keys_or_in_two_modes_queues_and_is_served() {
+    const CROWD: usize = 80;
+    let project = Project::new();
+    for (keys, every_second) in [("db api", ""), ("cache", "--shared")] {
+        let mut held = project.hold(&format!("run {keys} --as holder"));
+        let waiters: Vec<Running> = (0..CROWD)
+            .map(|number| {
+                let mode = if number % 2 == 0 { every_second } else { "" };
+                let line = format!("run {keys} {mode} --as w{number} --wait 1h -q -- true");
+                project.start(&line)
+            })
+            .collect();
+        let key = keys.split(' ').next().unwrap();
+        project.until_waiting(key, CROWD);
+        held.let_go();
+        waiters.into_iter().for_each(ends_well);
+    }
 }

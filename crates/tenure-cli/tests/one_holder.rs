@@ -1,6 +1,6 @@
 //! One holder at a time (G1), judged by a witness that knows nothing of tenure.
 
-mod project;
+use crate::project;
 
 use project::{Project, Running};
 

@@ -1,6 +1,6 @@
 //! Output: the JSON envelope, colours, and readers that close the pipe.
 
-mod project;
+use crate::project;
 
 use project::Project;
 

@@ -1,11 +1,6 @@
 //! Reservations of paths: `reserve`, `reservations`, `check`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -180,6 +175,25 @@ fn every_spelling_of_a_file_is_one_file() {
         .end()
         .exits(0);
 
+    // Where git found that the file system ignores case, also another case of what exists.
+    project
+        .shell("git config core.ignorecase true")
+        .end()
+        .exits(0);
+    for spelling in ["SRC/lib.rs", "src/LIB.RS", "Src/*.rs", "SRC"] {
+        project
+            .call("reserve -n --as two")
+            .arg(spelling)
+            .end()
+            .fails(6, &["src/lib.rs is reserved by one"]);
+    }
+    project.tenure("check src/LIB.rs --as two").exits(6);
+    project
+        .shell("git config core.ignorecase false")
+        .end()
+        .exits(0);
+    project.tenure("check src/LIB.rs --as two").exits(0);
+
     // A linked worktree has the same paths, also one that is inside the main one.
     let script =
         "git worktree add -q ../linked && git worktree add -q -b inner .inner && git worktree list";
@@ -221,6 +235,11 @@ fn what_is_no_pattern_or_lies_outside_is_refused_and_nothing_is_reserved() {
         ("src/[z-a]", "a range ends"),
         ("*/../x", "after a wildcard"),
         ("", "is empty"),
+        ("src/[[:word:]]", "it names no class"),
+        (
+            "a\tb",
+            "\"a\\tb\": the pattern has a control character at byte 1",
+        ),
         (&"x".repeat(600), "at most 500"),
         (&"{a,b}".repeat(60), "too many alternatives"),
     ] {
@@ -269,6 +288,128 @@ fn what_is_no_pattern_or_lies_outside_is_refused_and_nothing_is_reserved() {
     let odd = OsStr::from_bytes(b"src/\xff.rs");
     project.call("reserve --as one").arg(odd).end().exits(0);
     project.call("check --as two").arg(odd).end().exits(6);
+}
+
+#[test]
+fn a_pattern_of_files_is_in_the_way_of_such_files_only() {
+    let project = repository();
+    project.write("Cargo.toml", "");
+    project.tenure("reserve **/*.rs --as one").exits(0);
+    // Any path could be a folder with such a file in it; but these are files, or have an extension.
+    project
+        .tenure("reserve Cargo.toml docs/new.md **/*.md lib/**/*.[ch] -n --as two")
+        .exits(0);
+    for (conflicting, said) in [
+        ("src/lib.rs", "is reserved by one"),
+        ("lib/new.rs", "is reserved by one"),
+        ("src", "src includes src/.rs, for example"),
+        ("conf.d/", "conf.d includes conf.d/.rs"),
+    ] {
+        project
+            .call("reserve -n --as three")
+            .arg(conflicting)
+            .end()
+            .fails(6, &[said]);
+    }
+    // What is not there any more is given back by its name.
+    fs::remove_file(project.path("Cargo.toml")).unwrap();
+    project
+        .tenure("reserve --release Cargo.toml docs/new.md --as two")
+        .exits(0);
+    let expected = ["one **/*.rs", "two **/*.md lib/**/*.[ch]"];
+    assert_eq!(reserved(&project), expected);
+    // With a slash it is a folder, and all below. A name without an extension may be one.
+    project.tenure("reserve --release --as one").exits(0);
+    project.tenure("reserve --release --as two").exits(0);
+    project.tenure("reserve *.app/ pkg-* --as one -n").exits(0);
+    project.tenure("check x.app pkg/x --as two").exits(0);
+    for below in ["x.app/a/b", "pkg-a/x", "pkg-a"] {
+        project
+            .call("check --as two")
+            .arg(below)
+            .end()
+            .fails(6, &["is reserved by one"]);
+    }
+    // A file may have a longer path than a pattern.
+    let deep = format!("{}/f", "a".repeat(250)).repeat(4);
+    fs::create_dir_all(project.path(&deep)).unwrap();
+    let file = format!("{deep}/file");
+    project.write(&file, "");
+    project.call("reserve --as one").arg(&file).end().exits(0);
+    project
+        .call("reserve -n --as two")
+        .arg(&file)
+        .end()
+        .exits(6);
+}
+
+#[test]
+fn a_folder_may_be_written_if_nothing_in_it_is_reserved() {
+    let project = repository();
+    project
+        .tenure("reserve src/lib.rs new/x docs/*.md --as one")
+        .exits(0);
+    for folder in ["src", "src/", ".", "docs", "new/"] {
+        project
+            .call("check --as two")
+            .arg(folder)
+            .end()
+            .fails(6, &["is reserved by one"]);
+        project.call("check --as one").arg(folder).end().exits(0);
+    }
+    project
+        .tenure("check src/api docs/img.png --as two")
+        .exits(0);
+    project.call("check").arg("").end().fails(2, &["is empty"]);
+    let why = project.tenure("why src --as two").exits(0).out;
+    assert!(
+        why.contains("src (by docs/*.md new/x src/lib.rs) is reserved by one"),
+        "{why}"
+    );
+    project.tenure("ask src --as two").exits(0);
+}
+
+#[test]
+fn a_check_needs_no_permission_to_write() {
+    let project = repository();
+    project.tenure("reserve src --as one").exits(0);
+    let set = |mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        for path in [".tenure/tenure.db", ".tenure", "."] {
+            let mode = if path.ends_with("db") {
+                mode & 0o666
+            } else {
+                mode
+            };
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(project.path(path), mode).unwrap();
+        }
+    };
+    let files = || {
+        let mut all: Vec<_> = fs::read_dir(project.path(".tenure"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        all.sort();
+        all
+    };
+    let (tenure, before) = (env!("CARGO_BIN_EXE_tenure"), files());
+    set(0o555);
+    // Root may write everywhere, so another user asks.
+    let as_user = if project.shell("test $(id -u) = 0").end().code == 0 {
+        "setpriv --reuid=65534 --regid=65534 --clear-groups "
+    } else {
+        ""
+    };
+    let check = |path: &str| {
+        let script = format!("{as_user}{tenure} check {path} --as two");
+        project.shell(&script).end()
+    };
+    let (refused, free) = (check("src/lib.rs"), check("README"));
+    set(0o755);
+    refused.fails(6, &["is reserved by one"]);
+    free.exits(0);
+    assert_eq!(files(), before);
 }
 
 #[test]
@@ -367,6 +508,15 @@ fn a_holder_of_paths_is_asked_for_one_of_its_files() {
     );
     let listed = project.tenure("reservations --json").json();
     assert_eq!(listed["data"]["asked"][0]["by"], "two", "{listed}");
+    let extended = project.tenure("reserve --extend --as one").exits(0);
+    assert!(
+        extended.out.contains("two asks one for src: need it"),
+        "{extended:?}"
+    );
+    let bad = project.call("ask src/lib.rs --as two --note");
+    bad.arg("red\u{1b}[31m")
+        .end()
+        .fails(2, &["control character"]);
     let why = project.tenure("why src/lib.rs --as two").exits(0).out;
     for said in [
         "src/lib.rs (by src) is reserved by one",

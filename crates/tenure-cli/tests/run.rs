@@ -1,11 +1,10 @@
 //! `tenure run`: what goes in, what comes out, and what it leaves behind.
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 
 use project::{Project, process, until};
 use rustix::process::Signal;
@@ -354,8 +353,7 @@ fn a_command_with_an_empty_name_does_not_exist() {
 #[test]
 fn a_script_whose_interpreter_is_missing_is_not_called_missing_itself() {
     let project = Project::new();
-    project.write("script", "#!/no/such/interpreter\n");
-    fs::set_permissions(project.path("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    project::write_program(&project.path("script"), b"#!/no/such/interpreter\n");
     let said = project
         .tenure("run build -- ./script")
         .fails(126, &["interpreter"]);

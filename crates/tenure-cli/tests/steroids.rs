@@ -1,12 +1,6 @@
 //! `--store steroids:PATH`: the command on a live database of another program, as a person types it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::path::Path;

@@ -1,15 +1,8 @@
 //! `tenure sync` and what belongs to it, as a person runs them: words, exit codes, kills.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -148,8 +141,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn script(path: &Path, words: &str) {
-    fs::write(path, format!("#!/bin/sh\n{words}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    project::write_program(path, format!("#!/bin/sh\n{words}\n").as_bytes());
 }
 
 // Words and exit codes.

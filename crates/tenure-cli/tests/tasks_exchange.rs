@@ -1,12 +1,6 @@
 //! `tenure tasks import` and `export`: all or nothing, and lossless.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::fs;
 use std::io::Write;

@@ -1,12 +1,6 @@
 //! A late runner changes nothing (G7).
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use project::{Project, Said, process, until};
 use rustix::process::Signal;

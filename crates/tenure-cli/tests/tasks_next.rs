@@ -1,12 +1,6 @@
 //! `tenure tasks next`: the best ready task, for exactly one runner.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -1,12 +1,6 @@
 //! The scenarios, texts, JSON and SQL of the task lock protocol, with real processes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::io::Write;
 

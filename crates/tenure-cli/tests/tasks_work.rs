@@ -1,12 +1,6 @@
 //! `tenure tasks work`: signals, crashes and lost leases of a runner and its command.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -2,13 +2,8 @@
 //!
 //! script(1) makes the terminal. What the test writes is typed on it, and what is shown on it comes
 //! back as output.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-mod project;
+use crate::project;
 
 use std::io::Write;
 

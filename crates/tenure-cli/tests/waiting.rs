@@ -1,7 +1,6 @@
 //! A key that is busy: being told by whom, waiting for it, and leaving the queue.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod project;
+use crate::project;
 
 use std::os::unix::fs::MetadataExt;
 

@@ -53,8 +53,8 @@ pub struct View {
     pub left_out: LeftOut,
 }
 
-/// How many tickets a [`View`] leaves out. If some are ahead of the claim, then so is a present waiter in
-/// the view's queue.
+/// How many tickets a [`View`] leaves out. If some that keep the claim from the key are ahead of it, then so are present
+/// waiters in the view's queue that do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeftOut {
     /// Ahead of the claim.
@@ -430,7 +430,8 @@ fn has_turn(
         .partition(|waiter| claimant.fits(Claimant::waiting(waiter)));
     conflicting.retain(|waiter| !waits_for(waiter, claimant, &standing));
     let beside = standing.iter().filter(|lease| fits(lease, claimant));
-    view.left_out.ahead == 0
+    // Waiters that share the key take nothing from a shared claim.
+    (view.left_out.ahead == 0 || claim.mode == Mode::Shared)
         && queue::ahead(&conflicting, rank) == 0
         && beside.count().saturating_add(queue::ahead(&alike, rank)) < claim.mode.room()
 }

@@ -48,7 +48,7 @@ pub use acquire::{acquire, grant, refuse};
 pub use ask::ask;
 pub use deadlock::cycle_of;
 pub use lease::{ReapedKey, force, reap, release, renew};
-pub use look::{busy, fence, inspect, is_alive, queue, view};
+pub use look::{busy, fence, inspect, is_alive, queue, some_leases, view};
 pub use several::{
     AcquiredAll, acquire_all, release_all, renew_all, view_past_blocked, withdraw_all,
 };
@@ -64,6 +64,7 @@ use crate::event::Event;
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
+use crate::mode::Mode;
 use crate::queue::{Rank, Ticket, Waiter};
 use crate::store::Reason;
 use crate::time::{Deadline, Moment};
@@ -79,6 +80,17 @@ pub trait Look {
 
     /// Every lease that conflicts with a claim on this key, and whether its holder is alive.
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Self::Error>;
+
+    /// Those of them whose mode is wanted. A store that can read these without the others does.
+    fn some_leases(
+        &mut self,
+        key: &Key,
+        wanted: &dyn Fn(&Mode) -> bool,
+    ) -> Result<Vec<(Lease, Liveness)>, Self::Error> {
+        let mut leases = self.leases(key)?;
+        leases.retain(|(lease, _)| wanted(&lease.mode));
+        Ok(leases)
+    }
 
     /// Every ticket for this key, in any order, with [`Waiter::presence`] as stored.
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Self::Error>;
@@ -142,6 +154,12 @@ pub enum Part<'a> {
     Ticket(Ticket),
     /// The ticket with the largest number.
     Newest,
+    /// At most this many in other modes than this one, from the front.
+    FirstUnlike(&'a Mode, usize),
+    /// At most this many in other modes than this one, directly before this rank.
+    UnlikeBefore(&'a Mode, Rank, usize),
+    /// Those whose mode contradicts this one.
+    Contradicting(&'a Mode),
 }
 
 impl Part<'_> {
@@ -164,6 +182,15 @@ impl Part<'_> {
                 let newest = tickets.iter().map(|waiter| waiter.ticket).max();
                 tickets.retain(|waiter| Some(waiter.ticket) == newest);
             }
+            Self::FirstUnlike(mode, limit) => {
+                tickets.retain(|waiter| waiter.mode != *mode);
+                tickets.truncate(limit);
+            }
+            Self::UnlikeBefore(mode, rank, limit) => {
+                tickets.retain(|waiter| waiter.mode != *mode && waiter.rank() < rank);
+                tickets.drain(..tickets.len().saturating_sub(limit));
+            }
+            Self::Contradicting(mode) => tickets.retain(|waiter| waiter.mode.contradicts(mode)),
         }
         tickets
     }
@@ -228,6 +255,16 @@ pub trait Step: Look {
     /// The keys for which this holder waits by name, or for which a command waits that runs under
     /// this grant; with [`Token::NONE`], by name only.
     fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, Self::Error>;
+
+    /// Whether a holder with this chosen name, or a grant with one of these tokens, may have a lease. A store that
+    /// can't tell without reading every key says `true`.
+    fn may_hold(
+        &mut self,
+        _named: Option<&HolderId>,
+        _within: &[Token],
+    ) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
 
     /// Records that the holder of a lease is asked to release it. `false` if this store keeps no such records.
     fn record_request(&mut self, _event: &Event) -> Result<bool, Self::Error> {

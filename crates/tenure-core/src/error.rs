@@ -69,7 +69,10 @@ impl StoreError {
 
     /// A claim on this key was refused, because the store has one holder for each key.
     pub fn one_holder_only(key: &Key, mode: &Mode) -> Self {
-        let what = format!("{key} can have only one holder in this store, so it can't be {mode}");
+        let what = format!(
+            "{key} can have only one holder in this store, so it can't be {}",
+            mode.shown()
+        );
         Self::new(ErrorKind::Unsupported, what)
             .fix("hold it exclusively, or use a store of tenure's own")
     }
@@ -82,6 +85,7 @@ impl StoreError {
 
     /// A claim on this key was refused, because the key is held or waited for in a mode that contradicts it.
     pub fn other_mode(key: &Key, asked: &Mode, found: &Mode) -> Self {
+        let (asked, found) = (asked.shown(), found.shown());
         let what = format!("{key} is held or waited for as {found}, so it can't be {asked}");
         Self::new(ErrorKind::OtherMode, what)
             .fix("ask for it in the same way, or when no process holds it or waits for it")

@@ -78,6 +78,15 @@ impl Mode {
         }
     }
 
+    /// The mode as it is shown: without telling which paths are known to be files.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        match self {
+            Self::Paths(paths) => paths.shown().into(),
+            other => other.clone(),
+        }
+    }
+
     /// Whether holders in the two modes could neither hold a key together nor wait for each other sensibly: the
     /// number of slots belongs to the key while it is held or waited for.
     pub fn contradicts(&self, other: &Self) -> bool {
@@ -100,8 +109,10 @@ impl fmt::Display for Mode {
             Self::Exclusive => f.write_str("exclusive"),
             Self::Shared => f.write_str("shared"),
             Self::Slots(slots) => write!(f, "slots:{slots}"),
-            Self::Paths(paths) if paths.is_shared() => write!(f, "{SHARED_PATHS}{paths}"),
-            Self::Paths(paths) => write!(f, "{PATHS}{paths}"),
+            Self::Paths(paths) if paths.is_shared() => {
+                write!(f, "{SHARED_PATHS}{}", paths.stored())
+            }
+            Self::Paths(paths) => write!(f, "{PATHS}{}", paths.stored()),
         }
     }
 }
@@ -120,10 +131,10 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, BadMode> {
         let bad = || BadMode(text.to_owned());
         if let Some(paths) = text.strip_prefix(PATHS) {
-            return PathSet::from_normal(paths).map(Self::from).ok_or_else(bad);
+            return PathSet::from_stored(paths).map(Self::from).ok_or_else(bad);
         }
         if let Some(paths) = text.strip_prefix(SHARED_PATHS) {
-            let paths = PathSet::from_normal(paths).ok_or_else(bad)?;
+            let paths = PathSet::from_stored(paths).ok_or_else(bad)?;
             return Ok(paths.shared().into());
         }
         match text {

@@ -16,6 +16,7 @@ use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
+use crate::mode::Mode;
 use crate::queue::{Ticket, Waiter};
 use crate::task::Shortage;
 use crate::time::Deadline;
@@ -471,6 +472,18 @@ pub trait Store: Send + Sync {
 
     /// The store's records of one key.
     fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
+
+    /// The leases of one key whose mode is wanted. A store that can read these without the others does.
+    fn leases_if(
+        &self,
+        key: &Key,
+        wanted: &dyn Fn(&Mode) -> bool,
+        by: Instant,
+    ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
+        let mut leases = self.inspect(key, by)?.leases;
+        leases.retain(|(lease, _)| wanted(&lease.mode));
+        Ok(leases)
+    }
 
     /// Every key that is held or waited for, by name.
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError>;

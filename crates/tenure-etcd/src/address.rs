@@ -1,10 +1,10 @@
 //! The address of a cluster: [`Address`].
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a cluster is, how to log in, and under which prefix the store is:
-/// `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=FILE&cert=FILE&key=FILE]`.
+/// `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=FILE&cert=FILE&key=FILE&password-file=FILE]`.
 ///
 /// ```
 /// use tenure_etcd::Address;
@@ -23,6 +23,8 @@ pub struct Address {
     pub prefix: String,
     /// The user and the password, if the cluster asks for them.
     pub login: Option<(String, String)>,
+    /// The file with the password, for an address that names only the user. It is read when a connection is made.
+    pub password_file: Option<PathBuf>,
     /// The files for an encrypted connection; `None` without encryption.
     pub tls: Option<Tls>,
 }
@@ -47,11 +49,16 @@ pub enum BadAddress {
     #[error("{0:?} is not HOST or HOST:PORT")]
     BadHost(String),
     /// An unknown parameter.
-    #[error("?{0}= is not a parameter of an etcd address: there are ca, cert, key and tls")]
+    #[error(
+        "?{0}= is not a parameter of an etcd address: there are ca, cert, key, tls and password-file"
+    )]
     UnknownParameter(String),
     /// A client certificate without its key, or the reverse.
     #[error("?cert= and ?key= belong together: give both")]
     HalfCertificate,
+    /// A password file without a user.
+    #[error("?password-file= needs a user: write etcd://USER@HOST:2379/PREFIX?password-file=FILE")]
+    NoUser,
     /// Percent-encoding that makes no sense.
     #[error("the address has a % that is not followed by two hexadecimal digits")]
     BadEncoding,
@@ -86,6 +93,10 @@ impl Address {
             return Err(BadAddress::NoHost);
         }
         let prefix = decoded(prefix.trim_matches('/'))?;
+        let (tls, password_file) = parameters(query)?;
+        if password_file.is_some() && login.is_none() {
+            return Err(BadAddress::NoUser);
+        }
         Ok(Self {
             endpoints,
             prefix: if prefix.is_empty() {
@@ -94,8 +105,22 @@ impl Address {
                 prefix
             },
             login: login.transpose()?,
-            tls: tls(query)?,
+            password_file,
+            tls,
         })
+    }
+
+    /// Looks for its files in this folder, if their paths are relative.
+    pub fn files_in(&mut self, folder: &Path) {
+        let tls = self.tls.as_mut();
+        let tls = tls.into_iter().flat_map(|tls| {
+            let client = tls.client.iter_mut();
+            let client = client.flat_map(|(cert, key)| [cert, key]);
+            client.chain(&mut tls.ca)
+        });
+        for file in tls.chain(&mut self.password_file) {
+            *file = folder.join(&*file);
+        }
     }
 }
 
@@ -110,8 +135,9 @@ fn endpoint(host: &str) -> Result<String, BadAddress> {
     }
 }
 
-fn tls(query: &str) -> Result<Option<Tls>, BadAddress> {
-    let (mut tls, mut wanted) = (Tls::default(), false);
+/// The files for an encrypted connection, and the file with the password.
+fn parameters(query: &str) -> Result<(Option<Tls>, Option<PathBuf>), BadAddress> {
+    let (mut tls, mut wanted, mut password_file) = (Tls::default(), false, None);
     let (mut cert, mut key) = (None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -121,6 +147,10 @@ fn tls(query: &str) -> Result<Option<Tls>, BadAddress> {
             "cert" => cert = Some(path),
             "key" => key = Some(path),
             "tls" => {}
+            "password-file" => {
+                password_file = Some(path);
+                continue;
+            }
             other => return Err(BadAddress::UnknownParameter(other.to_owned())),
         }
         wanted = true;
@@ -130,7 +160,7 @@ fn tls(query: &str) -> Result<Option<Tls>, BadAddress> {
         (None, None) => None,
         _ => return Err(BadAddress::HalfCertificate),
     };
-    Ok(wanted.then_some(tls))
+    Ok((wanted.then_some(tls), password_file))
 }
 
 /// Undoes percent-encoding.
@@ -193,6 +223,7 @@ mod tests {
                 "?color= is not a parameter",
             ),
             ("etcd://u:secret@h/p?cert=a", "belong together"),
+            ("etcd://h/p?password-file=a", "needs a user"),
             ("etcd://u:sec%zzret@h/p", "followed by two hexadecimal"),
         ] {
             let error = Address::parse(text).unwrap_err().to_string();

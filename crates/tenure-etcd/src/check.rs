@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenure_core::StoreError;
+use tenure_core::{Clock, ErrorKind, StoreError};
 
 use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now};
 use crate::layout::Layout;
-use crate::proto::{AlarmResponse, Done, RangeRequest, StatusResponse};
+use crate::proto::{
+    AlarmResponse, Compare, Done, MemberListResponse, Op, PutRequest, RangeRequest, StatusResponse,
+    TxnRequest,
+};
+use crate::told::Told;
 
 /// How long one member has for its answers.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -23,10 +27,28 @@ const READS: usize = 50;
 pub struct Check {
     /// Each member of the address.
     pub members: Vec<MemberCheck>,
+    /// How many members the cluster has.
+    pub size: Option<usize>,
+    /// Whether it asks for a login, and whether it accepts that of the address.
+    pub login: Option<Login>,
     /// The alarms that are raised, such as `NOSPACE`.
     pub alarms: Vec<String>,
     /// How long a read takes that a majority confirms: half of them, and 99 of 100, are faster.
     pub latency: Option<(Duration, Duration)>,
+    /// What the cluster refuses, as sentences.
+    pub refused: Vec<String>,
+}
+
+/// What a cluster says of the login of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Login {
+    /// It asks nobody for one.
+    NotRequired,
+    /// It accepts this user.
+    Accepted(String),
+    /// It asks for one, and does not accept that of the address.
+    Refused,
 }
 
 /// What is known of a member.
@@ -53,39 +75,160 @@ pub struct MemberStatus {
     pub size: u64,
     /// How much of that is in use.
     pub size_in_use: u64,
-    /// The limit, if it says so: etcd before 3.6 does not.
+    /// The limit, if it says so.
     pub quota: Option<u64>,
+    /// How many seconds its clock is ahead of this machine's, or behind if negative, if it says so.
+    pub clock_ahead: Option<i64>,
 }
 
 /// Asks each member of a cluster for its state. A member that does not answer is part of the result.
-pub fn check(address: &Address) -> Result<Check, StoreError> {
-    let mut result = Check::default();
-    for endpoint in &address.endpoints {
-        let one = Address {
-            endpoints: vec![endpoint.clone()],
+pub fn check(address: &Address, clock: &Arc<dyn Clock>) -> Result<Check, StoreError> {
+    let cluster = Arc::new(Cluster::new(address.clone())?);
+    let members = std::thread::scope(|scope| {
+        let ask = |endpoint| scope.spawn(move || member(address, endpoint, clock));
+        let asked: Vec<_> = address
+            .endpoints
+            .iter()
+            .map(String::as_str)
+            .map(ask)
+            .collect();
+        let answers = asked.into_iter().map(|asked| match asked.join() {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        answers.collect::<Result<_, _>>()
+    })?;
+    let mut result = Check {
+        members,
+        ..Check::default()
+    };
+    if !result.members.iter().any(|member| member.status.is_ok()) {
+        return Ok(result);
+    }
+    result.login = login(address);
+    match call(&cluster, "/etcdserverpb.Maintenance/Alarm") {
+        Ok(AlarmResponse { alarms }) => result.alarms = AlarmResponse { alarms }.names(),
+        Err(failure) => result.refuse(failure),
+    }
+    let members = call(&cluster, "/etcdserverpb.Cluster/MemberList");
+    result.size = members
+        .ok()
+        .map(|MemberListResponse { members }| members.len());
+    result.latency = latency(&cluster);
+    if let Err(failure) = try_to_write(&cluster) {
+        result.refuse(failure);
+    }
+    Ok(result)
+}
+
+impl Check {
+    /// Keeps what the cluster refuses this user, each sentence once. Everything else shows elsewhere.
+    fn refuse(&mut self, failure: Failure) {
+        if let Failure::Refused(error) = failure
+            && error.kind == ErrorKind::ReadOnly
+            && !self.refused.contains(&error.what)
+        {
+            self.refused.push(error.what);
+        }
+    }
+}
+
+/// Asks one member for its state. That needs no login, at least before etcd 3.6.
+fn member(
+    address: &Address,
+    endpoint: &str,
+    clock: &Arc<dyn Clock>,
+) -> Result<MemberCheck, StoreError> {
+    let one = |login| {
+        let address = Address {
+            endpoints: vec![endpoint.to_owned()],
+            login,
             ..address.clone()
         };
-        let member = Arc::new(Cluster::new(one)?);
-        let status = member.ask_once(soon(), |client: Client| async move {
-            let path = "/etcdserverpb.Maintenance/Status";
-            client.call::<_, StatusResponse>(path, Done {}).await
-        });
-        result.members.push(MemberCheck {
-            endpoint: endpoint.clone(),
-            status: match status {
-                Ok(status) => Ok(member_status(status)),
-                Err(failure) => Err(said(failure)),
-            },
-        });
+        Ok(Arc::new(Cluster::new(address)?))
+    };
+    let status = |member: &Arc<Cluster>| call(member, "/etcdserverpb.Maintenance/Status");
+    let mut member = one(None)?;
+    let mut answer = status(&member);
+    if matches!(answer, Err(Failure::Refused(_))) && address.login.is_some() {
+        member = one(address.login.clone())?;
+        answer = status(&member);
     }
-    let cluster = Arc::new(Cluster::new(address.clone())?);
-    let alarms = cluster.ask(soon(), |client: Client| async move {
-        let path = "/etcdserverpb.Maintenance/Alarm";
-        client.call::<_, AlarmResponse>(path, Done {}).await
+    let is_encrypted = address.tls.is_some();
+    let told = answer.is_ok().then(|| {
+        let told = member.ask_once(soon(), |client: Client| {
+            let endpoint = endpoint.to_owned();
+            let clock = Arc::clone(clock);
+            async move {
+                let now = || clock.now().wall;
+                Ok(if is_encrypted {
+                    Told::encrypted(client.channel(), &endpoint, now).await
+                } else {
+                    Told::plain(&endpoint, now).await
+                })
+            }
+        });
+        told.ok().flatten()
     });
-    result.alarms = alarms.map_or_else(|_| Vec::new(), |answer| answer.names());
-    result.latency = latency(&cluster);
-    Ok(result)
+    Ok(MemberCheck {
+        endpoint: endpoint.to_owned(),
+        status: match answer {
+            Ok(status) => Ok(member_status(status, told.flatten().unwrap_or_default())),
+            Err(failure) => Err(said(failure)),
+        },
+    })
+}
+
+/// Whether the cluster asks for a login. A wrong one is answered differently from one that nobody needs.
+fn login(address: &Address) -> Option<Login> {
+    let anonymous = Address {
+        login: None,
+        ..address.clone()
+    };
+    let anonymous = Arc::new(Cluster::new(anonymous).ok()?);
+    let (user, password) = address.login.clone().unwrap_or_default();
+    let answer = anonymous.ask(soon(), |client: Client| {
+        let (user, password) = (user.clone(), password.clone());
+        async move { client.authenticate(&user, &password).await }
+    });
+    match answer {
+        Ok(None) => Some(Login::NotRequired),
+        Ok(Some(_)) => Some(Login::Accepted(user)),
+        Err(Failure::Refused(_)) => Some(Login::Refused),
+        Err(_) => None,
+    }
+}
+
+/// A transaction that would write below the prefix, if something were true that never is: the cluster checks the
+/// permission for it all the same.
+fn try_to_write(cluster: &Arc<Cluster>) -> Result<(), Failure> {
+    let key = Layout::new(&cluster.address().prefix).version();
+    let request = TxnRequest {
+        compare: vec![Compare::missing(key.clone()), Compare::present(key.clone())],
+        success: vec![
+            Op::Put(PutRequest {
+                key: key.into_bytes(),
+                ..PutRequest::default()
+            })
+            .into(),
+        ],
+        ..TxnRequest::default()
+    };
+    let txn = |client: Client| {
+        let request = request.clone();
+        async move { client.txn(request).await }
+    };
+    cluster.ask(soon(), txn).map(|_| ())
+}
+
+/// A call without arguments.
+fn call<A>(cluster: &Arc<Cluster>, path: &'static str) -> Result<A, Failure>
+where
+    A: prost::Message + Default + 'static,
+{
+    cluster.ask_once(soon(), move |client: Client| async move {
+        client.call(path, Done {}).await
+    })
 }
 
 fn soon() -> Instant {
@@ -93,22 +236,28 @@ fn soon() -> Instant {
 }
 
 fn said(failure: Failure) -> String {
-    let error = failure.into_error();
-    error
-        .cause()
-        .map_or(error.what.clone(), ToString::to_string)
+    let error = match failure {
+        Failure::NoAnswer(error) if error.cause().is_none() => {
+            return "it is silent".to_owned();
+        }
+        failure => failure.into_error(),
+    };
+    let cause = error.cause().map(ToString::to_string);
+    cause.unwrap_or(error.what)
 }
 
-fn member_status(status: StatusResponse) -> MemberStatus {
+fn member_status(status: StatusResponse, told: Told) -> MemberStatus {
     let size = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
     let id = status.header.map_or(0, |header| header.member_id);
+    let quota = Some(size(status.db_size_quota)).filter(|quota| *quota > 0);
     MemberStatus {
         version: status.version,
         is_leader: status.leader == id && id != 0,
         has_leader: status.leader != 0,
         size: size(status.db_size),
         size_in_use: size(status.db_size_in_use),
-        quota: Some(size(status.db_size_quota)).filter(|quota| *quota > 0),
+        quota: quota.or(told.quota),
+        clock_ahead: told.clock_ahead,
     }
 }
 

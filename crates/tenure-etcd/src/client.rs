@@ -1,9 +1,11 @@
 //! A connection to one member: [`Client`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::sync::OnceCell;
 use tokio_stream::StreamExt as _;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -12,9 +14,10 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::proto::{
-    AuthenticateRequest, AuthenticateResponse, Done, LeaseGrantRequest, LeaseGrantResponse,
-    LeaseKeepAliveResponse, LeaseRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchOp, WatchRequest, WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, Done, KeyValue, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, Op, RangeRequest, RangeResponse,
+    StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchOp, WatchRequest,
+    WatchResponse,
 };
 
 /// The largest answer that is read. A page of a thousand records is far smaller.
@@ -42,7 +45,10 @@ pub(crate) struct TlsFiles {
 /// A connection to one member. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Client {
+    channel: Channel,
     grpc: Grpc<Channel>,
+    /// Whether the member must not be asked for several ranges at once, when that is known.
+    one_by_one: Arc<OnceCell<bool>>,
     token: Option<MetadataValue<Ascii>>,
 }
 
@@ -66,6 +72,8 @@ impl Client {
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|error| Status::unavailable(reasons(&error)))?;
         let mut client = Self {
+            channel: channel.clone(),
+            one_by_one: Arc::default(),
             grpc: Grpc::new(channel).max_decoding_message_size(LARGEST),
             token: None,
         };
@@ -76,6 +84,21 @@ impl Client {
     }
 
     async fn log_in(&mut self, user: &str, password: &str) -> Result<(), Status> {
+        if let Some(token) = self.authenticate(user, password).await? {
+            let token = MetadataValue::try_from(token);
+            let mut token = token.map_err(|_| Status::internal("the login is malformed"))?;
+            token.set_sensitive(true);
+            self.token = Some(token);
+        }
+        Ok(())
+    }
+
+    /// The token of a login; `None` if the cluster asks nobody for one.
+    pub(crate) async fn authenticate(
+        &self,
+        user: &str,
+        password: &str,
+    ) -> Result<Option<String>, Status> {
         let request = AuthenticateRequest {
             name: user.to_owned(),
             password: password.to_owned(),
@@ -83,22 +106,20 @@ impl Client {
         let answer: Result<AuthenticateResponse, Status> =
             self.call("/etcdserverpb.Auth/Authenticate", request).await;
         match answer {
-            Ok(answer) => {
-                let token = MetadataValue::try_from(answer.token);
-                let mut token = token.map_err(|_| Status::internal("the login is malformed"))?;
-                token.set_sensitive(true);
-                self.token = Some(token);
-                Ok(())
-            }
-            // The cluster asks nobody for a login.
+            Ok(answer) => Ok(Some(answer.token)),
             Err(refused)
                 if refused.code() == Code::FailedPrecondition
                     && refused.message().contains("not enabled") =>
             {
-                Ok(())
+                Ok(None)
             }
             Err(refused) => Err(refused),
         }
+    }
+
+    /// The connection, for requests that are not part of etcd's API.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
@@ -134,6 +155,45 @@ impl Client {
     /// Reads a range of keys.
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         self.call("/etcdserverpb.KV/Range", request).await
+    }
+
+    /// Reads several ranges at one revision: that of the first one, or the current one.
+    pub(crate) async fn read(
+        &self,
+        ranges: Vec<RangeRequest>,
+    ) -> Result<(Vec<Vec<KeyValue>>, i64), Status> {
+        if ranges.len() > 1 && !self.reads_one_by_one().await? {
+            let ranges = ranges.into_iter().map(|range| Op::Range(range).into());
+            let request = TxnRequest {
+                success: ranges.collect(),
+                ..TxnRequest::default()
+            };
+            let answer = self.txn(request).await?;
+            let revision = answer.revision();
+            return Ok((answer.found().collect(), revision));
+        }
+        let (mut found, mut at) = (Vec::with_capacity(ranges.len()), 0);
+        for mut range in ranges {
+            if range.revision == 0 {
+                range.revision = at;
+            }
+            let answer = self.range(range).await?;
+            if at == 0 {
+                at = answer.header.map_or(0, |header| header.revision);
+            }
+            found.push(answer.kvs);
+        }
+        Ok((found, at))
+    }
+
+    async fn reads_one_by_one(&self) -> Result<bool, Status> {
+        let ask = || async {
+            let status: StatusResponse = self
+                .call("/etcdserverpb.Maintenance/Status", Done {})
+                .await?;
+            Ok(crashes(&status.version))
+        };
+        self.one_by_one.get_or_try_init(ask).await.copied()
     }
 
     /// A new etcd lease, which lasts so many seconds.
@@ -193,6 +253,26 @@ impl Client {
         let path = PathAndQuery::from_static(path);
         let answers = grpc.streaming(self.request(requests), path, codec).await?;
         Ok(answers.into_inner())
+    }
+}
+
+/// Whether a member of this version crashes when its client goes away in the middle of a transaction that only reads:
+/// etcd 3.5.0 to 3.5.4 (its issue 14110), and, if the transaction was slow, 3.5.5 and 3.5.6 (14891).
+fn crashes(version: &str) -> bool {
+    let patch = version.strip_prefix("3.5.").unwrap_or_default();
+    let digits = patch.split(|it: char| !it.is_ascii_digit()).next();
+    digits
+        .and_then(|digits| digits.parse::<u32>().ok())
+        .is_some_and(|patch| patch <= 6)
+}
+
+#[test]
+fn only_some_versions_of_etcd_crash() {
+    for version in ["3.5.0", "3.5.1", "3.5.6", "3.5.0-rc.1"] {
+        assert!(crashes(version), "{version}");
+    }
+    for version in ["3.4.23", "3.5.7", "3.5.16", "3.6.0", "13.5.1", "3.50.1", ""] {
+        assert!(!crashes(version), "{version}");
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `address` | [`Address`]: where a cluster is, how to log in |
 //! | `check` | [`check`]: examines a cluster |
+//! | `told` | what a member says of itself outside of etcd's API: its clock, its quota |
 //! | `cluster` | the thread that talks to it, and what its errors mean |
 //! | `client`, `proto` | the connection to one member, and etcd's messages |
 //! | `layout` | the names of the keys in etcd |
@@ -37,9 +38,10 @@ mod session;
 mod step;
 mod store;
 mod tasks;
+mod told;
 mod wait;
 
 pub use address::{Address, BadAddress, Tls};
-pub use check::{Check, MemberCheck, MemberStatus, check};
+pub use check::{Check, Login, MemberCheck, MemberStatus, check};
 pub use comparison::{Comparison, Relation};
 pub use store::{EtcdOptions, EtcdStore};

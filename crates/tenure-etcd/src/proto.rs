@@ -366,6 +366,13 @@ pub(crate) struct StatusResponse {
     pub(crate) db_size_quota: i64,
 }
 
+/// The answer to a `MemberListRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberListResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Done>,
+}
+
 /// The answer to an `AlarmRequest`, whose fields are all zero: it asks for all alarms.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct AlarmResponse {

@@ -297,18 +297,14 @@ impl<'a> EtcdStep<'a> {
         if revision == 0 {
             ranges.insert(0, RangeRequest::one(self.store.layout.version()));
         }
-        let request = TxnRequest {
-            success: ranges
-                .into_iter()
-                .map(|range| Op::Range(RangeRequest { revision, ..range }).into())
-                .collect(),
-            ..TxnRequest::default()
-        };
+        let ranges = ranges.into_iter();
+        let ranges = ranges.map(|range| RangeRequest { revision, ..range });
+        let ranges: Vec<_> = ranges.collect();
         let job = move |client: Client| {
-            let request = request.clone();
-            async move { client.txn(request).await }
+            let ranges = ranges.clone();
+            async move { client.read(ranges).await }
         };
-        let answer = match self.store.cluster.ask(self.by, job) {
+        let (found, at) = match self.store.cluster.ask(self.by, job) {
             Ok(answer) => answer,
             Err(failure) => {
                 if matches!(failure, Failure::Compacted) {
@@ -317,8 +313,7 @@ impl<'a> EtcdStep<'a> {
                 return Err(failure.into_error());
             }
         };
-        let at = answer.revision();
-        let mut found = answer.found();
+        let mut found = found.into_iter();
         if revision == 0 {
             self.seen.revision = at;
             let version = found.next().unwrap_or_default();

@@ -66,6 +66,8 @@ pub struct EtcdStore {
     lives: Mutex<Lives>,
     /// The records of the keys that this process used last, as it left or read them.
     pub(crate) known: Mutex<HashMap<Key, Known>>,
+    /// For lists of keys by their prefix: a key behind the first ones.
+    pub(crate) near: Mutex<HashMap<String, Vec<u8>>>,
 }
 
 /// The records of a key, as this process left or read them.
@@ -101,6 +103,7 @@ impl EtcdStore {
             session: Mutex::new(None),
             lives: Mutex::default(),
             known: Mutex::default(),
+            near: Mutex::default(),
         })
     }
 

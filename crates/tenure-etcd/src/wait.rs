@@ -8,7 +8,7 @@ use tenure_host::identity;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::proto::{KeyValue, NO_PUT, Op, RangeRequest, TxnRequest, WatchCreateRequest, after};
+use crate::proto::{KeyValue, NO_PUT, RangeRequest, WatchCreateRequest, after};
 use crate::store::{EtcdStore, WAKE_UP_BITS, lock};
 
 impl EtcdStore {
@@ -154,20 +154,13 @@ async fn watch(
 
 /// Whether one of these tickets has changed since this revision.
 async fn have_changed(client: &Client, tickets: &[String], seen: i64) -> bool {
-    let ranges = tickets.iter().cloned().map(|ticket| {
-        let range = RangeRequest {
-            keys_only: true,
-            ..RangeRequest::one(ticket)
-        };
-        Op::Range(range).into()
+    let ranges = tickets.iter().cloned().map(|ticket| RangeRequest {
+        keys_only: true,
+        ..RangeRequest::one(ticket)
     });
-    let request = TxnRequest {
-        success: ranges.collect(),
-        ..TxnRequest::default()
-    };
-    let same = |kvs: Vec<KeyValue>| kvs.iter().any(|kv| kv.mod_revision <= seen);
-    match client.txn(request).await {
-        Ok(answer) => !answer.found().all(same),
+    let same = |kvs: &Vec<KeyValue>| kvs.iter().any(|kv| kv.mod_revision <= seen);
+    match client.read(ranges.collect()).await {
+        Ok((found, _)) => !found.iter().all(same),
         // If it can't be read, it can't be watched, either.
         Err(_) => true,
     }

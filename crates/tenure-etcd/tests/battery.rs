@@ -189,6 +189,39 @@ mod large {
     }
 
     #[test]
+    fn the_next_task_is_the_first_one_however_many_there_are() {
+        let place = place();
+        let (store, other) = (open(place.path()), open(place.path()));
+        let line = |n: usize| format!(r#"{{"id":"{n:03}","title":"Task {n}"}}"#);
+        let lines: Vec<String> = (0..TASKS).map(line).collect();
+        store.import(&lines.join("\n"), soon()).unwrap();
+        let me = runner(&store, "me");
+        let ready = TaskQuery {
+            ready: true,
+            ..TaskQuery::default()
+        };
+        for n in 0..TASKS {
+            // What another process adds comes before those that this one has seen, or behind them.
+            let more = match n % 40 {
+                10 => format!(r#"{{"title":"Urgent {n}","priority":9}}"#),
+                30 => format!(r#"{{"title":"Later {n}","priority":1}}"#),
+                _ => String::new(),
+            };
+            other.import(&more, soon()).unwrap();
+            let expected = other.tasks(&ready, soon()).unwrap().remove(0);
+            let Acquired::Granted(begun) = store.next(&me, soon()).unwrap() else {
+                panic!("tasks are ready");
+            };
+            assert_eq!(begun.task.title, expected.title, "after {n}");
+            let proof = Proof::Token(begun.lease.token);
+            let done = Change::To(Status::Completed);
+            store
+                .change(&begun.task.id, &proof, &done, &Edit::default(), soon())
+                .unwrap();
+        }
+    }
+
+    #[test]
     fn a_step_that_never_gets_its_turn_says_that_the_tasks_are_busy() {
         let place = tempfile::tempdir().unwrap();
         let slow = Proxy::to(Etcd::shared().endpoints().next().unwrap());

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -101,6 +101,34 @@ impl Git {
             _ => Ok(output),
         }
     }
+}
+
+/// The work tree of a repository whose own directory a hook may run in: git runs the hooks of a push in the directory of the
+/// repository that receives it. Any other folder, such as a bare repository, is itself.
+pub(crate) fn work_tree(folder: &Path) -> PathBuf {
+    let has = |name: &str| folder.join(name).exists();
+    if !has("HEAD") || !(has("objects") || has("commondir")) {
+        return folder.to_owned();
+    }
+    let line = |bytes: &[u8]| {
+        let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        folder.join(OsStr::from_bytes(line))
+    };
+    let parent = |path: &Path| path.parent().map(Path::to_owned);
+    // A linked worktree says where it is, and a submodule does so in its configuration.
+    let linked = std::fs::read(folder.join("gitdir")).ok();
+    let configured = || {
+        Git::at(folder)
+            .ask(&["config", "core.worktree"])
+            .ok()
+            .flatten()
+    };
+    let own = (folder.file_name() == Some(OsStr::new(".git"))).then(|| parent(folder));
+    linked
+        .and_then(|gitdir| parent(&line(&gitdir)))
+        .or_else(|| configured().map(|path| line(&path)))
+        .or(own.flatten())
+        .unwrap_or_else(|| folder.to_owned())
 }
 
 fn not_run(error: io::Error) -> GitError {

@@ -9,15 +9,17 @@
 //! The folder of our own, `tenure-guard/hooks` in the repository's common directory, has a script for every hook
 //! that git knows. It runs the guard, and then the hook that git would have run: at its own path, so that it finds
 //! what is beside it. A file that the repository's configuration includes makes git use the folder; it is the last line, so
-//! it stays in effect when another tool sets `core.hooksPath` again, and the scripts follow that setting.
+//! it stays in effect when another tool sets `core.hooksPath` again, and the scripts follow that setting. A tool that asks
+//! git for the folder of hooks gets ours, and may install its own there. [`install`] and [`uninstall`] move them to the
+//! folder that they would be in without ours.
 //!
 //! # Invariants
 //!
-//! 1. No file of another tool is written, moved or removed.
+//! 1. No file of another tool is written or removed, and none is moved but out of our own folder.
 //! 2. Killed anywhere, what git runs is either what it was before or all of ours: the line in the configuration is
 //!    written last and removed first.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use tenure_host::files::atomic::{self, Sync};
 
+use crate::config;
 use crate::git::{Git, GitError, lines};
 use crate::script::{OWN_FOLDER, Script, is_ours, is_pre_commit};
 
@@ -70,7 +73,6 @@ const ONLY_IF_THERE: [&str; 2] = ["proc-receive", "push-to-checkout"];
 /// The folder with everything of ours, in the repository's common directory, and the files in it that the
 /// configuration includes.
 const FOLDER: &str = "tenure-guard";
-const INCLUDED: &str = "config";
 const INCLUDED_LINKED: &str = "config-worktrees";
 
 /// Why hooks were not installed or removed.
@@ -92,6 +94,23 @@ pub enum HookError {
         what: &'static str,
         /// Why not.
         error: io::Error,
+    },
+    /// Git's configuration is locked.
+    #[error(
+        "{}.lock exists: another program is changing git's configuration\n  try again; if no program is, remove that file first",
+        .0.display()
+    )]
+    ConfigLocked(PathBuf),
+    /// Two tools have a hook of the same name.
+    #[error(
+        "{} and {} are hooks of other tools, and only one of them can run\n  remove one of them, then try again",
+        one.display(), other.display()
+    )]
+    TwoHooks {
+        /// In our folder.
+        one: PathBuf,
+        /// In the folder that git uses without ours.
+        other: PathBuf,
     },
     /// Another setting wins over ours.
     #[error(
@@ -299,11 +318,11 @@ fn install_own(
 ) -> Result<bool, HookError> {
     let (own, others) = (repository.own(), repository.others());
     fs::create_dir_all(&own).map_err(|error| failed(&own, "created", error))?;
-    let text = script.beside(guarded);
+    let mut changed = hand_back(repository)?;
+    let text = script.beside(guarded, repository.configured.as_deref());
     let there = ONLY_IF_THERE
         .into_iter()
         .filter(|name| others.join(name).exists());
-    let mut changed = false;
     for name in CLIENT.into_iter().chain(OTHERS).chain(there) {
         changed |= write(&own.join(name), &text, EXECUTABLE)?;
     }
@@ -319,30 +338,99 @@ fn install_own(
     // The folder of a linked worktree is elsewhere.
     let otherwise = format!("[includeIf \"gitdir:worktrees/\"]\n\tpath = {INCLUDED_LINKED}\n");
     changed |= write(
-        &folder.join(INCLUDED),
+        &repository.common.join(config::INCLUDED),
         &setting(relative, &otherwise),
         PLAIN,
     )?;
-    let include = include();
-    if !included(repository)? {
-        repository
-            .git
-            .run(&["config", "--local", "--add", "include.path", &include])?;
+    // It counts only if it is the last one.
+    let is_used = repository.effective.ends_with(OWN_FOLDER);
+    if !(is_used && included(repository)?) {
+        exclude(repository)?;
+        edit(repository, config::include)?;
         changed = true;
     }
     Ok(changed)
 }
 
-/// The line of the configuration that makes git use our folder.
-fn include() -> String {
-    format!("{FOLDER}/{INCLUDED}")
+/// Moves the hooks that other tools installed in our folder to the one that git uses without it. A hook that is there stays
+/// under the name `NAME.old`, as those tools do it themselves.
+fn hand_back(repository: &Repository) -> Result<bool, HookError> {
+    let others = repository.others();
+    let mut changed = false;
+    let entries = fs::read_dir(repository.own()).into_iter().flatten();
+    for entry in entries.flatten() {
+        let (name, from) = (entry.file_name(), entry.path());
+        if is_temporary(&name) {
+            continue;
+        }
+        if kind(&from)? == Kind::Ours {
+            // Renamed to make room for another one.
+            if from.extension().is_some() {
+                fs::remove_file(&from).map_err(|error| failed(&from, "removed", error))?;
+                changed = true;
+            }
+            continue;
+        }
+        let to = others.join(&name);
+        let same = || Some(fs::read(&from).ok()? == fs::read(&to).ok()?);
+        if same() != Some(true) && !matches!(kind(&to)?, Kind::Free | Kind::Ours) {
+            let mut old = to.clone().into_os_string();
+            old.push(".old");
+            if kind(Path::new(&old))? != Kind::Free {
+                return Err(HookError::TwoHooks {
+                    one: from,
+                    other: to,
+                });
+            }
+            fs::rename(&to, &old).map_err(|error| failed(&to, "renamed", error))?;
+        }
+        let moved = || match fs::rename(&from, &to) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                fs::copy(&from, &to)?;
+                fs::remove_file(&from)
+            }
+            moved => moved,
+        };
+        moved().map_err(|error| failed(&from, "moved", error))?;
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Changes the configuration that all worktrees share.
+fn edit<T>(
+    repository: &Repository,
+    how: impl FnOnce(&Path) -> io::Result<T>,
+) -> Result<T, HookError> {
+    let config = repository.common.join("config");
+    how(&config).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => HookError::ConfigLocked(config),
+        _ => failed(&config, "changed", error),
+    })
+}
+
+/// Takes the line that makes git use our folder out of the configuration, and tells whether it was there.
+fn exclude(repository: &Repository) -> Result<bool, HookError> {
+    let mut changed = false;
+    while edit(repository, config::exclude)? {
+        changed = true;
+    }
+    // What another program has added to our section stays.
+    if included(repository)? {
+        let unset = ["config", "--local", "--fixed-value", "--unset-all"];
+        let unset = [&unset[..], &["include.path", config::INCLUDED]].concat();
+        repository.git.run(&unset)?;
+        changed = true;
+    }
+    Ok(changed)
 }
 
 fn included(repository: &Repository) -> Result<bool, HookError> {
     let paths = repository
         .git
         .ask(&["config", "--local", "--get-all", "include.path"])?;
-    Ok(lines(&paths.unwrap_or_default()).contains(&include()))
+    let paths = lines(&paths.unwrap_or_default());
+    Ok(paths.iter().any(|path| path == config::INCLUDED))
 }
 
 /// A file for git's configuration.
@@ -373,9 +461,7 @@ pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
         .flatten()
         .flatten();
     for entry in entries {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.rsplit_once(TEMPORARY));
-        if pid.is_some_and(|(_, pid)| pid.bytes().all(|byte| byte.is_ascii_digit())) {
+        if is_temporary(&entry.file_name()) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -386,19 +472,8 @@ pub fn uninstall(folder: &Path) -> Result<bool, HookError> {
 fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<bool, HookError> {
     let mut changed = false;
     if !keep_own {
-        if included(repository)? {
-            let include = include();
-            let unset = [
-                "config",
-                "--local",
-                "--fixed-value",
-                "--unset-all",
-                "include.path",
-                &include,
-            ];
-            repository.git.run(&unset)?;
-            changed = true;
-        }
+        changed |= exclude(repository)?;
+        changed |= hand_back(repository)?;
         let folder = repository.common.join(FOLDER);
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -407,15 +482,12 @@ fn remove(repository: &Repository, kept: &[PathBuf], keep_own: bool) -> Result<b
             removed => changed |= removed.is_ok(),
         }
     }
-    for name in CLIENT.into_iter().chain([STRICT, SERVER]) {
-        for path in [
-            repository.plain().join(name),
-            repository.plain().join(format!("{name}.legacy")),
-        ] {
-            if !kept.contains(&path) && kind(&path)? == Kind::Ours {
-                fs::remove_file(&path).map_err(|error| failed(&path, "removed", error))?;
-                changed = true;
-            }
+    // Under any name: pre-commit and lefthook rename what they find.
+    let plain = fs::read_dir(repository.plain()).into_iter().flatten();
+    for path in plain.flatten().map(|entry| entry.path()) {
+        if !kept.contains(&path) && kind(&path).is_ok_and(|kind| kind == Kind::Ours) {
+            fs::remove_file(&path).map_err(|error| failed(&path, "removed", error))?;
+            changed = true;
         }
     }
     Ok(changed)
@@ -426,19 +498,32 @@ pub fn status(folder: &Path, strict: bool) -> Result<Status, HookError> {
     look(&Repository::find(folder)?, strict)
 }
 
+/// The hooks in the folder that git ran one of ours from whose place another tool has taken.
+pub fn replaced(folder: &Path) -> Vec<&'static str> {
+    let is_replaced = |name: &&str| {
+        let path = folder.join(name);
+        matches!(kind(&path), Ok(Kind::Other | Kind::PreCommit))
+            && runs(&path).is_ok_and(|it| it.is_none())
+    };
+    CLIENT.into_iter().filter(is_replaced).collect()
+}
+
+/// The file of ours that git runs for the hook at this path.
+fn runs(path: &Path) -> Result<Option<PathBuf>, HookError> {
+    let mut legacy = path.as_os_str().to_owned();
+    legacy.push(".legacy");
+    let legacy = PathBuf::from(legacy);
+    Ok(match kind(path)? {
+        Kind::Ours => Some(path.to_owned()),
+        Kind::PreCommit if kind(&legacy)? == Kind::Ours => Some(legacy),
+        _ => None,
+    })
+}
+
 fn look(repository: &Repository, strict: bool) -> Result<Status, HookError> {
     let mut hooks = Vec::new();
     for name in repository.guarded(strict) {
-        let path = repository.effective.join(name);
-        let legacy = path.with_file_name(format!("{name}.legacy"));
-        hooks.push((
-            name,
-            match kind(&path)? {
-                Kind::Ours => Some(path),
-                Kind::PreCommit if kind(&legacy)? == Kind::Ours => Some(legacy),
-                _ => None,
-            },
-        ));
+        hooks.push((name, runs(&repository.effective.join(name))?));
     }
     let is_own = repository.effective.ends_with(OWN_FOLDER);
     Ok(Status {
@@ -450,6 +535,11 @@ fn look(repository: &Repository, strict: bool) -> Result<Status, HookError> {
 
 /// Before the pid in the name of a file that is not complete yet.
 const TEMPORARY: &str = ".tenure-";
+
+fn is_temporary(name: &OsStr) -> bool {
+    let pid = name.to_str().and_then(|name| name.rsplit_once(TEMPORARY));
+    pid.is_some_and(|(_, pid)| pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
 
 const EXECUTABLE: u32 = 0o755;
 const PLAIN: u32 = 0o644;

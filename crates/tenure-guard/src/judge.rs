@@ -5,6 +5,7 @@ use std::path::Path;
 use tenure::{Project, Reservations, Tenure, WorkTree, call_deadline};
 use tenure_core::{HistoryQuery, Key, Lease, StoreError, Token};
 
+use crate::git::work_tree;
 use crate::me::Me;
 use crate::touched::Touched;
 
@@ -27,15 +28,16 @@ pub enum Problem<'a> {
 }
 
 impl Reserved {
-    /// Reads them. `top` is the top of the repository's work tree. Reservations that have ended don't count, whether or not
+    /// Reads them. `top` is the folder that the hook runs in. Reservations that have ended don't count, whether or not
     /// that was recorded yet.
     pub fn read(
         tenure: &Tenure,
         top: &Path,
         project: Option<&Project>,
     ) -> Result<Self, StoreError> {
-        let tree = WorkTree::find(top, project).ok().flatten();
-        let top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
+        let top = work_tree(top);
+        let tree = WorkTree::find(&top, project).ok().flatten();
+        let top = top.canonicalize().unwrap_or(top);
         let within = tree.and_then(|tree| top.strip_prefix(tree.root()).ok().map(Path::to_owned));
         let within = within.filter(|path| !path.as_os_str().is_empty());
         Ok(Self {
@@ -52,7 +54,12 @@ impl Reserved {
         paths
     }
 
-    /// The same for the paths of commits.
+    /// What such a path is called in the repository.
+    pub fn in_repository<'p>(&self, path: &'p str) -> &'p str {
+        path.strip_prefix(&self.within).unwrap_or(path)
+    }
+
+    /// What the paths of commits are called in reservations.
     pub fn named(&self, mut commits: Vec<Touched>) -> Vec<Touched> {
         for commit in &mut commits {
             commit.paths = self.names(std::mem::take(&mut commit.paths));

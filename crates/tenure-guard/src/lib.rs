@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`hooks`] | the hooks: installed beside those of other tools, and removed again |
+//! | `config` | the lines in git's configuration that make git use a folder of ours |
 //! | `script` | what the hooks are: small shell scripts that call `tenure guard hook` |
 //! | [`touched`] | the paths that a commit, an index or a push changes |
 //! | [`me`] | which reservations belong to the process that git runs the hook for |
@@ -23,6 +24,7 @@
 //! The guard sees what git changes, not what an editor writes. A person who can write the repository can remove
 //! it; a server can't be passed that way ([`touched::new_on_branches`] is what its hook asks).
 
+mod config;
 mod git;
 pub mod hooks;
 pub mod judge;

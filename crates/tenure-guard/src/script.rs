@@ -43,25 +43,24 @@ impl Script<'_> {
         } else {
             ""
         };
-        let missing = self.missing(name, "exit");
+        let find = self.find(name, "exit");
         let strict = self.option();
-        self.with_tenure(&format!(
-            "#!/bin/sh\n{MARK}\n{skip}{FIND}{missing}exec \"$tenure\" guard hook{strict} {name} -- \"$@\"\n"
-        ))
+        let text = format!(
+            "{skip}{find}exec \"$tenure\" guard hook{strict} --folder \"${{0%/*}}\" {name} -- \"$@\"\n"
+        );
+        self.begun(&[], &text)
     }
 
-    /// The hook of any name in a folder of our own. It runs the hook that git would run without this folder, too.
-    pub(crate) fn beside(&self, guarded: &[&str]) -> Vec<u8> {
-        let missing = self.missing("$name", "return");
+    /// The hook of any name in a folder of our own. It runs the hook that git would run without this folder, too; `others`
+    /// is what `core.hooksPath` says now.
+    pub(crate) fn beside(&self, guarded: &[&str], others: Option<&Path>) -> Vec<u8> {
+        let find = self.find("$name", "return");
         let strict = self.option();
-        let reading: Vec<&str> = READING
+        let (reading, plain): (Vec<&str>, Vec<&str>) =
+            guarded.iter().partition(|name| READING.contains(name));
+        let often: Vec<&str> = OFTEN
             .into_iter()
-            .filter(|name| guarded.contains(name))
-            .collect();
-        let plain: Vec<&str> = guarded
-            .iter()
-            .copied()
-            .filter(|name| !reading.contains(name))
+            .filter(|name| !guarded.contains(name))
             .collect();
         let case = |names: &[&str], what: &str| match names {
             [] => String::new(),
@@ -75,12 +74,19 @@ impl Script<'_> {
         );
         let reading = case(
             &reading,
-            "\n    input=$(cat)\n    feed | guard \"$@\" || exit\n    [ -z \"$next\" ] || feed | \"$next\" \"$@\"\n    exit",
+            "\n    input=$(cat)\n    \
+             case $name,$1 in reference-transaction,prepared | pre-*) feed | guard \"$@\" || exit ;; esac\n    \
+             [ -z \"$next\" ] || feed | \"$next\" \"$@\"\n    exit",
         );
-        self.with_tenure(&format!(
-            "#!/bin/sh\n{MARK}\n\
-             # It runs the hook of the same name in the folder that core.hooksPath names otherwise.\n\
+        // No process is started to find that there is nothing to run.
+        let often = case(
+            &often,
+            "[ -x \"$others/$name\" ] || [ -x \"${0%/*}/../../hooks/$name\" ] || exit 0",
+        );
+        let text = format!(
+            "# It runs the hook of the same name in the folder that core.hooksPath names otherwise.\n\
              name=${{0##*/}}\n\
+             case $name in\n{often}esac\n\
              next=\n\
              while IFS= read -r folder; do\n    \
                  case $folder in '' | {OWN_FOLDER} | */{OWN_FOLDER}) ;; *) next=$folder ;; esac\n\
@@ -90,56 +96,54 @@ impl Script<'_> {
              [ -n \"$next\" ] || next=$(git rev-parse --git-common-dir)/hooks\n\
              next=$next/$name\n\
              [ -x \"$next\" ] || next=\n\
-             guard() {{\n{FIND}{missing}\"$tenure\" guard hook{strict} \"$name\" -- \"$@\"\n}}\n\
+             guard() {{\n{find}\"$tenure\" guard hook{strict} --folder \"${{0%/*}}\" \"$name\" -- \"$@\"\n}}\n\
              feed() {{ [ -z \"$input\" ] || printf '%s\\n' \"$input\"; }}\n\
              case $name in\n{plain}{reading}esac\n\
              [ -z \"$next\" ] || exec \"$next\" \"$@\"\n"
-        ))
+        );
+        let others = others.unwrap_or(Path::new("/dev/null"));
+        self.begun(&[("others", others)], &text)
     }
 
     fn option(&self) -> &'static str {
         if self.strict { " --strict" } else { "" }
     }
 
-    /// The end of the line that looks for tenure.
-    fn missing(&self, name: &str, leave: &str) -> String {
+    /// Looks for tenure, and leaves if it is gone.
+    fn find(&self, name: &str, leave: &str) -> String {
         let (code, so) = if self.strict {
             (1, "refuses (guard.strict)")
         } else {
             (0, "checks nothing")
         };
         format!(
-            "    echo \"tenure guard: tenure is not installed any more, so {name} {so}; install it, or remove this hook: $0\" >&2\n    \
+            "[ -x \"$tenure\" ] || tenure=$(command -v tenure) || {{\n    \
+             echo \"tenure guard: tenure is not installed any more, so {name} {so}; install it, or remove this hook: $0\" >&2\n    \
              {leave} {code}\n}}\n"
         )
     }
 
-    /// The text with our path in it, which need not be UTF-8.
-    fn with_tenure(&self, text: &str) -> Vec<u8> {
-        let mut quoted = vec![b'\''];
-        for byte in self.tenure.as_os_str().as_bytes() {
-            match byte {
-                b'\'' => quoted.extend_from_slice(b"'\\''"),
-                byte => quoted.push(*byte),
+    /// The script, after the lines that set these variables. A path need not be UTF-8.
+    fn begun(&self, variables: &[(&str, &Path)], text: &str) -> Vec<u8> {
+        let mut script = format!("#!/bin/sh\n{MARK}\n").into_bytes();
+        for (name, path) in [("tenure", self.tenure)].iter().chain(variables) {
+            script.extend_from_slice(name.as_bytes());
+            script.extend_from_slice(b"='");
+            for byte in path.as_os_str().as_bytes() {
+                match byte {
+                    b'\'' => script.extend_from_slice(b"'\\''"),
+                    byte => script.push(*byte),
+                }
             }
+            script.extend_from_slice(b"'\n");
         }
-        quoted.push(b'\'');
-        let mut script = Vec::new();
-        for (index, part) in text.split(PLACE).enumerate() {
-            if index > 0 {
-                script.extend_from_slice(&quoted);
-            }
-            script.extend_from_slice(part.as_bytes());
-        }
+        script.extend_from_slice(text.as_bytes());
         script
     }
 }
 
-/// Stands for our path.
-const PLACE: &str = "@TENURE@";
-
-/// Looks for tenure; what follows runs if it is gone.
-const FIND: &str = "tenure=@TENURE@\n[ -x \"$tenure\" ] || tenure=$(command -v tenure) || {\n";
+/// The hooks that git runs at every change of the index or of a ref.
+const OFTEN: [&str; 2] = ["post-index-change", "reference-transaction"];
 
 /// The folder of the scripts that run others, in the repository's common directory.
 pub(crate) const OWN_FOLDER: &str = "tenure-guard/hooks";
@@ -161,8 +165,8 @@ mod tests {
                 strict,
             };
             let mut texts = vec![
-                script.beside(&["pre-commit", "pre-push"]),
-                script.beside(&[]),
+                script.beside(&["pre-commit", "pre-push"], None),
+                script.beside(&["reference-transaction"], Some(Path::new("o'd \"d$"))),
             ];
             for name in ["pre-commit", "reference-transaction"] {
                 texts.push(script.alone(name));

@@ -93,27 +93,45 @@ pub fn of_commits(git: &Git, commits: &[String]) -> Result<Vec<Touched>, GitErro
     Ok(raw(&answer))
 }
 
+/// Where a branch gets new commits, and what tells that a commit is not new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// In the repository that they are made in: what its branches and its remotes have.
+    Local,
+    /// The same, and what its branches had before. Reading all reflogs takes longer.
+    LocalWithReflogs,
+    /// On a server that they are pushed to: what its branches have.
+    Server,
+}
+
 /// The commits that a hook's input adds to branches, in one set of paths for each branch.
 ///
-/// A commit that another ref has already is not new: it was judged when it was made, or it came with a fetch. Of the new
-/// commits, a path counts only if the branch has another content there now: the author of a message that is amended
-/// changes nothing.
-pub fn new_on_branches(git: &Git, changes: &[RefChange]) -> Result<Vec<Touched>, GitError> {
-    let branches: Vec<&RefChange> = changes.iter().filter(|change| change.is_branch()).collect();
-    if branches.is_empty() {
-        return Ok(Vec::new());
-    }
+/// A commit that another branch has is not new, and neither is one that a local branch had before, as its reflog tells:
+/// it was judged when the branch got it. What comes with a fetch is judged elsewhere. A tag, the stash and a detached
+/// `HEAD` prove nothing, because no hook judges them; on a server, neither do remote-tracking refs, because they can be
+/// pushed. Of the new commits, a path counts only if the branch has another content there now: the author of a message
+/// that is amended changes nothing.
+pub fn new_on_branches(
+    git: &Git,
+    side: Side,
+    changes: &[RefChange],
+) -> Result<Vec<Touched>, GitError> {
     // What a fetch writes to a branch and to a remote-tracking ref is not made here.
     let fetched = changes
         .iter()
         .filter(|change| change.name.starts_with("refs/remotes/") && is_commit(&change.new))
-        .map(|change| format!("^{}", change.new));
-    let fetched: Vec<String> = fetched.collect();
+        .map(|change| change.new.clone());
+    let mut known: Vec<String> = match side {
+        Side::Local | Side::LocalWithReflogs => fetched.collect(),
+        Side::Server => Vec::new(),
+    };
+    if side == Side::LocalWithReflogs {
+        let earlier = git.ask(&["rev-list", "--walk-reflogs", "--branches", LOOK_BACK])?;
+        known.extend(lines(&earlier.unwrap_or_default()));
+    }
     let mut found = Vec::new();
-    for branch in branches {
-        let words = [std::slice::from_ref(&branch.new), &fetched[..]].concat();
-        let input = format!("{}\n", words.join("\n")).into_bytes();
-        let new = lines(&git.feed(&["rev-list", "--stdin", "--not", "--all"], input)?);
+    for branch in changes.iter().filter(|change| change.is_branch()) {
+        let new = unknown(git, side, &branch.new, &known)?;
         if new.is_empty() {
             continue;
         }
@@ -134,6 +152,24 @@ pub fn new_on_branches(git: &Git, changes: &[RefChange]) -> Result<Vec<Touched>,
         });
     }
     Ok(found)
+}
+
+/// How much of the reflogs is read.
+const LOOK_BACK: &str = "--max-count=10000";
+
+/// The commits that this one is or has behind it, without those of branches, and without these.
+fn unknown(
+    git: &Git,
+    side: Side,
+    commit: &str,
+    without: &[String],
+) -> Result<Vec<String>, GitError> {
+    let without = without.iter().map(|known| format!("^{known}"));
+    let words: Vec<String> = std::iter::once(commit.to_owned()).chain(without).collect();
+    let input = format!("{}\n", words.join("\n"));
+    let mut args = vec!["rev-list", "--stdin", "--not", "--branches"];
+    args.extend((side != Side::Server).then_some("--remotes"));
+    Ok(lines(&git.feed(&args, input.into_bytes())?))
 }
 
 /// The commits that a push sends to branches, the newest first, each with its parents. The input has `local_ref local_id

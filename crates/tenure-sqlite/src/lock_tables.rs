@@ -62,6 +62,24 @@ impl LockTables {
     }
 }
 
+/// Whether a row of the two tables names this runner.
+pub(crate) fn name(
+    tables: LockTables,
+    db: &Connection,
+    runner: &HolderId,
+) -> rusqlite::Result<bool> {
+    if !tables.exist(db)? {
+        return Ok(false);
+    }
+    let schema = tables.schema();
+    let any = format!(
+        "SELECT EXISTS (SELECT 1 FROM {schema}.task_locks WHERE runner_id = ?1)
+             OR EXISTS (SELECT 1 FROM {schema}.section_locks WHERE runner_id = ?1)"
+    );
+    db.prepare_cached(&any)?
+        .query_row([runner.as_str()], |row| row.get(0))
+}
+
 /// The lock table of a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LockTable {

@@ -145,7 +145,7 @@ fn holder_id(row: &Row<'_>, column: usize) -> rusqlite::Result<HolderId> {
     HolderId::parse(row.get::<_, String>(column)?).map_err(|error| bad(column, error.to_string()))
 }
 
-fn parsed<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>
+pub(crate) fn parsed<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>
 where
     T: std::str::FromStr,
     T::Err: std::error::Error + Send + Sync + 'static,

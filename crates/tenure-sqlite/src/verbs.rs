@@ -155,9 +155,7 @@ impl SqliteStore {
         let keys: Vec<_> = std::iter::once((watched.key, held)).chain(others).collect();
         let look = |reader: ReadTransaction<'_>| {
             for (key, held) in &keys {
-                let leases = reader.key(key)?.leases;
-                let tokens = leases.iter().map(|(lease, _)| lease.token);
-                if held.is_empty() || !tokens.eq(held.iter().copied()) {
+                if held.is_empty() || reader.tokens_of(key)? != **held {
                     return Ok(true);
                 }
             }

@@ -7,7 +7,8 @@ use rusqlite::{Connection, ToSql};
 use tenure_core::engine::{self, Look, Part};
 use tenure_core::queue::Rank;
 use tenure_core::{
-    Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Moment, Snapshot, Token, Verdict, Waiter,
+    Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Mode, Moment, Snapshot, Token, Verdict,
+    Waiter,
 };
 use tenure_host::LocalPresence;
 
@@ -43,6 +44,35 @@ impl Look for ReadTransaction<'_> {
         Ok(self.key(key)?.leases)
     }
 
+    fn some_leases(
+        &mut self,
+        key: &Key,
+        wanted: &dyn Fn(&Mode) -> bool,
+    ) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
+        if LockTable::of(key).is_some() {
+            let mut leases = self.leases(key)?;
+            leases.retain(|(lease, _)| wanted(&lease.mode));
+            return Ok(leases);
+        }
+        // Most of a row's cost is to read and parse its other columns.
+        let mut modes = self
+            .db
+            .prepare_cached("SELECT token, mode FROM leases WHERE key = ?1 ORDER BY token")?;
+        let mut found = modes.query([key.as_str()])?;
+        let mut one = self
+            .db
+            .prepare_cached(select_lease!("WHERE key = ?1 AND token = ?2"))?;
+        let mut some = Vec::new();
+        while let Some(row) = found.next()? {
+            if wanted(&rows::parsed(row, 1)?) {
+                let token: i64 = row.get(0)?;
+                let lease = one.query_row((key.as_str(), token), rows::lease)?;
+                some.push(self.judge(lease, None));
+            }
+        }
+        Ok(some)
+    }
+
     fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
         self.db
             .prepare_cached(select_ticket!("WHERE key = ?1"))?
@@ -52,7 +82,7 @@ impl Look for ReadTransaction<'_> {
 
     fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> rusqlite::Result<Vec<Waiter>> {
         let key = key.as_str();
-        let tickets = |select: &str, values: &[&dyn ToSql]| {
+        let tickets = |select: &str, values: &[&dyn ToSql]| -> rusqlite::Result<Vec<Waiter>> {
             self.db
                 .prepare_cached(select)?
                 .query_map(values, rows::waiter)?
@@ -95,6 +125,35 @@ impl Look for ReadTransaction<'_> {
                 select_ticket!("WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"),
                 &[&key],
             ),
+            Part::FirstUnlike(mode, limit) => tickets(
+                select_ticket!("WHERE key = ?1 AND mode <> ?2 ORDER BY rank, ticket LIMIT ?3"),
+                &[&key, &mode.to_string(), &rows::limit(limit)],
+            ),
+            Part::UnlikeBefore(mode, rank, limit) => {
+                let (order, ticket) = rows::rank(rank);
+                tickets(
+                    select_ticket!(
+                        "WHERE key = ?1 AND (rank, ticket) < (?2, ?3) AND mode <> ?4
+                         ORDER BY rank DESC, ticket DESC LIMIT ?5"
+                    ),
+                    &[
+                        &key,
+                        &order,
+                        &ticket,
+                        &mode.to_string(),
+                        &rows::limit(limit),
+                    ],
+                )
+            }
+            // Only the exclusive mode contradicts no other one; paths do not contradict each other.
+            Part::Contradicting(mode) => {
+                let mut tickets: Vec<Waiter> = tickets(
+                    select_ticket!("WHERE key = ?1 AND mode NOT IN ('exclusive', ?2)"),
+                    &[&key, &mode.to_string()],
+                )?;
+                tickets.retain(|waiter| waiter.mode.contradicts(mode));
+                Ok(tickets)
+            }
         }
     }
 
@@ -178,6 +237,18 @@ impl ReadTransaction<'_> {
                 .collect(),
             overruled,
         })
+    }
+
+    /// The tokens of the leases of one key. Unlike [`Self::key`], it probes no holder.
+    pub(crate) fn tokens_of(&self, key: &Key) -> rusqlite::Result<Vec<Token>> {
+        if LockTable::of(key).is_some() {
+            let leases = self.key(key)?.leases;
+            return Ok(leases.iter().map(|(lease, _)| lease.token).collect());
+        }
+        self.db
+            .prepare_cached("SELECT token FROM leases WHERE key = ?1 ORDER BY token")?
+            .query_map([key.as_str()], |row| Ok(Token(rows::unsigned(row, 0)?)))?
+            .collect()
     }
 
     /// Beside another program it is nothing unusual that a lease which has ended was removed or taken

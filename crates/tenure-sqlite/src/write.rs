@@ -285,6 +285,23 @@ impl Step for WriteTransaction<'_> {
             .collect())
     }
 
+    /// There is no index for this: a claim that asks it has met a waiter for several keys, or in another mode.
+    fn may_hold(
+        &mut self,
+        named: Option<&HolderId>,
+        within: &[Token],
+    ) -> Result<bool, TransactionError> {
+        let (db, tables) = (self.reader.db, self.reader.tables);
+        let any = "SELECT EXISTS (SELECT 1 FROM leases WHERE holder = ?1 OR instr(?2, ',' || token || ','))";
+        let ours: bool = db.prepare_cached(any)?.query_row(
+            params![named.map(HolderId::as_str), rows::tokens(within)],
+            |row| row.get(0),
+        )?;
+        let named = named.filter(|_| !ours);
+        let theirs = named.map(|named| lock_tables::name(tables, db, named));
+        Ok(ours || theirs.transpose()?.unwrap_or(false))
+    }
+
     /// Not in the database of another program: its locks have no history there.
     fn record_request(&mut self, event: &Event) -> Result<bool, TransactionError> {
         if self.reader.tables == LockTables::Attached {

@@ -138,9 +138,10 @@ pub struct Admission {
 }
 
 /// The modes of reservations in a contest, and the places that each of them covers, as a person reads them.
-pub const RESERVATIONS: [(&str, &[usize]); 8] = [
+pub const RESERVATIONS: [(&str, &[usize]); 9] = [
     ("paths:a", &[0, 1]),
     ("paths:a/1", &[0]),
+    ("paths:b/2/.", &[3]),
     ("paths:*/2", &[1, 3]),
     ("paths:b/[1-9]", &[2, 3]),
     ("paths:a/2 b/1", &[1, 2]),

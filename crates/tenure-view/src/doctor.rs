@@ -48,9 +48,11 @@ pub enum Remedy {
     Force(StoreUrl, Key),
     /// Removes a file of another tool: a person decides.
     Remove(PathBuf),
-    /// Gives the second file the mode of the first.
+    /// Gives a file another name: a person decides what becomes of it.
+    MoveAside(PathBuf),
+    /// Gives the second file the mode and the group of the first.
     Chmod(PathBuf, PathBuf),
-    /// Checks the ledger in this folder, with all details.
+    /// Shows all that is wrong with the ledger in this folder: a person repairs it.
     VerifyLedger(PathBuf),
     /// A command, as it is.
     Command(String),
@@ -134,8 +136,8 @@ impl Finding {
     }
 }
 
-/// What is wrong in a project, problems first.
-pub fn examine(project: &Project, overview: &Overview) -> Vec<Finding> {
+/// What is wrong in a project and its stores, problems first.
+pub fn examine(project: Option<&Project>, overview: &Overview) -> Vec<Finding> {
     let mut found = Vec::new();
     for store in &overview.stores {
         leases::examine(&overview.now, store, &mut found);
@@ -149,9 +151,17 @@ pub fn examine(project: &Project, overview: &Overview) -> Vec<Finding> {
     }
     leases::cycles(overview, &mut found);
     foreign(overview, &mut found);
-    daemon::examine(project, overview, &mut found);
-    disk::examine(project, &mut found);
-    guard::examine(project, &overview.guard, &mut found);
+    if let Some(project) = project {
+        daemon::examine(project, overview, &mut found);
+        disk::examine(project, overview, &mut found);
+        guard::examine(project, &overview.guard, &mut found);
+    }
+    found.extend(overview.settings.iter().map(|error| {
+        Finding::problem("settings", "the settings can't be used")
+            .seen(error)
+            .means("Every other command refuses to run. Here, the defaults were used instead.")
+            .remedy(Remedy::Advice("correct the file at that line".into()))
+    }));
     let left_out = overview.left_out.iter();
     found.extend(left_out.map(|what| Finding::note("left_out", what)));
     found.sort_by_key(|finding| finding.severity);

@@ -131,7 +131,7 @@ pub struct ForeignLock {
     pub tool: Tool,
     /// The file.
     pub path: PathBuf,
-    /// When it was last changed, which for most is when it was made.
+    /// When it was last changed, which for most is when it was made; of a kernel lock, when its process began.
     pub since: Option<Timestamp>,
     /// What is known of its holder.
     pub verdict: ForeignVerdict,
@@ -190,10 +190,17 @@ pub fn find(root: &Path, left_out: &mut Vec<String>) -> Vec<ForeignLock> {
                 Tool::Cargo => cargo::judge(&candidate, &processes)?,
                 Tool::PidFile => pid_file::judge(&candidate, &processes),
             };
+            let since = match candidate.tool {
+                // The file stays: the lock is at most as old as its process.
+                Tool::Cargo => by
+                    .first()
+                    .and_then(|first| processes.with_pid(first.pid)?.started),
+                Tool::Git | Tool::PidFile => candidate.since,
+            };
             // Its holder may have released it meanwhile.
             candidate.is_still_there().then_some(ForeignLock {
                 tool: candidate.tool,
-                since: candidate.since,
+                since,
                 path: candidate.path,
                 verdict,
                 processes: by,

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use tenure_core::{Event, EventKind, HolderId, Key, Mode, Token};
+use tenure_core::decide::{self, Claimant};
+use tenure_core::{Event, EventKind, HolderId, Key, Mode, Snapshot, Token};
 
 /// What a history proves.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -29,9 +30,9 @@ struct Open<'a> {
     mode: &'a Mode,
 }
 
-/// Checks that no two holders of a key overlapped, unless their modes allow it, and that tokens grew. `events` are in the order in which they
-/// were recorded.
-pub fn verify(events: &[Event]) -> Proof {
+/// Checks that no two holders of a key overlapped, unless their modes allow it, and that tokens grew: in `events`, in the
+/// order in which they were recorded, and in the leases that are on record now.
+pub fn verify(events: &[Event], locks: &[Snapshot]) -> Proof {
     let mut proof = Proof {
         events: events.len(),
         ..Proof::default()
@@ -39,7 +40,7 @@ pub fn verify(events: &[Event]) -> Proof {
     let mut open: BTreeMap<&Key, BTreeMap<Token, Open<'_>>> = BTreeMap::new();
     let mut newest: BTreeMap<&Key, Token> = BTreeMap::new();
     let mut earlier: BTreeSet<&Key> = BTreeSet::new();
-    let mut without_token = 0_usize;
+    let (mut without_token, mut without_grant) = (0_usize, 0_usize);
     for event in events {
         let (key, token, at) = (&event.key, event.token, event.at);
         if matches!(event.kind, EventKind::Deleted | EventKind::Asked) {
@@ -98,16 +99,29 @@ pub fn verify(events: &[Event]) -> Proof {
                 held.insert(token, Open::from(event));
             }
             _ => {
-                held.remove(&token);
+                let was_granted = held.remove(&token).is_some();
+                without_grant += usize::from(!was_granted && !earlier.contains(key));
             }
         }
     }
     proof.keys = open.len();
+    together(locks, &mut proof.violations);
+    let unknown = locks.iter().flat_map(|lock| &lock.leases);
+    let unknown = unknown.filter(|(lease, _)| {
+        let granted = open.get(&lease.key);
+        lease.token != Token::NONE && granted.is_some_and(|open| !open.contains_key(&lease.token))
+    });
+    without_grant += unknown.count();
     if !earlier.is_empty() {
         proof.unproven.push(format!(
             "{} of {} keys were held before the first event that is kept",
             earlier.len(),
             proof.keys
+        ));
+    }
+    if without_grant > 0 {
+        proof.unproven.push(format!(
+            "{without_grant} of the leases that ended or are held now have no grant in the history"
         ));
     }
     if without_token > 0 {
@@ -116,6 +130,45 @@ pub fn verify(events: &[Event]) -> Proof {
         ));
     }
     proof
+}
+
+/// Leases that are on record together, although their modes do not allow it.
+fn together(locks: &[Snapshot], violations: &mut Vec<String>) {
+    for lock in locks {
+        let standing = lock.leases.iter();
+        let mut standing = standing.filter(|(_, verdict)| verdict.ended().is_none());
+        while let Some((one, _)) = standing.next() {
+            for (two, _) in standing.clone() {
+                let claimant = Claimant {
+                    mode: &two.mode,
+                    holder: &two.holder.id,
+                    named: true,
+                };
+                if !decide::fits(one, claimant) {
+                    violations.push(format!(
+                        "{}: token {} of {} and token {} of {} are on record together",
+                        lock.key, one.token, one.holder.id, two.token, two.holder.id
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Which events are not kept, where each has the next number.
+pub fn missing(events: &[Event]) -> Option<String> {
+    let (first, last) = (events.first()?.id, events.last()?.id);
+    let kept = u64::try_from(events.len()).unwrap_or(u64::MAX);
+    let missing = last.saturating_sub(kept);
+    if missing == 0 {
+        return None;
+    }
+    let before = first.saturating_sub(1);
+    Some(if before == missing {
+        format!("events 1 to {before} are no longer kept")
+    } else {
+        format!("{missing} of the events 1 to {last} are no longer kept")
+    })
 }
 
 impl<'a> From<&'a Event> for Open<'a> {
@@ -136,6 +189,8 @@ pub struct Span {
     pub holder: HolderId,
     /// The token.
     pub token: Token,
+    /// How it was held, in the end.
+    pub mode: Mode,
     /// When it began; `None` if that is not in the history.
     pub from: Option<Timestamp>,
     /// When it ended; `None` if it has not.
@@ -155,8 +210,12 @@ pub fn spans(events: &[Event]) -> Vec<Span> {
         let grant = (&event.key, event.token, &event.holder);
         let known = open.get(&grant).copied();
         match (event.kind, known) {
-            (EventKind::Deleted | EventKind::Asked, _)
-            | (EventKind::Granted | EventKind::Renewed, Some(_)) => {}
+            (EventKind::Deleted | EventKind::Asked, _) => {}
+            (EventKind::Granted | EventKind::Renewed, Some(known)) => {
+                if let Some(span) = spans.get_mut(known) {
+                    span.mode = event.mode.clone();
+                }
+            }
             (EventKind::Granted, None) => {
                 open.insert(grant, spans.len());
                 spans.push(Span {
@@ -188,12 +247,29 @@ pub fn spans(events: &[Event]) -> Vec<Span> {
     spans
 }
 
+/// The grants of a key in rows, so that none in a row overlaps another one in it. Each is in the first row that has room.
+pub fn rows(spans: Vec<Span>) -> Vec<Vec<Span>> {
+    let mut rows: Vec<Vec<Span>> = Vec::new();
+    for span in spans {
+        let has_room = |row: &&mut Vec<Span>| {
+            let last = row.last().and_then(|last| last.to);
+            last.is_some_and(|end| span.from.is_some_and(|from| end <= from))
+        };
+        match rows.iter_mut().find(has_room) {
+            Some(row) => row.push(span),
+            None => rows.push(vec![span]),
+        }
+    }
+    rows
+}
+
 impl Span {
     fn of(event: &Event) -> Self {
         Self {
             key: event.key.clone(),
             holder: event.holder.clone(),
             token: event.token,
+            mode: event.mode.clone(),
             from: None,
             to: None,
             end: None,
@@ -232,15 +308,18 @@ mod tests {
     #[test]
     fn a_proper_history_is_sound() {
         use EventKind::{Dead, Granted, Released, Renewed};
-        let proof = verify(&[
-            event(1, Granted, "a", 1, "x"),
-            event(2, Granted, "b", 2, "x"),
-            event(3, Renewed, "a", 1, "x"),
-            event(4, Released, "a", 1, "x"),
-            event(5, Granted, "a", 3, "y"),
-            event(6, Dead, "b", 2, "x"),
-            event(7, Granted, "b", 4, "y"),
-        ]);
+        let proof = verify(
+            &[
+                event(1, Granted, "a", 1, "x"),
+                event(2, Granted, "b", 2, "x"),
+                event(3, Renewed, "a", 1, "x"),
+                event(4, Released, "a", 1, "x"),
+                event(5, Granted, "a", 3, "y"),
+                event(6, Dead, "b", 2, "x"),
+                event(7, Granted, "b", 4, "y"),
+            ],
+            &[],
+        );
         assert_eq!(proof.violations, Vec::<String>::new());
         assert_eq!(proof.unproven, Vec::<String>::new());
         assert_eq!((proof.grants, proof.keys), (4, 2));
@@ -249,26 +328,35 @@ mod tests {
     #[test]
     fn an_overlap_a_token_that_shrinks_and_a_late_renewal_are_violations() {
         use EventKind::{Granted, Released, Renewed};
-        let overlap = verify(&[
-            event(1, Granted, "a", 1, "x"),
-            event(2, Granted, "a", 2, "y"),
-        ]);
+        let overlap = verify(
+            &[
+                event(1, Granted, "a", 1, "x"),
+                event(2, Granted, "a", 2, "y"),
+            ],
+            &[],
+        );
         assert!(
             overlap.violations[0].contains("has not ended"),
             "{overlap:?}"
         );
-        let shrinks = verify(&[
-            event(1, Granted, "a", 2, "x"),
-            event(2, Released, "a", 2, "x"),
-            event(3, Granted, "a", 2, "y"),
-        ]);
+        let shrinks = verify(
+            &[
+                event(1, Granted, "a", 2, "x"),
+                event(2, Released, "a", 2, "x"),
+                event(3, Granted, "a", 2, "y"),
+            ],
+            &[],
+        );
         assert!(shrinks.violations[0].contains("must grow"), "{shrinks:?}");
-        let late = verify(&[
-            event(1, Granted, "a", 1, "x"),
-            event(2, Released, "a", 1, "x"),
-            event(3, Granted, "a", 2, "y"),
-            event(4, Renewed, "a", 1, "x"),
-        ]);
+        let late = verify(
+            &[
+                event(1, Granted, "a", 1, "x"),
+                event(2, Released, "a", 1, "x"),
+                event(3, Granted, "a", 2, "y"),
+                event(4, Renewed, "a", 1, "x"),
+            ],
+            &[],
+        );
         assert!(late.violations[0].contains("after a newer one"), "{late:?}");
     }
 
@@ -281,27 +369,51 @@ mod tests {
             let grants: Vec<Event> = (1..=3)
                 .map(|id| as_mode(mode.clone(), event(id, Granted, "a", id, "x")))
                 .collect();
-            let proof = verify(&grants);
+            let proof = verify(&grants, &[]);
             assert_eq!(proof.violations.is_empty(), allowed == 3, "{proof:?}");
-            assert!(verify(&grants[..allowed]).violations.is_empty());
+            assert!(verify(&grants[..allowed], &[]).violations.is_empty());
         }
-        let mixed = verify(&[
-            as_mode(Mode::Shared, event(1, Granted, "a", 1, "x")),
-            event(2, Granted, "a", 2, "y"),
-            event(3, Released, "a", 1, "x"),
-        ]);
+        let mixed = verify(
+            &[
+                as_mode(Mode::Shared, event(1, Granted, "a", 1, "x")),
+                event(2, Granted, "a", 2, "y"),
+                event(3, Released, "a", 1, "x"),
+            ],
+            &[],
+        );
         assert_eq!(mixed.violations.len(), 1, "{mixed:?}");
     }
 
     #[test]
     fn what_was_pruned_is_said() {
         use EventKind::{Granted, Released};
-        let proof = verify(&[
-            event(8, Released, "a", 1, "x"),
-            event(9, Granted, "a", 2, "y"),
-        ]);
+        let proof = verify(
+            &[
+                event(8, Released, "a", 1, "x"),
+                event(9, Granted, "a", 2, "y"),
+            ],
+            &[],
+        );
         assert_eq!(proof.violations, Vec::<String>::new());
         assert_eq!(proof.unproven.len(), 1);
+    }
+
+    #[test]
+    fn grants_that_overlap_are_in_rows_of_their_own() {
+        use EventKind::{Granted, Released};
+        let found = spans(&[
+            event(1, Granted, "a", 1, "x"),
+            event(2, Granted, "a", 2, "y"),
+            event(3, Released, "a", 1, "x"),
+            event(4, Granted, "a", 3, "z"),
+            event(5, Released, "a", 3, "z"),
+            event(5, Granted, "a", 4, "x"),
+        ]);
+        let tokens: Vec<Vec<u64>> = rows(found)
+            .iter()
+            .map(|row| row.iter().map(|span| span.token.0).collect())
+            .collect();
+        assert_eq!(tokens, [vec![1, 3, 4], vec![2]]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | [`doctor`] | [`doctor::examine`]: what is wrong in a project, and [`doctor::fix`]: what can be put right safely |
 //! | [`history`] | what the history of a store proves, and who held what when |
 //! | [`watch`] | what changes in a project: [`watch::Feed`] reads it, [`watch::Alarm`] tells when to look again |
+//! | [`waits`] | who waits for whom, and the circles of waits that never end |
 //! | [`processes`] | the processes of this machine, and what they have open or locked |
 //!
 //! # Invariants
@@ -26,6 +27,7 @@ pub mod foreign;
 pub mod history;
 pub mod overview;
 pub mod processes;
+pub mod waits;
 pub mod watch;
 
 pub use foreign::{ForeignLock, ForeignProcess, How, Tool};

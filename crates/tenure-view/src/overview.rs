@@ -46,7 +46,7 @@ pub struct StoreView {
     pub locks: Vec<Snapshot>,
     /// Why it can't be read, if it can't.
     pub error: Option<StoreError>,
-    /// The store, opened read-only.
+    /// The store, opened read-only; `None` if it can't be read.
     pub tenure: Option<Tenure>,
 }
 
@@ -62,17 +62,11 @@ pub struct Overview {
     pub left_out: Vec<String>,
     /// What the settings say about the guard.
     pub guard: GuardSettings,
+    /// Why the settings can't be used, if they can't.
+    pub settings: Option<String>,
 }
 
 impl Overview {
-    /// Looks at every store of a project, at the one that the caller chose besides, and at the locks of other
-    /// tools.
-    pub fn of(project: &Project, chosen: Option<&StoreUrl>, config: &Config) -> Self {
-        let mut overview = Self::empty();
-        overview.look(Some(project), chosen, config);
-        overview
-    }
-
     /// Before the first look.
     pub fn empty() -> Self {
         Self {
@@ -81,10 +75,12 @@ impl Overview {
             stores: Vec::new(),
             foreign: Vec::new(),
             left_out: Vec::new(),
+            settings: None,
         }
     }
 
-    /// Looks again: without a project, at the chosen store only. A connection to a server is kept; every other
+    /// Looks at every store of a project, at the one that the caller chose besides, and at the locks of other tools; without
+    /// a project, at the chosen store only. When looking again, a connection to a server is kept; every other
     /// store is opened anew, because another one may be in its place.
     pub fn look(&mut self, project: Option<&Project>, chosen: Option<&StoreUrl>, config: &Config) {
         self.guard.clone_from(&config.guard);
@@ -113,9 +109,24 @@ impl Overview {
     }
 }
 
+/// The file or folder whose existence is the lock of a store, if it is such a store.
+pub fn lock_path(url: &StoreUrl) -> Option<PathBuf> {
+    match url {
+        StoreUrl::Exclusive(folder) => Some(folder.join(tenure_file::exclusive::FILE)),
+        StoreUrl::Mkdir(folder) => Some(folder.clone()),
+        _ => None,
+    }
+}
+
 /// The stores of a project, the project's own first, and the one that the caller chose.
 pub fn stores(project: &Project, chosen: Option<StoreUrl>) -> Vec<(Role, StoreUrl)> {
+    // The lock folder of a board is made in a folder that may not exist yet. Then nobody holds it.
+    let is_there = |url: &StoreUrl| match url {
+        StoreUrl::Mkdir(folder) => folder.parent().is_some_and(Path::is_dir),
+        _ => true,
+    };
     let found = project.stores().into_iter();
+    let found = found.filter(|store| is_there(&store.url));
     let mut stores: Vec<(Role, StoreUrl)> = found
         .map(|store| (Role::Project(store.role), store.url))
         .collect();
@@ -163,7 +174,11 @@ impl StoreView {
         });
         match looked {
             Ok(locks) => view.locks = locks,
-            Err(error) => view.error = Some(error),
+            Err(error) => {
+                // A server that does not answer would be asked, and waited for, again.
+                view.tenure = None;
+                view.error = Some(error);
+            }
         }
         view
     }

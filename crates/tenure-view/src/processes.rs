@@ -106,6 +106,15 @@ impl Processes {
     }
 }
 
+/// The process that started this one, or adopted it; `None` if it can't be seen.
+pub fn parent(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in brackets and may hold any character.
+    let (_, fields) = text.rsplit_once(')')?;
+    let parent = fields.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    (parent > 0).then_some(parent)
+}
+
 fn see(pid: u32, now: &Moment) -> Option<Seen> {
     // A process that has exited and was not waited for has nothing open.
     let started = identity::start_time(pid).ok()??;

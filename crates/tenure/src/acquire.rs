@@ -43,7 +43,10 @@ pub(crate) fn deadline_in(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
-/// How long a cancelled wait may take to withdraw its ticket. Other processes can prove that a waiter has
+/// How much longer than its limit a wait may take, if the store does not answer.
+const OVERTIME: Duration = Duration::from_secs(10);
+
+/// How long a wait that was cancelled or has failed may take to withdraw its ticket. Other processes can prove that a waiter has
 /// exited, so this is not worth more.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -142,7 +145,7 @@ pub(crate) trait Request {
     type Granted;
 
     /// Asks once.
-    fn ask(&self) -> Result<Acquired<Self::Granted>, Error>;
+    fn ask(&self, by: Instant) -> Result<Acquired<Self::Granted>, Error>;
 
     /// Withdraws or parks every ticket that the request took.
     fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error>;
@@ -166,8 +169,8 @@ pub(crate) struct OneKey<'a> {
 impl Request for OneKey<'_> {
     type Granted = Granted;
 
-    fn ask(&self) -> Result<Acquired, Error> {
-        let answer = self.store.acquire(self.claim, call_deadline())?;
+    fn ask(&self, by: Instant) -> Result<Acquired, Error> {
+        let answer = self.store.acquire(self.claim, by)?;
         if let Acquired::Busy(busy) = &answer {
             self.ticket
                 .set(busy.position.map(|position| position.ticket));
@@ -201,8 +204,8 @@ pub(crate) struct SeveralKeys<'a> {
 impl Request for SeveralKeys<'_> {
     type Granted = Vec<Granted>;
 
-    fn ask(&self) -> Result<Acquired<Vec<Granted>>, Error> {
-        let answer = self.store.acquire_all(self.claims, call_deadline())?;
+    fn ask(&self, by: Instant) -> Result<Acquired<Vec<Granted>>, Error> {
+        let answer = self.store.acquire_all(self.claims, by)?;
         if let Acquired::Busy(busy) = &answer {
             self.queued.set(busy.position.is_some());
         }
@@ -253,7 +256,15 @@ pub(crate) fn acquire<R: Request>(
             return Err(Error::NoProcess(pid));
         }
         let asked = context.clock.now();
-        let answer = match context.cancel.during(|| request.ask()) {
+        let by = match &context.waiting {
+            Some(waiting) => {
+                let elapsed = asked.ticks.saturating_sub(began.ticks);
+                let left = waiting.limit.saturating_sub(elapsed);
+                deadline_in(left.saturating_add(OVERTIME).min(CALL_LIMIT))
+            }
+            None => call_deadline(),
+        };
+        let answer = match context.cancel.during(|| request.ask(by)) {
             Ok(answer) => answer,
             Err(error) if context.cancel.is_requested() && could_not_begin(&error) => {
                 return cancelled(request, context);
@@ -261,7 +272,11 @@ pub(crate) fn acquire<R: Request>(
             Err(error) => {
                 // The ticket would delay other waiters for a while: withdraw it, if the store still works.
                 if waited {
-                    let _ = request.withdraw(OnTimeout::Leave, call_deadline());
+                    let limit = match &error {
+                        Error::Store(_) => LEAVE_LIMIT,
+                        _ => CALL_LIMIT,
+                    };
+                    let _ = request.withdraw(OnTimeout::Leave, deadline_in(limit));
                 }
                 return Err(error);
             }
@@ -292,12 +307,12 @@ pub(crate) fn acquire<R: Request>(
         match round(context, waiting, &busy, patience, &asked, &began) {
             Ok(Round::LookAgain) => {}
             Ok(Round::TimeUp) => {
-                request.withdraw(waiting.on_timeout, call_deadline())?;
+                request.withdraw(waiting.on_timeout, deadline_in(OVERTIME))?;
                 return Ok(Acquired::Busy(busy));
             }
             Ok(Round::Cancelled) => return cancelled(request, context),
             Err(error) => {
-                let _ = request.withdraw(OnTimeout::Leave, call_deadline());
+                let _ = request.withdraw(OnTimeout::Leave, deadline_in(LEAVE_LIMIT));
                 return Err(error.into());
             }
         }

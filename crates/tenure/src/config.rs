@@ -44,10 +44,14 @@ pub use load::{ConfigError, Location, Problem};
 pub use release::Release;
 use settings::{DEFINITIONS, Definition};
 
+use crate::open::StoreUrl;
+
 /// The settings in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
+    /// The store that commands use.
+    pub store: StoreSettings,
     /// How long leases and waits last.
     pub locking: LockingSettings,
     /// How much history is kept.
@@ -61,6 +65,14 @@ pub struct Config {
     /// How path reservations are enforced.
     pub guard: GuardSettings,
     settings: Vec<Setting>,
+}
+
+/// The store that commands use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreSettings {
+    /// The text of `store.url`; [`Config::store_url`] gives its meaning.
+    url: String,
 }
 
 /// How long leases and waits last.
@@ -183,6 +195,24 @@ impl Config {
         &self.settings
     }
 
+    /// The store that a configuration file names, if one does: `store.url`. The files that its address names are
+    /// looked for beside the `.tenure` folder of that configuration file.
+    pub fn store_url(&self) -> Option<StoreUrl> {
+        if self.store.url == settings::OWN_STORE {
+            return None;
+        }
+        let url = StoreUrl::parse(&self.store.url).ok()?;
+        let setting = self.settings.iter().find(|one| one.key == settings::STORE);
+        let folder = match setting.map(|setting| &setting.source) {
+            Some(Source::File(file)) => file.parent().and_then(Path::parent),
+            _ => None,
+        };
+        Some(match (url, folder) {
+            (StoreUrl::Etcd(url), Some(folder)) => StoreUrl::Etcd(url.with_files_in(folder)),
+            (url, _) => url,
+        })
+    }
+
     /// Whether a file or the environment sets it.
     #[cfg(feature = "etcd")]
     pub(crate) fn is_set(&self, key: &str) -> bool {
@@ -195,6 +225,7 @@ impl Default for Config {
     fn default() -> Self {
         // Placeholders: every field gets its value from the table below.
         let mut config = Self {
+            store: StoreSettings { url: String::new() },
             locking: LockingSettings {
                 task_timeout: Duration::ZERO,
                 section_timeout: Duration::ZERO,

@@ -68,7 +68,7 @@ pub use config::ConfigError;
 pub use guard::{Guard, Loss};
 pub use memory::MemoryStore;
 pub use open::{BadUrl, EtcdUrl, StoreUrl, Tenure};
-pub use project::{BadPath, Project, ProjectStore, StoreRole, WorkTree};
+pub use project::{BadPath, Project, ProjectStore, StoreRole, Target, WorkTree};
 pub use reservations::Reservations;
 pub use tasks::{AnyTask, TaskGuard};
 pub use tenure_core::{

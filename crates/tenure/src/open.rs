@@ -27,6 +27,8 @@ use crate::memory::MemoryStore;
 use crate::tasks::AnyTask;
 
 pub use etcd_url::EtcdUrl;
+#[cfg(feature = "config")]
+pub(crate) use etcd_url::without_login;
 
 /// The address of a store.
 ///

@@ -17,7 +17,7 @@ use tenure_host::files::permissions::create_folder;
 use self::worktree::{Top, top};
 use crate::open::StoreUrl;
 
-pub use self::work_tree::{BadPath, WorkTree};
+pub use self::work_tree::{BadPath, Target, WorkTree};
 pub use self::worktree::WorktreeError;
 
 /// The folder's name.
@@ -131,8 +131,12 @@ impl Project {
     /// Creates the `.tenure` folder if it does not exist, and tells whether it did not.
     pub fn create(&self) -> io::Result<bool> {
         let new = !self.folder().is_dir() && create_folder(&self.folder())?;
-        self.ignore()?;
-        Ok(new)
+        let ignored = self.ignore();
+        if new && ignored.is_err() {
+            // An empty folder would make a project of everything around. It stays if another process uses it.
+            let _ = fs::remove_dir(self.folder());
+        }
+        ignored.map(|()| new)
     }
 
     /// The database that an earlier version made in the linked worktree where the project was found, if there
@@ -208,6 +212,11 @@ impl Project {
         [self.folder(), self.root.join(BEADS)]
     }
 
+    /// The folders that may be boards: the installed one, then the repository's.
+    pub fn board_folders(&self) -> [PathBuf; 2] {
+        BOARDS.map(|board| self.root.join(board))
+    }
+
     /// The stores that are in this project now, in this order:
     ///
     /// 1. the project's own database, if it was created already ([`StoreRole::Own`]);
@@ -239,8 +248,8 @@ impl Project {
                 add(StoreRole::ExclusiveLock, StoreUrl::Exclusive(folder));
             }
         }
-        for board in BOARDS {
-            if let Ok(board) = Board::at(&self.root.join(board)) {
+        for board in self.board_folders() {
+            if let Ok(board) = Board::at(&board) {
                 for lock in board.locks() {
                     add(StoreRole::BoardLock, StoreUrl::Mkdir(lock));
                 }

@@ -5,11 +5,14 @@
 
 use std::collections::HashMap;
 
-use tenure_core::{HolderId, Key, Lease, Mode, Moment, PathSet, StoreError, Verdict, Waiter};
+use tenure_core::{
+    HolderId, Key, Lease, Mode, Moment, PathPattern, PathSet, StoreError, Verdict, Waiter,
+};
 
 use crate::acquire::call_deadline;
 use crate::ask::{Ask, Tie};
 use crate::open::Tenure;
+use crate::project::Target;
 
 impl Tenure {
     /// Asks for a reservation. Unless it is tied to a process, the lease outlives the caller, and ends when it expires.
@@ -29,14 +32,24 @@ impl Tenure {
     /// let refused = tenure.reserve(file).named("agent-2")?.acquire()?;
     /// assert!(matches!(refused, Acquired::Busy(_)));
     /// let reservations = tenure.reservations()?;
-    /// assert!(reservations.against("src/api/mod.rs", None).next().is_some());
-    /// assert!(reservations.against("src/lib.rs", None).next().is_none());
+    /// assert!(reservations.covering("src/api/mod.rs").next().is_some());
+    /// assert!(reservations.covering("src/lib.rs").next().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve(&self, paths: PathSet) -> Ask<'_> {
         Ask::new(self, Key::paths())
             .mode(paths.into())
             .tied_to(Tie::Nothing)
+    }
+
+    /// The reservations that some of these files and folders are in, without the waiters. Nothing is written.
+    pub fn reservations_of(&self, targets: &[Target]) -> Result<Reservations, StoreError> {
+        let wanted = Wanted::new(targets);
+        let wanted = |mode: &Mode| wanted.is_reserved_by(mode);
+        let leases = self
+            .store
+            .leases_if(&Key::paths(), &wanted, call_deadline())?;
+        Ok(Reservations::new(self.clock.now(), leases, Vec::new()))
     }
 
     /// Who has reserved what, and who waits. Nothing is written.
@@ -47,6 +60,40 @@ impl Tenure {
             snapshot.leases,
             snapshot.queue,
         ))
+    }
+}
+
+/// What a caller asks about, to find the reservations that matter among many.
+struct Wanted<'a> {
+    /// In order.
+    files: Vec<&'a str>,
+    folders: Vec<&'a Target>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(targets: &'a [Target]) -> Self {
+        let (folders, files): (Vec<_>, Vec<_>) = targets.iter().partition(|it| it.is_folder());
+        let mut files: Vec<&str> = files.into_iter().map(Target::name).collect();
+        files.sort_unstable();
+        Self { files, folders }
+    }
+
+    fn is_reserved_by(&self, mode: &Mode) -> bool {
+        let Some(paths) = mode.paths() else {
+            return true;
+        };
+        let covers = |pattern: &PathPattern| {
+            let prefix = pattern.prefix();
+            let first = self.files.partition_point(|file| *file < prefix);
+            let files = self.files.iter().skip(first);
+            let mut may_be = files.take_while(|file| file.starts_with(prefix));
+            may_be.any(|file| pattern.covers(file))
+        };
+        paths.patterns().iter().any(covers)
+            || self
+                .folders
+                .iter()
+                .any(|folder| folder.is_reserved_by(mode))
     }
 }
 
@@ -147,14 +194,19 @@ impl Reservations {
             .filter_map(|number| self.leases.get(number).map(|(lease, _)| lease))
     }
 
-    /// The reservations of other holders that forbid `me` to write this path: those that cover it, also to read it.
-    pub fn against<'a>(
-        &'a self,
-        path: &'a str,
-        me: Option<&'a HolderId>,
-    ) -> impl Iterator<Item = &'a Lease> {
-        self.covering(path)
-            .filter(move |lease| Some(&lease.holder.id) != me)
+    /// The reservations of other holders that forbid `me` to write a file, or something in a folder: those that cover it,
+    /// also to read it.
+    pub fn against<'a>(&'a self, target: &'a Target, me: Option<&HolderId>) -> Vec<&'a Lease> {
+        let of_others = |lease: &&Lease| Some(&lease.holder.id) != me;
+        if !target.is_folder() {
+            return self.covering(target.name()).filter(of_others).collect();
+        }
+        let standing = self.leases.iter();
+        standing
+            .filter(|(_, verdict)| verdict.ended().is_none())
+            .map(|(lease, _)| lease)
+            .filter(|lease| of_others(lease) && target.is_reserved_by(&lease.mode))
+            .collect()
     }
 
     /// The reservation under which `me` may write this path.

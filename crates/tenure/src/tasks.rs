@@ -199,8 +199,8 @@ struct OneTask<'a> {
 impl Request for OneTask<'_> {
     type Granted = Started;
 
-    fn ask(&self) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.start(self.id, &self.runner, call_deadline())?)
+    fn ask(&self, by: Instant) -> Result<Acquired<Started>, Error> {
+        Ok(self.tasks.start(self.id, &self.runner, by)?)
     }
 
     fn withdraw(&self, then: OnTimeout, by: Instant) -> Result<(), Error> {
@@ -227,8 +227,8 @@ struct NextTask<'a> {
 impl Request for NextTask<'_> {
     type Granted = Started;
 
-    fn ask(&self) -> Result<Acquired<Started>, Error> {
-        Ok(self.tasks.next(&self.runner, call_deadline())?)
+    fn ask(&self, by: Instant) -> Result<Acquired<Started>, Error> {
+        Ok(self.tasks.next(&self.runner, by)?)
     }
 
     /// Where nothing that others do now could make a task ready, waiting has an end.

@@ -10,7 +10,7 @@ use crate::stopwatch::{millis, percentile, ratio, time};
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const ROUNDS: usize = 300;
 /// So many commands one after another must not slow the next one down.
-const IN_A_ROW: usize = 3_000;
+const IN_A_ROW: usize = 10_000;
 
 pub(crate) fn measure() -> Vec<Line> {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn in_a_row(dir: &Path) -> Line {
     commands(IN_A_ROW);
     let late = commands(100);
     Line {
-        what: "a command after 3,000 / after 10, p50",
+        what: "a command after 10,000 / after 10, p50",
         ours: millis(late),
         theirs: millis(early),
         ratio: ratio(late, early),

@@ -17,8 +17,11 @@ use crate::stopwatch::{millis, now, percentile, ratio, time};
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const PARTNER: &str = "TENURE_BENCH_WAITER";
 
-/// As many as flock(1) was measured with.
-const COMMANDS: usize = 200;
+/// How many commands wait at once for a key, in a crowd of commands and in a large one.
+const COMMANDS: [(usize, &str); 2] = [
+    (200, "200 commands that wait, served / flock(1)"),
+    (1_000, "1,000 commands that wait, served / flock(1)"),
+];
 const FEW: usize = 10;
 const MANY: usize = 1_000;
 const IDLE: Duration = Duration::from_secs(10);
@@ -27,7 +30,19 @@ const IDLE: Duration = Duration::from_secs(10);
 const IDLE_AIM: f64 = 1.0;
 
 pub(crate) fn measure() -> Vec<Line> {
-    let (ours, theirs) = (serve_commands(), serve_flock());
+    let mut lines: Vec<Line> = COMMANDS
+        .into_iter()
+        .map(|(many, what)| {
+            let (ours, theirs) = (serve_commands(many), serve_flock(many));
+            Line {
+                what,
+                ours: millis(ours),
+                theirs: millis(theirs),
+                ratio: ratio(ours, theirs),
+                aim: "",
+            }
+        })
+        .collect();
     let (few, many) = (Crowd::gather(FEW), Crowd::gather(MANY));
     let (idle, _) = (many.idle, few.idle);
     // Several small crowds, so that there are as many hand-overs to compare.
@@ -37,14 +52,7 @@ pub(crate) fn measure() -> Vec<Line> {
     }
     let mut long = many.hand_overs;
     let (short, long) = (percentile(&mut short, 50), percentile(&mut long, 50));
-    vec![
-        Line {
-            what: "200 commands that wait, served / flock(1)",
-            ours: millis(ours),
-            theirs: millis(theirs),
-            ratio: ratio(ours, theirs),
-            aim: "",
-        },
+    lines.extend([
         Line {
             what: "1,000 waiters, idle, of a core / 1 %",
             ours: format!("{idle:.2} %"),
@@ -66,7 +74,8 @@ pub(crate) fn measure() -> Vec<Line> {
             ratio: ratio(long, short),
             aim: "at most 1.5x",
         },
-    ]
+    ]);
+    lines
 }
 
 /// What was seen of one crowd.
@@ -148,19 +157,19 @@ pub(crate) fn is_partner() -> bool {
     true
 }
 
-/// Serves [`COMMANDS`] times `tenure run build -- true`.
-fn serve_commands() -> Duration {
+/// Serves so many times `tenure run build -- true`.
+fn serve_commands(many: usize) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let (tenure, held) = hold(dir.path());
     let store = format!("sqlite:{}", dir.path().join("tenure.db").display());
-    let waiters = start(COMMANDS, || {
+    let waiters = start(many, || {
         let mut command = Command::new(TENURE);
         command.args([
             "run", "build", "--wait", "10m", "--store", &store, "--", "true",
         ]);
         command
     });
-    until(|| queue(&tenure).queue.len() == COMMANDS);
+    until(|| queue(&tenure).queue.len() == many);
     time(|| {
         let _freed = held.release().unwrap();
         end(waiters);
@@ -168,13 +177,13 @@ fn serve_commands() -> Duration {
 }
 
 /// The same with `flock f true`.
-fn serve_flock() -> Duration {
+fn serve_flock(many: usize) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     let file = File::create(&path).unwrap();
     file.lock().unwrap();
     let inode = format!(":{} ", file.metadata().unwrap().ino());
-    let waiters = start(COMMANDS, || {
+    let waiters = start(many, || {
         let mut command = Command::new("flock");
         command.arg(&path).arg("true");
         command
@@ -182,7 +191,7 @@ fn serve_flock() -> Duration {
     until(|| {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         let blocked = |line: &&str| line.contains("->") && line.contains(&inode);
-        locks.lines().filter(blocked).count() == COMMANDS
+        locks.lines().filter(blocked).count() == many
     });
     time(|| {
         file.unlock().unwrap();

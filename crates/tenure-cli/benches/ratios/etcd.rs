@@ -1,8 +1,9 @@
 //! Keys on an etcd cluster, against etcd's own locks: `etcdctl lock`, and the lock call of its API.
 //!
-//! The lock call (`v3lockpb.Lock`, which client libraries offer as `lock`) is made on a connection that is open already,
-//! under an etcd lease that was granted before: the least that it can cost. Each client is a process of its own. The data
-//! of the cluster is in memory, so no disk is measured.
+//! The lock call is `v3lockpb.Lock`, which client libraries such as `etcd-client` offer as `lock`. It is made here by hand, with
+//! the same tonic, because that crate can't be built without `protoc`: on a connection that is open already, under an
+//! etcd lease that was granted before, the least that it can cost. Each client is a process of its own. The data of the
+//! cluster is in memory, so no disk is measured.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -31,9 +32,9 @@ const PARTNER: &str = "TENURE_BENCH_ETCD";
 const PLAY: Duration = Duration::from_secs(2);
 /// How long each holds the key when hand-overs are measured, so that the other is really waiting.
 const MOMENT: Duration = Duration::from_millis(1);
-/// How often a command is run, and a holder killed.
+/// How often a command is run, and the end of a holder measured.
 const COMMANDS: usize = 40;
-const KILLS: usize = 5;
+const ENDS: usize = 5;
 const IMPORTED_AT_ONCE: usize = 5000;
 
 pub(crate) fn measure() -> Vec<Line> {
@@ -67,27 +68,37 @@ fn pairs(cluster: &Etcd) -> Vec<Line> {
         99,
         "",
     ));
-    for (what, keys, aim) in [
+    lines.push(rate(
+        "etcd: pairs/s / its lock call",
+        &ours,
+        &theirs,
+        "at least 1x",
+    ));
+    for (keys, aim, [all, p50, p99]) in [
         (
-            "etcd: 8 clients, own keys / lock call, pairs/s",
             "own",
             "at least 1x",
+            [
+                "etcd: 8 clients, own keys / lock call, pairs/s",
+                "etcd: 8 clients, own keys / lock call, p50",
+                "etcd: 8 clients, own keys / lock call, p99",
+            ],
         ),
         (
-            "etcd: 8 clients, one key / lock call, pairs/s",
             "one",
             "at least 3x",
+            [
+                "etcd: 8 clients, one key / lock call, pairs/s",
+                "etcd: 8 clients, one key / lock call, p50",
+                "etcd: 8 clients, one key / lock call, p99",
+            ],
         ),
     ] {
         let ours = play(cluster, &format!("tenure {keys}"), 8);
         let theirs = play(cluster, &format!("lock {keys}"), 8);
-        lines.push(Line {
-            what,
-            ours: per_second(&ours),
-            theirs: per_second(&theirs),
-            ratio: ours.len() as f64 / theirs.len() as f64,
-            aim,
-        });
+        lines.push(rate(all, &ours, &theirs, aim));
+        lines.push(latency(p50, &ours, &theirs, 50, ""));
+        lines.push(latency(p99, &ours, &theirs, 99, ""));
     }
     let mut ours = hand_overs(play(cluster, "tenure hold", 2));
     let mut theirs = hand_overs(play(cluster, "lock hold", 2));
@@ -122,15 +133,27 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
         theirs,
         "at most 1x",
     );
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for number in 0..KILLS {
-        let key = format!("killed-{number}");
-        ours.push(after_a_kill(|| tenure_run(cluster, &key)));
-        theirs.push(after_a_kill(|| etcdctl_lock(cluster, &key)));
+    let mut lines = vec![runs];
+    for (ending, what) in [
+        (
+            Ending::OfItsCommand,
+            "etcd: end of a run to the next / etcdctl lock",
+        ),
+        (
+            Ending::OfTheHolder,
+            "etcd: SIGKILL of a holder to the next grant, p50",
+        ),
+    ] {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for number in 0..ENDS {
+            let key = format!("{ending:?}-{number}");
+            ours.push(after_its_end(ending, || tenure_run(cluster, &key)));
+            theirs.push(after_its_end(ending, || etcdctl_lock(cluster, &key)));
+        }
+        let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
+        lines.push(line(what, ours, theirs, ""));
     }
-    let (ours, theirs) = (percentile(&mut ours, 50), percentile(&mut theirs, 50));
-    let what = "etcd: SIGKILL of a holder to the next grant, p50";
-    vec![runs, line(what, ours, theirs, "")]
+    lines
 }
 
 /// `tasks next` and the end of the task, beside many tasks and beside few.
@@ -211,8 +234,15 @@ fn latency(
     line(what, of(ours), of(theirs), aim)
 }
 
-fn per_second(turns: &[Turn]) -> String {
-    format!("{:.0} /s", turns.len() as f64 / PLAY.as_secs_f64())
+fn rate(what: &'static str, ours: &[Turn], theirs: &[Turn], aim: &'static str) -> Line {
+    let per_second = |turns: &[Turn]| format!("{:.0} /s", turns.len() as f64 / PLAY.as_secs_f64());
+    Line {
+        what,
+        ours: per_second(ours),
+        theirs: per_second(theirs),
+        ratio: ours.len() as f64 / theirs.len() as f64,
+        aim,
+    }
 }
 
 fn tenure_run(cluster: &Etcd, key: &str) -> Command {
@@ -237,12 +267,23 @@ fn end(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// From the kill of a holder until the command of a waiter runs.
-fn after_a_kill(command: impl Fn() -> Command) -> Duration {
+/// How a holder ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Its command ends, and it gives the key back.
+    OfItsCommand,
+    /// It is killed.
+    OfTheHolder,
+}
+
+/// From the end of a holder until the command of a waiter runs.
+fn after_its_end(ending: Ending, command: impl Fn() -> Command) -> Duration {
     let start = |script: &str| {
         let child = command()
             .args(["sh", "-c", script])
             .stdout(Stdio::piped())
+            // etcdctl reports that its command was killed.
+            .stderr(Stdio::null())
             .spawn();
         let mut child = child.unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -255,13 +296,16 @@ fn after_a_kill(command: impl Fn() -> Command) -> Duration {
     let (waiter, mut out) = start("echo got");
     // It is in the queue by then.
     std::thread::sleep(Duration::from_millis(300));
-    let killed = now();
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    // etcdctl leaves its command behind.
+    let ended = now();
+    if ending == Ending::OfTheHolder {
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+    }
+    // etcdctl leaves the command of a killed holder behind.
     let _ = kill_process(Pid::from_raw(held).unwrap(), Signal::KILL);
     out.read_line(&mut line).unwrap();
-    let found = now().saturating_sub(killed);
+    let found = now().saturating_sub(ended);
+    let _ = holder.wait();
     end(waiter);
     found
 }

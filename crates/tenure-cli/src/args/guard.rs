@@ -1,6 +1,7 @@
 //! The arguments of `tenure guard`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 
@@ -53,6 +54,9 @@ tenure-holder (git push -o tenure-holder=agent-1).")]
         /// Refuse if nothing can be checked
         #[arg(long)]
         strict: bool,
+        /// The folder that git ran it from
+        #[arg(long)]
+        folder: Option<PathBuf>,
         /// Its name, as git calls it
         name: String,
         /// What git passes to it

@@ -24,7 +24,7 @@ Exit codes: 0 no problem, 1 problems (with --fix: problems that are left).";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Why {
-    /// A key, a task (its id or title), a file, or the path of a lock file
+    /// A key, a task (its id or title), a file, a folder or a pattern, or the path of a lock file
     #[arg(value_name = "KEY|TASK|PATH")]
     pub(crate) what: String,
 }

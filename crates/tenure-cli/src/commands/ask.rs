@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenure::wire::{ErrorCode, GrantJson, RequestJson};
-use tenure::{Tenure, WorkTree, call_deadline};
+use tenure::{Target, Tenure, WorkTree, call_deadline};
 use tenure_core::{Event, HolderId, Key, Lease, Token};
 
 use crate::answer::{Answer, Failure, remark, report_event, to_value};
@@ -23,6 +23,11 @@ pub(crate) fn ask(global: &Global, request: &Request) -> Result<Answer, Failure>
     let note = request.note.as_deref();
     if note.is_some_and(|note| note.chars().count() > LONGEST) {
         let message = format!("--note is longer than {LONGEST} characters: say it shorter");
+        return Err(Failure::new(ErrorCode::Usage, message));
+    }
+    if note.is_some_and(|note| note.contains(char::is_control)) {
+        let message =
+            "--note has a control character, such as a line break: use visible characters";
         return Err(Failure::new(ErrorCode::Usage, message));
     }
     let of = request.of.as_deref().map(HolderId::parse).transpose()?;
@@ -86,13 +91,10 @@ fn wanted(tenure: &Tenure, what: &str) -> Result<(Key, Vec<Lease>), Failure> {
             return Ok((key.clone(), leases));
         }
     }
-    let path = reserved_path(what);
+    let target = target(what);
     let covers = |lease: &Lease| {
-        let covered = |path: &String| {
-            let paths = lease.mode.paths();
-            paths.is_none_or(|paths| paths.covers(path).is_some())
-        };
-        path.as_ref().is_some_and(covered)
+        let target = target.as_ref();
+        target.is_some_and(|target| target.is_reserved_by(&lease.mode))
     };
     let mut leases = if tenure.store().capabilities().modes {
         held(&paths)?
@@ -106,11 +108,11 @@ fn wanted(tenure: &Tenure, what: &str) -> Result<(Key, Vec<Lease>), Failure> {
     Ok((paths, leases))
 }
 
-/// What a path is called in reservations, if it is in a work tree.
-pub(crate) fn reserved_path(path: &str) -> Option<String> {
+/// The file or folder that a caller named, if it is in a work tree.
+pub(crate) fn target(path: &str) -> Option<Target> {
     let project = context::find_project().ok()?;
     let tree = WorkTree::find(&context::start().ok()?, project.as_ref());
-    tree.ok()??.path(Path::new(path)).ok()
+    tree.ok()??.target(Path::new(path)).ok()
 }
 
 /// What the holders of these leases are asked. Best effort: a store that keeps no history knows nothing.

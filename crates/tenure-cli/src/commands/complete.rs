@@ -192,12 +192,12 @@ fn open(before: &[String]) -> Option<Tenure> {
     if let Some(dir) = value("-C") {
         std::env::set_current_dir(dir).ok()?;
     }
-    let url = match value("--store")
-        .map(OsString::from)
-        .or_else(context::store_from_environment)
-    {
-        Some(url) => StoreUrl::parse(&url).ok()?,
-        None => context::find_project().ok()??.store(),
+    let url = match value("--store") {
+        Some(url) => StoreUrl::parse(url).ok()?,
+        None => match context::chosen_url(&crate::args::Global::default()).ok()? {
+            Some(url) => url,
+            None => context::find_project().ok()??.store(),
+        },
     };
     Tenure::open_read_only(&url, Config::default()).ok()
 }

@@ -1,16 +1,14 @@
 //! `tenure doctor`: what is wrong in the project, and how to put it right.
 
-use std::path::{Path, PathBuf};
-
+use tenure::plural;
 use tenure::wire::{CleanupJson, DoctorJson, FindingJson, FixedJson};
-use tenure::{Project, StoreUrl, plural};
 use tenure_view::Overview;
 use tenure_view::doctor::{self, Finding, Fixed, Remedy, Severity};
 
-use crate::answer::{Answer, Failure};
+use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::view::Doctor;
-use crate::commands::locks::all;
+use crate::commands::locks::all::{self, Place, from_here};
 use crate::context;
 use crate::exit::Exit;
 use crate::fit;
@@ -20,37 +18,39 @@ use crate::words;
 const WIDTH: usize = 80;
 
 pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure> {
-    let (project, overview) = all::look(global)?;
-    let mut found = doctor::examine(&project, &overview);
+    let (place, overview) = all::look_anyway(global)?;
+    let mut found = doctor::examine(place.project.as_ref(), &overview);
     let mut lines = Vec::new();
     let mut fixed = Vec::new();
     if asked.fix && asked.dry_run {
-        lines.extend(planned(&project, &found));
+        lines.extend(planned(&place, &found));
     } else if asked.fix {
-        let config = context::config(Some(&project))?;
+        let config = context::config(place.project.as_ref()).unwrap_or_default();
+        let safe = |one: &&Finding| one.remedy.as_ref().is_some_and(Remedy::is_safe);
+        for finding in found.iter().filter(safe) {
+            remark(global, &format!("to be ended: {}", finding.what));
+        }
         let done = doctor::fix(&found, &config);
-        lines.extend(done.iter().flat_map(|fixed| report(&project, fixed)));
+        lines.extend(done.iter().flat_map(|fixed| report(&place, fixed)));
         fixed = done
             .iter()
-            .map(|fixed| fixed_json(&project, &overview, fixed))
+            .map(|fixed| fixed_json(&place, &overview, fixed))
             .collect();
         // What is left, as it is now.
-        let (_, overview) = all::look(global)?;
-        found = doctor::examine(&project, &overview);
+        let (_, overview) = all::look_anyway(global)?;
+        found = doctor::examine(place.project.as_ref(), &overview);
     }
     if asked.fix && !lines.is_empty() {
         lines.push(String::new());
     }
     let of = |severity: Severity| found.iter().filter(move |one| one.severity == severity);
     let problems = of(Severity::Problem).count();
-    lines.extend(text(&project, &overview, &found));
+    lines.extend(text(&place, &overview, &found));
     let data = DoctorJson {
         healthy: problems == 0,
         dry_run: asked.dry_run,
-        problems: of(Severity::Problem)
-            .map(|one| json(&project, one))
-            .collect(),
-        notes: of(Severity::Note).map(|one| json(&project, one)).collect(),
+        problems: of(Severity::Problem).map(|one| json(&place, one)).collect(),
+        notes: of(Severity::Note).map(|one| json(&place, one)).collect(),
         fixed,
     };
     let mut answer = Answer::new(data, lines.join("\n"));
@@ -63,7 +63,7 @@ pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure>
     Ok(answer)
 }
 
-fn text(project: &Project, overview: &Overview, found: &[Finding]) -> Vec<String> {
+fn text(place: &Place, overview: &Overview, found: &[Finding]) -> Vec<String> {
     let problems = found
         .iter()
         .filter(|one| one.severity == Severity::Problem)
@@ -104,9 +104,13 @@ fn text(project: &Project, overview: &Overview, found: &[Finding]) -> Vec<String
         match &finding.remedy {
             None => {}
             Some(Remedy::Advice(advice)) => paragraph(&mut lines, "   do:    ", advice),
+            Some(remedy @ Remedy::VerifyLedger(_)) => {
+                let all = command(place, remedy);
+                lines.push(format!("   all:   {all}"));
+            }
             Some(remedy) => {
                 // In one line, to be copied.
-                lines.push(format!("   fix:   {}", command(project, remedy)));
+                lines.push(format!("   fix:   {}", command(place, remedy)));
                 if remedy.is_safe() {
                     lines.push("          (safe: tenure doctor --fix does it)".to_owned());
                 }
@@ -135,38 +139,11 @@ fn paragraph(lines: &mut Vec<String>, mark: &str, text: &str) {
     lines.push(line);
 }
 
-/// The option that names a store, unless it is the project's own.
-pub(crate) fn in_store(project: &Project, url: &StoreUrl) -> String {
-    if *url == project.store() {
-        return String::new();
-    }
-    let mut url = url.clone();
-    if let StoreUrl::Sqlite(path)
-    | StoreUrl::Steroids(path)
-    | StoreUrl::Exclusive(path)
-    | StoreUrl::Mkdir(path)
-    | StoreUrl::Ledger(path) = &mut url
-    {
-        *path = from_here(path);
-    }
-    words::in_store(Some(&url.to_os_string()))
-}
-
-/// A path as short as it can be from the current folder.
-fn from_here(path: &Path) -> PathBuf {
-    let here = std::env::current_dir().ok();
-    match here.and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)) {
-        Some(inner) if inner.as_os_str().is_empty() => ".".into(),
-        Some(inner) => inner,
-        None => path.to_owned(),
-    }
-}
-
 /// The command that a remedy is.
-fn command(project: &Project, remedy: &Remedy) -> String {
-    match remedy {
+fn command(place: &Place, remedy: &Remedy) -> String {
+    let text = match remedy {
         Remedy::Cleanup(url) | Remedy::CleanupByHand(url) => {
-            format!("tenure locks cleanup{}", in_store(project, url))
+            format!("tenure locks cleanup{}", place.in_store(url))
         }
         Remedy::BreakDeadLock(root) => format!(
             "tenure ledger break-lock --dir {}",
@@ -175,36 +152,44 @@ fn command(project: &Project, remedy: &Remedy) -> String {
         Remedy::Force(url, key) => format!(
             "tenure locks release {} --force{}",
             words::quoted(key.as_str()),
-            in_store(project, url)
+            place.in_store(url)
         ),
         Remedy::Remove(path) => {
             format!("rm -- {}", words::quoted_bytes(from_here(path).as_os_str()))
         }
-        Remedy::Chmod(like, file) => format!(
-            "chmod --reference={} {}",
-            words::quoted_bytes(from_here(like).as_os_str()),
-            words::quoted_bytes(from_here(file).as_os_str())
-        ),
+        Remedy::MoveAside(path) => {
+            let mut aside = from_here(path).into_os_string();
+            let from = words::quoted_bytes(&aside);
+            aside.push(".aside");
+            format!("mv -n -- {from} {}", words::quoted_bytes(&aside))
+        }
+        Remedy::Chmod(like, file) => {
+            let like = words::quoted_bytes(from_here(like).as_os_str());
+            let file = words::quoted_bytes(from_here(file).as_os_str());
+            format!("chgrp --reference={like} {file} && chmod --reference={like} {file}")
+        }
         Remedy::VerifyLedger(root) => format!(
             "tenure ledger verify --dir {}",
             words::quoted_bytes(from_here(root).as_os_str())
         ),
-        Remedy::Command(text) | Remedy::Advice(text) => text.clone(),
-    }
+        Remedy::Command(text) => text.clone(),
+        Remedy::Advice(text) => return text.clone(),
+    };
+    place.copied(text)
 }
 
-fn planned(project: &Project, found: &[Finding]) -> Vec<String> {
+fn planned(place: &Place, found: &[Finding]) -> Vec<String> {
     let safe = doctor::safe_remedies(found);
     if safe.is_empty() {
         return vec!["Nothing can be fixed safely.".to_owned()];
     }
     safe.iter()
-        .map(|remedy| format!("Would run: {}", command(project, remedy)))
+        .map(|remedy| format!("Would run: {}", command(place, remedy)))
         .collect()
 }
 
-fn report(project: &Project, fixed: &Fixed) -> Vec<String> {
-    let command = command(project, &fixed.remedy);
+fn report(place: &Place, fixed: &Fixed) -> Vec<String> {
+    let command = command(place, &fixed.remedy);
     let mut lines = vec![format!("Ran: {command}")];
     match &fixed.ended {
         Err(error) => lines.push(format!("  It failed: {error}")),
@@ -226,7 +211,7 @@ fn report(project: &Project, fixed: &Fixed) -> Vec<String> {
     lines
 }
 
-fn json(project: &Project, finding: &Finding) -> FindingJson {
+fn json(place: &Place, finding: &Finding) -> FindingJson {
     FindingJson {
         code: finding.code.to_owned(),
         store: finding.store.as_ref().map(ToString::to_string),
@@ -234,18 +219,15 @@ fn json(project: &Project, finding: &Finding) -> FindingJson {
         message: finding.what.clone(),
         evidence: finding.evidence.clone(),
         meaning: finding.meaning.clone(),
-        fix: finding
-            .remedy
-            .as_ref()
-            .map(|remedy| command(project, remedy)),
+        fix: finding.remedy.as_ref().map(|remedy| command(place, remedy)),
         safe: finding.remedy.as_ref().is_some_and(Remedy::is_safe),
     }
 }
 
-fn fixed_json(project: &Project, overview: &Overview, fixed: &Fixed) -> FixedJson {
+fn fixed_json(place: &Place, overview: &Overview, fixed: &Fixed) -> FixedJson {
     let ended = fixed.ended.as_ref().map_or(&[][..], Vec::as_slice);
     FixedJson {
-        command: command(project, &fixed.remedy),
+        command: command(place, &fixed.remedy),
         ended: CleanupJson::new(&overview.now, false, ended).ended,
         removed: fixed
             .lock

@@ -36,7 +36,18 @@ pub(crate) fn guard(global: &Global, guard: Guard) -> Result<Answer, Failure> {
         Guard::Uninstall => uninstall(global),
         Guard::Status => status(global),
         Guard::Receive => hook::hook(global, false, "pre-receive", &[]),
-        Guard::Hook { strict, name, args } => hook::hook(global, strict, &name, &args),
+        Guard::Hook {
+            strict,
+            folder,
+            name,
+            args,
+        } => {
+            let answer = hook::hook(global, strict, &name, &args);
+            if let Some(folder) = folder.filter(|_| name == "post-commit") {
+                hook::look_beside(global, &folder);
+            }
+            answer
+        }
     }
 }
 

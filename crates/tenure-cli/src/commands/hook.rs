@@ -16,6 +16,7 @@ mod files;
 mod timer;
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tenure::config::Release;
@@ -97,6 +98,8 @@ struct Session<'a> {
     global: &'a Global,
     tool: Tool,
     holder: HolderId,
+    /// The files of the event.
+    edited: Vec<PathBuf>,
     files: Files,
     config: tenure::Config,
     project: Project,
@@ -104,17 +107,46 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The session, if it works in a project.
+    /// The session, if it works in a project: that of the agent's folder, or else that of a file which it edits.
     fn find(global: &'a Global, hook: &Hook, event: &Event) -> Result<Option<Self>, Failure> {
         let here = context::start()?;
         let folder = event
             .folder
             .as_ref()
             .map_or_else(|| here.clone(), |folder| here.join(folder));
-        let Some(project) = Project::find(&folder, context::home().as_deref())? else {
+        let (What::BeforeEdit(edited) | What::AfterEdit(edited)) = &event.what else {
+            return Self::within(global, hook, event, &folder, Vec::new());
+        };
+        let edited: Vec<PathBuf> = edited.iter().map(|file| folder.join(file)).collect();
+        let there = edited.iter().filter_map(|file| {
+            let mut above = file.ancestors().skip(1);
+            above.find(|folder| folder.is_dir()).map(Path::to_owned)
+        });
+        for folder in std::iter::once(folder.clone()).chain(there) {
+            let session = Self::within(global, hook, event, &folder, edited.clone())?;
+            let is_about = |session: &Self| {
+                let mut paths = edited.iter().map(|file| session.files.path(file));
+                paths.any(|path| !matches!(path, Ok(None)))
+            };
+            if session.as_ref().is_some_and(is_about) {
+                return Ok(session);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The session as it is seen from this folder.
+    fn within(
+        global: &'a Global,
+        hook: &Hook,
+        event: &Event,
+        folder: &Path,
+        edited: Vec<PathBuf>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(project) = Project::find(folder, context::home().as_deref())? else {
             return Ok(None);
         };
-        let Some(files) = Files::find(&folder, &project)? else {
+        let Some(files) = Files::find(folder, &project)? else {
             return Ok(None);
         };
         let config = context::config(Some(&project))?;
@@ -124,6 +156,7 @@ impl<'a> Session<'a> {
             global,
             tool,
             holder: HolderId::parse_new(holder)?,
+            edited,
             files,
             config,
             project,
@@ -141,17 +174,9 @@ impl<'a> Session<'a> {
 
     fn answer(&self, event: &Event) -> Result<Reply, Failure> {
         let go_on = |note: Option<&str>| Reply::go_on(self.tool, &event.name, &event.what, note);
-        let files = match &event.what {
-            What::BeforeEdit(files) | What::AfterEdit(files) => {
-                let paths = files.iter().map(|file| self.files.path(file));
-                paths
-                    .collect::<Result<Vec<_>, Failure>>()?
-                    .into_iter()
-                    .flatten()
-                    .collect()
-            }
-            What::Work | What::TurnEnd | What::SessionEnd => Vec::new(),
-        };
+        let files = self.edited.iter().map(|file| self.files.path(file));
+        let files: Result<Vec<_>, Failure> = files.collect();
+        let files: Vec<String> = files?.into_iter().flatten().collect();
         // A file outside the repository is no concern of others.
         if files.is_empty() && matches!(event.what, What::BeforeEdit(_)) {
             return Ok(go_on(None));
@@ -254,7 +279,7 @@ impl<'a> Session<'a> {
         let bad = |why: &dyn std::fmt::Display| {
             Failure::new(ErrorCode::BadName, format!("{file}: {why}"))
         };
-        let pattern = PathPattern::exactly(file).map_err(|why| bad(&why))?;
+        let pattern = PathPattern::file(file).map_err(|why| bad(&why))?;
         let paths = PathSet::new([pattern]).map_err(|why| bad(&why))?;
         let ask = tenure
             .reserve(paths)

@@ -66,10 +66,17 @@ pub(crate) fn init(global: &Global, here: bool) -> Result<Answer, Failure> {
     if project.is_shared() {
         text.push_str("\nAll worktrees of this git repository share it.");
     }
-    if let Some(store) = context::chosen_store(global) {
-        let store = tenure::StoreUrl::parse(&store)
-            .map_or_else(|_| "that store".to_owned(), |store| store.to_string());
-        text = format!("{text}\nBut TENURE_STORE is set: commands use {store} instead.");
+    let chosen = context::chosen_url(global);
+    if let Some(store) = chosen
+        .as_ref()
+        .map_or(Some(None), |it| it.as_ref().map(Some))
+    {
+        let by = match tenure.config().store_url() {
+            Some(configured) if Some(&configured) == store => "store.url",
+            _ => "TENURE_STORE",
+        };
+        let store = store.map_or_else(|| "that store".to_owned(), ToString::to_string);
+        text = format!("{text}\nBut {by} is set: commands use {store} instead.");
     }
     for line in &fetched.lines {
         text.push('\n');

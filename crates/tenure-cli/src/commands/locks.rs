@@ -380,8 +380,14 @@ pub(crate) fn detail(event: &Event) -> String {
             }
         }
         (None, Some(reason)) => reason.clone(),
-        (None, None) if event.times > 1 => format!("{} times", event.times),
-        (None, None) => String::new(),
+        (None, None) => {
+            // A holder that admits others keeps its lease.
+            let is_new = event.kind == EventKind::Renewed && !event.mode.is_exclusive();
+            let mode = is_new.then(|| words::asked_mode(&event.mode));
+            let times = (event.times > 1).then(|| format!("{} times", event.times));
+            let known: Vec<String> = mode.into_iter().chain(times).collect();
+            known.join(", ")
+        }
     }
 }
 

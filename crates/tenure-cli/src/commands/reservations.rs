@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use serde_json::json;
-use tenure::Reservations;
 use tenure::wire::{CheckedPathJson, ErrorCode, RequestJson, ReservationJson, WaiterJson};
+use tenure::{Reservations, Target};
 use tenure_core::queue::Presence;
 use tenure_core::{Lease, Waiter};
 
@@ -75,10 +75,10 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
     Ok(Answer::new(data, lines.join("\n")))
 }
 
-/// The reservations of the store that the command works on; `None` if there is no store yet.
-fn read(global: &Global) -> Result<Option<Reservations>, Failure> {
+/// The reservations that these files and folders are in; `None` if there is no store yet.
+fn read(global: &Global, targets: &[Target]) -> Result<Option<Reservations>, Failure> {
     match context::open_read_only(global)? {
-        Some(tenure) => Ok(Some(tenure.reservations()?)),
+        Some(tenure) => Ok(Some(tenure.reservations_of(targets)?)),
         None => Ok(None),
     }
 }
@@ -89,35 +89,35 @@ pub(crate) fn check(global: &Global, check: &Check) -> Result<Answer, Failure> {
     if check.stdin {
         given.extend(from_stdin(check.nul)?);
     }
-    let mut paths = Vec::new();
+    let mut targets = Vec::new();
     for path in &given {
-        paths.push(tree.path(Path::new(path))?);
+        targets.push(tree.target(Path::new(path))?);
     }
     let me = context::caller(global)?;
-    let reservations = read(global)?;
+    let reservations = read(global, &targets)?;
     let mut refused = Vec::new();
     let mut lines = Vec::new();
-    for path in &paths {
+    for target in &targets {
         let Some(reservations) = &reservations else {
             break;
         };
         let now = reservations.now();
-        for lease in reservations.against(path, Some(&me)) {
+        for lease in reservations.against(target, Some(&me)) {
             refused.push(CheckedPathJson {
-                path: path.clone(),
+                path: target.name().to_owned(),
                 reservation: ReservationJson::new(now, lease),
             });
             if lines.len() < SHOWN {
-                lines.push(in_the_way(now, path, lease));
+                lines.push(in_the_way(now, target.name(), lease));
             }
         }
     }
     let number = refused.len();
-    let data = json!({ "holder": me, "checked": paths.len(), "refused": refused });
+    let data = json!({ "holder": me, "checked": targets.len(), "refused": refused });
     if number == 0 {
-        let text = match paths.as_slice() {
+        let text = match targets.as_slice() {
             _ if global.quiet => String::new(),
-            [path] => format!("{path} is yours to write"),
+            [target] => format!("{} is yours to write", target.name()),
             many => format!("all {} paths are yours to write", many.len()),
         };
         return Ok(Answer::new(data, text));

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure::wire::{AcquiredJson, ErrorCode, ReservationJson};
+use tenure::wire::{AcquiredJson, ErrorCode, RequestJson, ReservationJson};
 use tenure::{PathPattern, PathSet, Tenure, Tie, WorkTree, call_deadline};
-use tenure_core::{Acquired, HolderId, Key, Lease, Moment, Released, Renewed};
+use tenure_core::{Acquired, Busy, HolderId, Key, Lease, Mode, Moment, Released, Renewed};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
 use crate::args::paths::Reserve;
+use crate::commands::ask;
 use crate::context;
 use crate::signals::Signals;
 use crate::waiting;
@@ -29,19 +30,23 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     } else {
         paths
     };
+    let mode = Mode::from(paths);
     let tenure = context::open_for_locks(global)?;
     let tie = reserve.pid.map_or(Tie::Nothing, Tie::Process);
     let key = Key::paths();
     let me = context::caller(global)?;
     let mut ask = waiting::prepare(global, &tenure, &[key.as_str()], &reserve.request())?
-        .mode(paths.into())
+        .mode(mode.clone())
         .tied_to(tie)
         .named(me.as_str())?;
     if let Some(why) = &reserve.why {
         ask = ask.command(why.clone());
     }
     let mut signals = Signals::catch()?;
-    let guard = waiting::acquire(global, &tenure, key.as_str(), ask, &mut signals)?;
+    let wanted = words::asked_mode(&mode);
+    let guard = waiting::acquire_or(global, &tenure, &wanted, ask, &mut signals, |busy| {
+        refusal(global, &tenure, &mode, busy)
+    })?;
     let now = tenure.clock().now();
     let (lease, reason) = (guard.lease().clone(), guard.reason());
     guard.leave_standing();
@@ -66,6 +71,22 @@ pub(crate) fn reserve(global: &Global, reserve: &Reserve) -> Result<Answer, Fail
     Ok(Answer::new(data, token.to_string()).or_undo(undo))
 }
 
+/// Why a reservation was not granted, with a path that it has in common with another one.
+fn refusal(global: &Global, tenure: &Tenure, mode: &Mode, busy: &Busy) -> Failure {
+    let wanted = words::asked_mode(mode);
+    let look = format!(
+        "tenure reservations{}",
+        words::in_store(global.store.as_deref())
+    );
+    let (mut message, details) = waiting::busy_report(global, tenure, &wanted, busy, &look);
+    let in_both = |lease: &Lease| mode.paths()?.conflict(lease.mode.paths()?);
+    let in_both = busy.leases.iter().find_map(|(lease, _)| in_both(lease));
+    if let Some(path) = in_both.filter(|path| *path != wanted) {
+        message = format!("{message}\n  {wanted} includes {path}, for example");
+    }
+    Failure::new(ErrorCode::Locked, message).details(details)
+}
+
 fn named(global: &Global) -> String {
     let name = global.holder.as_deref().map(words::quoted);
     name.map_or_else(String::new, |name| format!(" --as {name}"))
@@ -81,7 +102,7 @@ pub(crate) fn patterns(global: &Global, texts: &[OsString]) -> Result<Vec<PathPa
 /// The work tree that the command is in.
 pub(crate) fn work_tree(global: &Global) -> Result<WorkTree, Failure> {
     let start = context::start()?;
-    let project = match context::chosen_store(global) {
+    let project = match context::chosen_url(global)? {
         None => Some(context::existing_project(&start)?),
         Some(_) => context::find_project().unwrap_or_default(),
     };
@@ -107,16 +128,16 @@ fn mine(
             continue;
         };
         let named = paths.patterns().iter();
-        let named = named.filter(|pattern| wanted.is_empty() || wanted.contains(pattern));
+        let named = named.filter(|pattern| wanted.is_empty() || has(wanted, pattern));
         let named: Vec<PathPattern> = named.cloned().collect();
         if !named.is_empty() {
             found.push((lease.clone(), named));
         }
     }
-    let has = |pattern: &&PathPattern| found.iter().any(|(_, named)| named.contains(pattern));
+    let is_found = |pattern: &PathPattern| found.iter().any(|(_, named)| has(named, pattern));
     let missing: Vec<String> = wanted
         .iter()
-        .filter(|pattern| !has(pattern))
+        .filter(|pattern| !is_found(pattern))
         .map(ToString::to_string)
         .collect();
     if !missing.is_empty() {
@@ -128,6 +149,11 @@ fn mine(
             .details(json!({ "holder": me, "missing": missing })));
     }
     Ok(found)
+}
+
+/// Whether this pattern is among others. What was a file may be a folder by now, or nothing.
+fn has(patterns: &[PathPattern], pattern: &PathPattern) -> bool {
+    patterns.iter().any(|it| it.as_str() == pattern.as_str())
 }
 
 fn release(global: &Global, texts: &[OsString]) -> Result<Answer, Failure> {
@@ -164,7 +190,7 @@ fn keep_the_rest(
         return Ok(());
     };
     let rest = paths.patterns().iter();
-    let rest: Vec<PathPattern> = rest.filter(|it| !named.contains(it)).cloned().collect();
+    let rest: Vec<PathPattern> = rest.filter(|it| !has(named, it)).cloned().collect();
     if rest.is_empty() {
         return Ok(());
     }
@@ -222,16 +248,24 @@ fn extend(global: &Global, reserve: &Reserve) -> Result<Answer, Failure> {
         let paths = words::asked_mode(&lease.mode);
         format!("{paths} is yours {}", words::lasts(&now, lease))
     };
+    let asked = ask::requests(&tenure, &extended);
+    let leases: Vec<&Lease> = extended.iter().collect();
+    let told = |event| ask::told_with_paths(event, &leases);
     let text = if global.quiet {
         String::new()
     } else {
-        extended.iter().map(line).collect::<Vec<_>>().join("\n")
+        let lines = extended.iter().map(line).chain(asked.iter().map(told));
+        lines.collect::<Vec<_>>().join("\n")
     };
     let data: Vec<ReservationJson> = extended
         .iter()
         .map(|lease| ReservationJson::new(&now, lease))
         .collect();
-    Ok(Answer::new(json!({ "extended": data }), text))
+    let asked: Vec<RequestJson> = asked.iter().map(RequestJson::from).collect();
+    Ok(Answer::new(
+        json!({ "extended": data, "asked": asked }),
+        text,
+    ))
 }
 
 /// Why a path can't be written: one reservation of another holder.

@@ -3,6 +3,7 @@
 use tenure::plural;
 use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
 use tenure_daemon::DaemonStatus;
+use tenure_view::StoreView;
 use tenure_view::doctor::{self, Severity};
 
 use crate::answer::{Answer, Failure};
@@ -12,17 +13,22 @@ use crate::context;
 use crate::words;
 
 pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
-    let (project, overview) = all::look(global)?;
+    let (place, overview) = all::look_anyway(global)?;
     let now = &overview.now;
     let me = context::caller(global)?;
-    let found = doctor::examine(&project, &overview);
+    let found = doctor::examine(place.project.as_ref(), &overview);
     let problems = found
         .iter()
         .filter(|one| one.severity == Severity::Problem)
         .count();
     let notes = found.len() - problems;
-    let daemon = match DaemonStatus::read(&project.folder())? {
-        DaemonStatus::Running(state) => match &state.skipped {
+    let daemon = match &place.project {
+        Some(project) => DaemonStatus::read(&project.folder()),
+        None => Ok(DaemonStatus::NotRunning(None)),
+    };
+    let daemon = match daemon {
+        Err(error) => format!("unknown ({error})"),
+        Ok(DaemonStatus::Running(state)) => match &state.skipped {
             Some(skipped) => format!(
                 "running (pid {}), skips its cycles since {}",
                 state.process.pid,
@@ -30,8 +36,8 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
             ),
             None => format!("running (pid {})", state.process.pid),
         },
-        DaemonStatus::Unidentified => "starting or stopping".to_owned(),
-        DaemonStatus::NotRunning(_) => "not running".to_owned(),
+        Ok(DaemonStatus::Unidentified) => "starting or stopping".to_owned(),
+        Ok(DaemonStatus::NotRunning(_)) => "not running".to_owned(),
     };
     let mut held = Vec::new();
     let mut wanted = Vec::new();
@@ -57,28 +63,33 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         stores.push(count);
     }
     let line = |name: &str, value: String| format!("{name:<10} {value}");
-    let mut lines = vec![line("Project:", project.root().display().to_string())];
-    let mut shown = overview
+    let root = place.project.as_ref();
+    let root = root.map(|project| project.root().display().to_string());
+    let shown_root = root.clone().unwrap_or_else(|| "none".to_owned());
+    let mut lines = vec![line("Project:", shown_root)];
+    let is_used = |store: &StoreView| Some(&store.url) == place.store();
+    let mut shown: Vec<_> = overview
         .stores
         .iter()
         .zip(&stores)
         .filter(|(store, count)| {
-            store.url == project.store() || store.error.is_some() || count.held + count.waiting > 0
-        });
-    let first = shown.next();
-    if first.is_none() {
+            is_used(store) || store.error.is_some() || count.held + count.waiting > 0
+        })
+        .collect();
+    shown.sort_by_key(|(store, _)| !is_used(store));
+    if shown.is_empty() {
         lines.push(line(
             "Store:",
             "none yet; the first command makes it".into(),
         ));
     }
-    for (number, (store, count)) in first.into_iter().chain(shown).enumerate() {
+    for (number, (store, count)) in shown.into_iter().enumerate() {
         let state = match &store.error {
             Some(_) => "can't be read".to_owned(),
             None => format!("{} held, {} waiting", count.held, count.waiting),
         };
         let name = if number == 0 { "Store:" } else { "" };
-        let url = all::short_url(&project, &store.url);
+        let url = place.short_url(&store.url);
         lines.push(line(name, format!("{url}: {state}")));
     }
     if !overview.foreign.is_empty() {
@@ -86,7 +97,9 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         let text = format!("{count} of other tools; see tenure locks list --all");
         lines.push(line("", text));
     }
-    lines.push(line("Daemon:", daemon.clone()));
+    if place.project.is_some() {
+        lines.push(line("Daemon:", daemon.clone()));
+    }
     let keys: Vec<String> = held
         .iter()
         .map(|grant| match grant.remaining_seconds {
@@ -121,7 +134,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
         "tenure run KEY -- CMD, tenure locks, tenure why KEY, tenure help".into(),
     ));
     let data = StatusJson {
-        project: project.root().display().to_string(),
+        project: root,
         daemon,
         holder: me,
         held,

@@ -5,7 +5,7 @@ mod copy;
 use std::ffi::OsString;
 
 use tenure::wire::{ErrorCode, StoreCheckJson, StoreMemberJson};
-use tenure::{HistoryQuery, StoreUrl, Tenure, call_deadline};
+use tenure::{HistoryQuery, StoreUrl, Tenure, call_deadline, plural};
 use tenure_core::TaskError;
 use tenure_core::task::TaskQuery;
 
@@ -27,8 +27,8 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
         store: url.or_else(|| global.store.clone()),
         ..global.clone()
     };
-    let url = match context::chosen_store(&global) {
-        Some(url) => StoreUrl::parse(&url)?,
+    let url = match context::chosen_url(&global)? {
+        Some(url) => url,
         None => context::project(&context::start()?)?.store(),
     };
     let mut found = StoreCheckJson {
@@ -44,7 +44,11 @@ fn check(global: &Global, url: Option<OsString>) -> Result<Answer, Failure> {
     let is_reachable =
         found.members.is_empty() || found.members.iter().any(|member| member.error.is_none());
     if is_reachable && let Err(error) = look_inside(&tenure, &mut found) {
-        found.problems.push(error.to_string());
+        let error = error.to_string();
+        let is_known = |problem: &String| error.contains(problem.as_str());
+        if !found.problems.iter().any(is_known) {
+            found.problems.push(error);
+        }
     }
     let text = shown(&found);
     if found.problems.is_empty() {
@@ -77,12 +81,20 @@ fn look_inside(tenure: &Tenure, found: &mut StoreCheckJson) -> Result<(), TaskEr
 fn shown(found: &StoreCheckJson) -> String {
     let mut lines = vec![format!("Store:    {}", found.store)];
     if !found.members.is_empty() {
-        let mut table = Table::new(&["MEMBER", "STATE", "VERSION", "SIZE", "IN USE", "DETAIL"]);
+        let mut table = Table::new(&[
+            "MEMBER", "STATE", "VERSION", "SIZE", "IN USE", "QUOTA", "CLOCK", "DETAIL",
+        ]);
         for member in &found.members {
             table.row(cells(member));
         }
         lines.push(table.text().trim_end().to_owned());
     }
+    lines.extend(match (found.login_required, &found.user) {
+        (None, _) => None,
+        (Some(false), _) => Some("Login:    not required".to_owned()),
+        (Some(true), Some(user)) => Some(format!("Login:    {user}")),
+        (Some(true), None) => Some("Login:    required, but refused".to_owned()),
+    });
     if let (Some(p50), Some(p99)) = (found.p50_micros, found.p99_micros) {
         lines.push(format!(
             "Reads:    p50 {}, p99 {}",
@@ -91,18 +103,23 @@ fn shown(found: &StoreCheckJson) -> String {
         ));
     }
     if let (Some(held), Some(waiting)) = (found.held, found.waiting) {
-        let counts = [
-            (Some(held), "held"),
-            (Some(waiting), "waiting"),
-            (found.events, "events"),
-            (found.tasks, "tasks"),
-            (found.sections, "sections"),
+        let more = [
+            (found.events, "event"),
+            (found.tasks, "task"),
+            (found.sections, "section"),
         ];
-        let counts = counts
+        let more = more
             .iter()
-            .filter_map(|(count, what)| count.map(|count| format!("{count} {what}")));
-        let counts: Vec<String> = counts.collect();
+            .filter_map(|(count, what)| count.map(|count| plural::count(count, what)));
+        let mut counts = vec![format!("{held} held"), format!("{waiting} waiting")];
+        counts.extend(more);
         lines.push(format!("Contents: {}", counts.join(", ")));
+    }
+    let named = u64::try_from(found.members.len()).unwrap_or(u64::MAX);
+    if let Some(size) = found.cluster_size.filter(|size| *size > named) {
+        lines.push(format!(
+            "Note:     the cluster has {size} members, the address names {named}: name all, so that each may fail"
+        ));
     }
     for problem in &found.problems {
         lines.push(format!("Problem:  {problem}"));
@@ -110,23 +127,31 @@ fn shown(found: &StoreCheckJson) -> String {
     lines.join("\n")
 }
 
-fn cells(member: &StoreMemberJson) -> [String; 6] {
+fn cells(member: &StoreMemberJson) -> [String; 8] {
     let state = match (&member.error, member.leader) {
         (Some(_), _) => "unreachable",
         (None, true) => "leader",
         (None, false) => "follower",
     };
+    let unknown = || "-".to_owned();
     let size = |bytes: Option<u64>| {
-        bytes.map_or(String::from("-"), |bytes| {
-            format!("{} KiB", bytes.div_ceil(1024))
+        bytes.map_or_else(unknown, |bytes| match bytes.div_ceil(1024) {
+            small @ ..10_000 => format!("{small} KiB"),
+            large => format!("{} MiB", large.div_ceil(1024)),
         })
     };
     [
         member.endpoint.clone(),
         state.to_owned(),
-        member.version.clone().unwrap_or_else(|| "-".to_owned()),
+        member.version.clone().unwrap_or_else(unknown),
         size(member.size),
         size(member.size_in_use),
+        size(member.quota),
+        match member.clock_ahead_seconds {
+            None => unknown(),
+            Some(0) => "same".to_owned(),
+            Some(ahead) => format!("{ahead:+} s"),
+        },
         member.error.clone().unwrap_or_default(),
     ]
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use tenure::wire::{ErrorCode, SpanJson, TimelineJson, WaitSpanJson};
 use tenure::{HistoryQuery, call_deadline};
 use tenure_core::{
-    Event, EventKind, Evidence, HolderId, Key, Moment, Presence, Snapshot, Token, Verdict,
+    Event, EventKind, Evidence, HolderId, Key, Mode, Moment, Presence, Snapshot, Token, Verdict,
 };
 use tenure_view::StoreView;
 use tenure_view::history::{self, Span};
@@ -26,10 +26,13 @@ const WIDEST: usize = 24;
 /// How many columns the lanes have at least.
 const NARROWEST: usize = 20;
 
-/// The grants of one key in one store, and the waiters that it has now. Earlier waits are in no history.
+/// Grants of one key in one store that do not overlap, and below its last lane the waiters that the key has now. Earlier
+/// waits are in no history.
 pub(crate) struct Lane {
     pub(crate) store: String,
     pub(crate) key: Key,
+    /// Which one of the lanes of its key, from 0 on: holders at the same time are in several.
+    pub(crate) number: usize,
     pub(crate) spans: Vec<Span>,
     /// Who waits, and since when.
     pub(crate) waits: Vec<(HolderId, Timestamp)>,
@@ -53,6 +56,7 @@ pub(crate) fn lanes(
             lanes.push(Lane {
                 store: store.to_owned(),
                 key: key.clone(),
+                number: 0,
                 spans: Vec::new(),
                 waits: Vec::new(),
             });
@@ -83,11 +87,46 @@ pub(crate) fn lanes(
             }
         }
     }
-    lanes
+    lanes.into_iter().flat_map(Lane::split).collect()
+}
+
+impl Lane {
+    /// Lanes in which no grants overlap.
+    fn split(self) -> Vec<Self> {
+        let rows = history::rows(self.spans);
+        let mut lanes: Vec<Self> = rows
+            .into_iter()
+            .enumerate()
+            .map(|(number, spans)| Self {
+                store: self.store.clone(),
+                key: self.key.clone(),
+                number,
+                spans,
+                waits: Vec::new(),
+            })
+            .collect();
+        match lanes.last_mut() {
+            Some(last) => last.waits = self.waits,
+            None => lanes.push(Self {
+                spans: Vec::new(),
+                ..self
+            }),
+        }
+        lanes
+    }
+
+    /// Its name: that of the key, in the first one.
+    pub(crate) fn name(&self) -> &str {
+        if self.number == 0 {
+            self.key.as_str()
+        } else {
+            ""
+        }
+    }
 }
 
 pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Failure> {
-    let (project, overview) = all::look(global)?;
+    let (place, overview) = all::look(global)?;
     let now = overview.now.wall;
     let wanted = asked
         .keys
@@ -103,13 +142,28 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
     for store in &overview.stores {
         // The whole history: a grant of long ago may not have ended.
         let Some(tenure) = store.tenure.as_ref().filter(|_| store.error.is_none()) else {
-            left_out.push(format!("{} can't be read", store.url));
+            let error = store.error.iter().map(ToString::to_string);
+            left_out.push(format!(
+                "{} can't be read: {}",
+                store.url,
+                error.collect::<String>()
+            ));
             continue;
         };
-        let events = tenure
+        let events = match tenure
             .store()
-            .history(&HistoryQuery::default(), call_deadline())?;
-        let url = all::short_url(&project, &store.url);
+            .history(&HistoryQuery::default(), call_deadline())
+        {
+            Ok(events) => events,
+            Err(error) => {
+                left_out.push(format!(
+                    "the history of {} can't be read: {error}",
+                    store.url
+                ));
+                continue;
+            }
+        };
+        let url = place.short_url(&store.url);
         lanes.extend(self::lanes(
             &url,
             &events,
@@ -211,7 +265,7 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
             store = &lane.store;
             lines.push(store.to_owned());
         }
-        let shown = fit::filled(&fit::middle(lane.key.as_str(), name), name);
+        let shown = fit::filled(&fit::middle(lane.name(), name), name);
         lines.push(format!("{shown}  {}", bar(lane, from, to, columns)));
         for (waiter, since) in &lane.waits {
             let shown = fit::filled(&fit::middle(&format!(" {waiter}"), name), name);
@@ -296,8 +350,12 @@ pub(crate) fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
         }
     };
     let taken = if span.taken_over { ", taken over" } else { "" };
+    let mode = match &span.mode {
+        Mode::Exclusive => String::new(),
+        mode => format!(", {}", words::asked_mode(mode)),
+    };
     format!(
-        "{} (token {}) from {from}{taken}, {how}",
+        "{} (token {}{mode}) from {from}{taken}, {how}",
         span.holder, span.token
     )
 }
@@ -331,6 +389,8 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
     const WIDE: f64 = 960.0;
     const HIGH: f64 = 22.0;
     const TOP: f64 = 40.0;
+    const LETTER: f64 = 7.0;
+    const PARTS: u32 = 4;
     let mut y = TOP;
     let mut body = String::new();
     let mut store = "";
@@ -350,7 +410,7 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
             body,
             "<text x=\"16\" y=\"{:.0}\">{}</text>",
             y + 14.0,
-            escaped(&fit::middle(lane.key.as_str(), 28))
+            escaped(&fit::middle(lane.name(), 24))
         );
         for (number, span) in lane.spans.iter().enumerate() {
             let begin = part(from, to, span.from.unwrap_or(from)) * WIDE;
@@ -373,6 +433,18 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
                 (end - begin).max(2.0),
                 escaped(&format!("{}: {}", lane.key, told(span, words::time)))
             );
+            // Where there is room, the bar names its holder. The title of the bar is shown there, too.
+            #[expect(clippy::cast_precision_loss, reason = "the width of a name")]
+            let needed = fit::width(span.holder.as_str()) as f64 * LETTER + 8.0;
+            if end - begin >= needed {
+                let _ = writeln!(
+                    body,
+                    "<text x=\"{:.1}\" y=\"{:.0}\" fill=\"white\" font-size=\"11\" pointer-events=\"none\">{}</text>",
+                    LEFT + begin + 4.0,
+                    y + 13.0,
+                    escaped(span.holder.as_str())
+                );
+            }
         }
         y += HIGH;
         for (waiter, since) in &lane.waits {
@@ -392,15 +464,33 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
             y += HIGH;
         }
     }
-    let (begin, end) = (clock(from), clock(to));
     let right = LEFT + WIDE;
+    // Lines at equal distances, below the bars, with their times above.
+    let mut axis = String::new();
+    for number in 0..=PARTS {
+        let part = f64::from(number) / f64::from(PARTS);
+        let x = LEFT + part * WIDE;
+        let anchor = match number {
+            0 => "start",
+            PARTS => "end",
+            _ => "middle",
+        };
+        let passed = to.duration_since(from).as_secs_f64() * part;
+        let at = SignedDuration::try_from_secs_f64(passed).unwrap_or_default();
+        let at = from.checked_add(at).unwrap_or(to);
+        let _ = writeln!(
+            axis,
+            "<line x1=\"{x:.0}\" y1=\"30\" x2=\"{x:.0}\" y2=\"{y:.0}\" stroke=\"#ddd\"/>\n\
+             <text x=\"{x:.0}\" y=\"24\" text-anchor=\"{anchor}\">{}</text>",
+            clock(at)
+        );
+    }
     let height = y + 40.0;
     let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over; yellow: waits";
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\">{begin}</text>\n<text x=\"{right}\" y=\"24\" text-anchor=\"end\">{end}</text>\n\
-         {body}<text x=\"8\" y=\"{:.0}\" fill=\"#555\">{legend}</text>\n</svg>\n",
+         {axis}{body}<text x=\"8\" y=\"{:.0}\" fill=\"#555\">{legend}</text>\n</svg>\n",
         right + 20.0,
         height - 12.0
     )

@@ -1,10 +1,4 @@
 //! A project with a board in it.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file is a crate of its own and uses its own part of this"
-)]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write;
 use std::fs;
@@ -13,10 +7,10 @@ use std::path::Path;
 use crate::project::Project;
 
 /// The lock of every board here.
-pub const LOCK: &str = ".bilu/storage/lock";
+pub(crate) const LOCK: &str = ".bilu/storage/lock";
 
 /// The sample board.
-pub fn sample() -> Project {
+pub(crate) fn sample() -> Project {
     let project = empty();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/board/board");
     for entry in fs::read_dir(sample.join("tasks")).unwrap() {
@@ -31,7 +25,7 @@ pub fn sample() -> Project {
 }
 
 /// A board with the settings of the sample and no task.
-pub fn empty() -> Project {
+pub(crate) fn empty() -> Project {
     let project = Project::uninitialised();
     fs::create_dir_all(project.path(".bilu/board/tasks")).unwrap();
     let config =
@@ -41,19 +35,19 @@ pub fn empty() -> Project {
 }
 
 /// The name of a task file.
-pub fn task(id: &str) -> String {
+pub(crate) fn task(id: &str) -> String {
     format!(".bilu/board/tasks/{id}.md")
 }
 
 /// A task file as the sample has them.
-pub fn text(title: &str, status: &str, priority: &str) -> String {
+pub(crate) fn text(title: &str, status: &str, priority: &str) -> String {
     format!(
         "# {title}\n\nWords of the author.\n\n# Description\nIn short.\n# Status\n{status}\n# Priority\n{priority}\n# Kind\ntask\n# Tags\n- backend\n# depends_on\n"
     )
 }
 
 /// A task file with very many lines, its sections last.
-pub fn long(lines: usize) -> String {
+pub(crate) fn long(lines: usize) -> String {
     let mut file = String::from("# A long one\n");
     for line in 0..lines {
         writeln!(file, "line {line} of what the author has to say").unwrap();
@@ -63,19 +57,19 @@ pub fn long(lines: usize) -> String {
 }
 
 /// Makes the lock as a shell does, held by this process.
-pub fn hold_as_shell(project: &Project, pid: u32) {
+pub(crate) fn hold_as_shell(project: &Project, pid: u32) {
     fs::create_dir_all(project.path(LOCK)).unwrap();
     project.write(&format!("{LOCK}/pid"), &format!("{pid}\n"));
     project.write(&format!("{LOCK}/cmd"), "bilu board --edit\n");
 }
 
 /// Gives it back as a shell does.
-pub fn release_as_shell(project: &Project) {
+pub(crate) fn release_as_shell(project: &Project) {
     fs::remove_dir_all(project.path(LOCK)).unwrap();
 }
 
 /// What stands in the tasks' folder besides task files.
-pub fn litter(project: &Project) -> Vec<String> {
+pub(crate) fn litter(project: &Project) -> Vec<String> {
     let entries = fs::read_dir(project.path(".bilu/board/tasks")).unwrap();
     entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -13,7 +13,7 @@ use super::{process, until};
 
 /// A call that has not started.
 #[must_use]
-pub struct Call {
+pub(crate) struct Call {
     command: Command,
     said: PathBuf,
     stdin: Stdio,
@@ -29,44 +29,44 @@ impl Call {
     }
 
     /// Adds an argument.
-    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
     /// Adds arguments.
-    pub fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+    pub(crate) fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
         self.command.args(args);
         self
     }
 
     /// The command after `--`: a shell script.
-    pub fn sh(mut self, script: &str) -> Self {
+    pub(crate) fn sh(mut self, script: &str) -> Self {
         self.command.args(["--", "sh", "-c", script]);
         self
     }
 
     /// A variable of the environment.
-    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
     /// Another folder to start in.
-    pub fn within(mut self, folder: impl AsRef<Path>) -> Self {
+    pub(crate) fn within(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(folder);
         self
     }
 
     /// Makes its input a pipe.
-    pub fn input(mut self) -> Self {
+    pub(crate) fn input(mut self) -> Self {
         self.stdin = Stdio::piped();
         self
     }
 
     /// Starts it.
     #[track_caller]
-    pub fn start(mut self) -> Running {
+    pub(crate) fn start(mut self) -> Running {
         let (out, err) = (
             self.said.with_extension("out"),
             self.said.with_extension("err"),
@@ -88,68 +88,68 @@ impl Call {
 
     /// Starts it and waits until it has ended.
     #[track_caller]
-    pub fn end(self) -> Said {
+    pub(crate) fn end(self) -> Said {
         self.start().ended()
     }
 }
 
 /// A running call. Dropping it kills the program.
 #[must_use]
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     /// Its input, if it is a pipe.
-    pub stdin: Option<ChildStdin>,
+    pub(crate) stdin: Option<ChildStdin>,
     out: PathBuf,
     err: PathBuf,
 }
 
 impl Running {
     /// The pid of the program that was called.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The pid in the first line of its output: that of the command, see `Project::hold`.
     #[track_caller]
-    pub fn command(&self) -> u32 {
+    pub(crate) fn command(&self) -> u32 {
         self.out().lines().next().unwrap().parse().unwrap()
     }
 
     /// What it has written so far.
-    pub fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         text(&self.out)
     }
 
     /// What it has written to its standard error so far.
-    pub fn err(&self) -> String {
+    pub(crate) fn err(&self) -> String {
         text(&self.err)
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         process::signal(self.pid(), signal);
     }
 
     /// Whether it has not ended.
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Ends its input, which ends the command of `Project::hold`.
-    pub fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.stdin = None;
     }
 
     /// Sends it SIGKILL.
     #[track_caller]
-    pub fn killed(self) -> Said {
+    pub(crate) fn killed(self) -> Said {
         self.signal(Signal::KILL);
         self.ended()
     }
 
     /// Waits until it has ended.
     #[track_caller]
-    pub fn ended(mut self) -> Said {
+    pub(crate) fn ended(mut self) -> Said {
         let mut status = None;
         until("the call has ended", || {
             status = self.child.try_wait().unwrap();
@@ -190,26 +190,26 @@ fn code(status: ExitStatus) -> i32 {
 
 /// The result of a call.
 #[derive(Debug)]
-pub struct Said {
+pub(crate) struct Said {
     /// The exit code; 128 plus the signal if one ended it.
-    pub code: i32,
+    pub(crate) code: i32,
     /// Its output.
-    pub out: String,
+    pub(crate) out: String,
     /// Its standard error.
-    pub err: String,
+    pub(crate) err: String,
 }
 
 impl Said {
     /// Asserts its exit code.
     #[track_caller]
-    pub fn exits(self, code: i32) -> Self {
+    pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         self
     }
 
     /// Asserts its exit code and texts in its standard error.
     #[track_caller]
-    pub fn fails(self, code: i32, words: &[&str]) -> Self {
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
         let said = self.exits(code);
         for word in words {
             assert!(said.err.contains(word), "no {word:?} in {said:?}");
@@ -219,13 +219,13 @@ impl Said {
 
     /// Its output as JSON.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// The code in its JSON error.
     #[track_caller]
-    pub fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         let json = self.json();
         assert_eq!(json["success"], false, "{json}");
         assert_eq!(json["data"], Value::Null, "{json}");

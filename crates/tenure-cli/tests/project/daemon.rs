@@ -10,17 +10,17 @@ use serde_json::Value;
 use super::{Project, process, until};
 
 /// A pid that no process has: above the largest that a kernel gives.
-pub const NOBODY: u32 = (1 << 22) + 1;
+pub(crate) const NOBODY: u32 = (1 << 22) + 1;
 
 /// A daemon in the background. Dropping it kills that process, never another one with the same pid.
 #[must_use]
-pub struct Detached {
-    pub pid: u32,
+pub(crate) struct Detached {
+    pub(crate) pid: u32,
     process: OwnedFd,
 }
 
 impl Detached {
-    pub fn of(pid: u32) -> Self {
+    pub(crate) fn of(pid: u32) -> Self {
         let raw = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         Self {
             pid,
@@ -28,11 +28,11 @@ impl Detached {
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.process, signal);
     }
 
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         process::alive(self.pid)
     }
 }
@@ -46,7 +46,7 @@ impl Drop for Detached {
 impl Project {
     /// Starts a daemon in the background, with these arguments.
     #[track_caller]
-    pub fn daemon(&self, words: &str) -> Detached {
+    pub(crate) fn daemon(&self, words: &str) -> Detached {
         let said = self
             .tenure(&format!("daemon start --json {words}"))
             .exits(0);
@@ -56,7 +56,7 @@ impl Project {
 
     /// The status that the daemon reports.
     #[track_caller]
-    pub fn daemon_status(&self) -> Value {
+    pub(crate) fn daemon_status(&self) -> Value {
         let said = self.tenure("daemon status --json");
         let status = said.json()["data"].clone();
         said.exits(if status["running"] == true { 0 } else { 3 });
@@ -64,7 +64,7 @@ impl Project {
     }
 
     /// The lines of all log files, oldest first, without their times.
-    pub fn logged(&self) -> Vec<String> {
+    pub(crate) fn logged(&self) -> Vec<String> {
         let names = ["daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"];
         let text: String = names
             .iter()
@@ -76,7 +76,7 @@ impl Project {
 
     /// Waits until a line with this text is in the log after the first `after` lines; returns its position.
     #[track_caller]
-    pub fn until_logged(&self, words: &str, after: usize) -> usize {
+    pub(crate) fn until_logged(&self, words: &str, after: usize) -> usize {
         let mut found = None;
         until(&format!("{words:?} is in the log"), || {
             let lines = self.logged();
@@ -90,13 +90,13 @@ impl Project {
     }
 
     /// A lock file in a folder of the project.
-    pub fn lock_file(&self, folder: &str) -> PathBuf {
+    pub(crate) fn lock_file(&self, folder: &str) -> PathBuf {
         self.path(folder).join(".exclusive-lock")
     }
 }
 
 /// A lock file as another tool writes it.
-pub fn lock_text(holder: &str, pid: u32) -> String {
+pub(crate) fn lock_text(holder: &str, pid: u32) -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_str().unwrap();
     format!(
@@ -105,7 +105,7 @@ pub fn lock_text(holder: &str, pid: u32) -> String {
 }
 
 /// Writes a lock file as a careful tool would: atomically, in place of any that is there.
-pub fn put(place: &Path, text: impl AsRef<[u8]>) {
+pub(crate) fn put(place: &Path, text: impl AsRef<[u8]>) {
     let temp = place.with_file_name("tool.tmp");
     fs::write(&temp, text).unwrap();
     fs::rename(&temp, place).unwrap();

@@ -8,26 +8,16 @@
 //!
 //! Tests wait for conditions, never for a time. The limit turns a hang into a failure; it is far above
 //! what a busy machine needs and far below every long time to live.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file is a crate of its own and uses its own part of this"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-pub mod call;
-pub mod daemon;
-pub mod process;
+pub(crate) mod call;
+pub(crate) mod daemon;
+pub(crate) mod process;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -35,7 +25,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tenure_testkit::default_signals;
 
-pub use call::{Call, Running, Said};
+pub(crate) use call::{Call, Running, Said};
 
 /// The pause between two polls of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -44,11 +34,27 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LOOKS: usize = 3_000;
 
 /// The command under test.
-pub const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+
+/// Writes a program that is executed afterwards.
+///
+/// Another process writes it: a process that another thread starts meanwhile would inherit the open file, and the
+/// kernel executes no file that is open for writing.
+#[track_caller]
+pub(crate) fn write_program(path: &Path, content: &[u8]) {
+    let mut install = Command::new("install")
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    install.stdin.take().unwrap().write_all(content).unwrap();
+    assert!(install.wait().unwrap().success());
+}
 
 /// Waits until a condition holds.
 #[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..LOOKS {
         if holds() {
             return;
@@ -59,21 +65,21 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A folder with a project and a home in it.
-pub struct Project {
+pub(crate) struct Project {
     dir: TempDir,
     calls: AtomicUsize,
 }
 
 impl Project {
     /// A project after `tenure init`.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let project = Self::uninitialised();
         project.tenure("init --quiet").exits(0);
         project
     }
 
     /// A folder before `tenure init`.
-    pub fn uninitialised() -> Self {
+    pub(crate) fn uninitialised() -> Self {
         let project = Self {
             dir: TempDir::new().unwrap(),
             calls: AtomicUsize::new(0),
@@ -85,44 +91,44 @@ impl Project {
     }
 
     /// A folder with a ledger and no project.
-    pub fn with_ledger() -> Self {
+    pub(crate) fn with_ledger() -> Self {
         let project = Self::uninitialised();
         project.tenure("ledger init").exits(0);
         project
     }
 
     /// The folder that commands are run in.
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.dir.path().join("work")
     }
 
     /// The person's home.
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.dir.path().join("home")
     }
 
     /// A file in the project.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
     /// The project's database.
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.path(".tenure/tenure.db")
     }
 
     /// The content of a file in the project; empty if it does not exist yet.
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
     /// Writes a file in the project.
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
 
     /// Any program, in the project's folder, with a clean environment and default signals.
-    pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         default_signals(&mut command);
         for (name, _) in std::env::vars_os() {
@@ -151,7 +157,7 @@ impl Project {
     }
 
     /// Runs a script in its own mount namespace, if this machine allows that.
-    pub fn with_mounts(&self, script: &str) -> Option<Said> {
+    pub(crate) fn with_mounts(&self, script: &str) -> Option<Said> {
         let unshare = |script: &str| {
             let mut command = self.program("unshare");
             command.args(["--map-root-user", "--mount", "sh", "-c", script]);
@@ -166,21 +172,21 @@ impl Project {
     }
 
     /// A call of `tenure` with these arguments, split at spaces and not seen by a shell.
-    pub fn call(&self, words: &str) -> Call {
+    pub(crate) fn call(&self, words: &str) -> Call {
         let mut command = self.program(TENURE);
         command.args(words.split_whitespace());
         self.prepare(command)
     }
 
     /// A call of a shell with this script; `$TENURE` is the command under test.
-    pub fn shell(&self, script: &str) -> Call {
+    pub(crate) fn shell(&self, script: &str) -> Call {
         let mut command = self.program("sh");
         command.args(["-c", script]);
         self.prepare(command)
     }
 
     /// A call of any program.
-    pub fn prepare(&self, command: Command) -> Call {
+    pub(crate) fn prepare(&self, command: Command) -> Call {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         Call::new(
             command,
@@ -190,20 +196,20 @@ impl Project {
 
     /// Runs `tenure` with these arguments to its end.
     #[track_caller]
-    pub fn tenure(&self, words: &str) -> Said {
+    pub(crate) fn tenure(&self, words: &str) -> Said {
         self.call(words).end()
     }
 
     /// Starts `tenure` with these arguments.
     #[track_caller]
-    pub fn start(&self, words: &str) -> Running {
+    pub(crate) fn start(&self, words: &str) -> Running {
         self.call(words).start()
     }
 
     /// Starts `tenure run` with these arguments and a command that runs until [`Running::let_go`].
     /// Returns when the command runs.
     #[track_caller]
-    pub fn hold(&self, words: &str) -> Running {
+    pub(crate) fn hold(&self, words: &str) -> Running {
         let running = self.call(words).input().sh("echo $$; exec cat").start();
         until("the command runs", || running.out().ends_with('\n'));
         running
@@ -211,7 +217,7 @@ impl Project {
 
     /// Starts `tenure` with these arguments and returns when it waits for the key.
     #[track_caller]
-    pub fn queue(&self, key: &str, words: &str) -> Running {
+    pub(crate) fn queue(&self, key: &str, words: &str) -> Running {
         let before = self.waiting(key).len();
         let running = self.start(words);
         self.until_waiting(key, before + 1);
@@ -220,7 +226,7 @@ impl Project {
 
     /// Waits until this many processes wait for a key.
     #[track_caller]
-    pub fn until_waiting(&self, key: &str, many: usize) {
+    pub(crate) fn until_waiting(&self, key: &str, many: usize) {
         until(&format!("{many} wait for {key}"), || {
             self.waiting(key).len() == many
         });
@@ -228,7 +234,7 @@ impl Project {
 
     /// The waiters for a key that are present, the next one first.
     #[track_caller]
-    pub fn waiting(&self, key: &str) -> Vec<String> {
+    pub(crate) fn waiting(&self, key: &str) -> Vec<String> {
         let shown = self.tenure(&format!("locks show {key} --json")).json();
         let empty = Vec::new();
         shown["data"]["queue"]
@@ -242,7 +248,7 @@ impl Project {
 
     /// The verdict on a key's lease: `alive`, `dead`, `expired`, `unknown`, or `free`.
     #[track_caller]
-    pub fn verdict(&self, key: &str) -> String {
+    pub(crate) fn verdict(&self, key: &str) -> String {
         let said = self.tenure(&format!("locks show {key} --json"));
         if said.code == 4 {
             return "free".into();
@@ -253,14 +259,14 @@ impl Project {
 
     /// Acquires a key without a process, and returns the token.
     #[track_caller]
-    pub fn acquire(&self, words: &str) -> u64 {
+    pub(crate) fn acquire(&self, words: &str) -> u64 {
         let said = self.tenure(&format!("acquire {words}")).exits(0);
         said.out.trim().parse().unwrap()
     }
 
     /// The history of a key: for each event its kind, its token, and all of it.
     #[track_caller]
-    pub fn history(&self, key: &str) -> Vec<(String, u64, Value)> {
+    pub(crate) fn history(&self, key: &str) -> Vec<(String, u64, Value)> {
         let said = self.tenure(&format!("locks history {key} --json")).exits(0);
         let json = said.json();
         json["data"]["events"]
@@ -279,7 +285,7 @@ impl Project {
 
     /// The history of a key as text: `granted 1, released 1`.
     #[track_caller]
-    pub fn story(&self, key: &str) -> String {
+    pub(crate) fn story(&self, key: &str) -> String {
         let events = self.history(key);
         let words = events
             .iter()

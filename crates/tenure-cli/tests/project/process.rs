@@ -7,36 +7,36 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::until;
 
 /// Sends a signal to a process that a test started. It is no error if the process has ended.
-pub fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _ = kill_process(pid, signal);
 }
 
 /// Whether a process runs. A zombie does not.
-pub fn alive(pid: u32) -> bool {
+pub(crate) fn alive(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| !matches!(state.as_str(), "Z" | "X"))
 }
 
 /// The process group of a process.
-pub fn group_of(pid: u32) -> Option<u32> {
+pub(crate) fn group_of(pid: u32) -> Option<u32> {
     state(pid).map(|(_, group)| group)
 }
 
 /// Whether a process is stopped, as by SIGSTOP or Ctrl+Z.
-pub fn is_stopped(pid: u32) -> bool {
+pub(crate) fn is_stopped(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| state == "T")
 }
 
 /// Whether a process may go on by itself. One that is stopped can't, nor can a zombie whose parent is
 /// stopped, nor a shell that waits (`D`) until the child that shares its memory executes another program.
-pub fn may_go_on(pid: u32) -> bool {
+pub(crate) fn may_go_on(pid: u32) -> bool {
     state(pid).is_some_and(|(state, _)| !matches!(state.as_str(), "T" | "Z" | "X" | "D"))
 }
 
 /// Waits until all threads of a process, more than one, are asleep and stay so: all that it sets up
 /// by itself is set up.
 #[track_caller]
-pub fn until_idle(pid: u32) {
+pub(crate) fn until_idle(pid: u32) {
     let (mut before, mut same) = (Vec::new(), 0);
     until("the process is idle", || {
         let now = threads(pid);
@@ -68,7 +68,7 @@ fn threads(pid: u32) -> Vec<(String, String)> {
 }
 
 /// Whether a process has a thread of this name.
-pub fn has_thread(pid: u32, name: &str) -> bool {
+pub(crate) fn has_thread(pid: u32, name: &str) -> bool {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
     let mut names = entries
         .into_iter()
@@ -78,7 +78,7 @@ pub fn has_thread(pid: u32, name: &str) -> bool {
 }
 
 /// Every process of a group that runs.
-pub fn members(group: u32) -> Vec<u32> {
+pub(crate) fn members(group: u32) -> Vec<u32> {
     fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

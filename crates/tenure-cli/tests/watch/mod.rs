@@ -492,6 +492,10 @@ fn lines_follow_what_happens_without_a_terminal() {
     until("the waiter is reported", || {
         text.out().contains("build is waited for by next") && json.out().contains("\"waits\"")
     });
+    project.tenure("ask build --as boss --note soon").exits(0);
+    until("the request is reported", || {
+        text.out().contains("build is asked for by boss (soon)")
+    });
     project.tenure("tasks add Write --quiet").exits(0);
     until("the task is reported", || {
         text.out().contains("task \"Write\" is pending (new)")
@@ -660,7 +664,7 @@ fn a_linked_worktree_and_a_store_without_a_project_are_watched() {
 #[test]
 fn ten_thousand_locks_are_watched() {
     let project = Project::new();
-    crate::many_locks(&project, 10_000);
+    crate::view::many_locks(&project, 10_000);
     let tmux = Tmux::watch(&project, (80, 24), "");
     tmux.shows("1 Locks 10000");
     tmux.types(&["G"]);

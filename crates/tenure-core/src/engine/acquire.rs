@@ -83,7 +83,7 @@ pub fn grant<S: Step>(
     };
     step.put_lease(&lease, put)?;
     if !lease.mode.is_exclusive() {
-        wake_second(step, &lease.key)?;
+        wake_second(step, &lease)?;
     }
     if claim.named {
         wake_waits_of(step, claim)?;

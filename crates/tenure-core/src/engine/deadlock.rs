@@ -60,8 +60,14 @@ fn waited_for<'a, S: Step>(
     let mut asking = vec![(claimant, rank)];
     let mut seen = Vec::new();
     let mut next = 0;
+    // The leases that no waiter so far waits for. Without one, the waiters further ahead change nothing.
+    let mut others = standing.clone();
     while let Some((claimant, rank)) = asking.get(next).copied() {
         next += 1;
+        others.retain(|lease| decide::fits(lease, claimant));
+        if others.is_empty() {
+            break;
+        }
         for waiter in &view.queue {
             let goes_first = waiter.rank() < rank
                 && !seen.contains(&waiter.ticket)
@@ -73,7 +79,8 @@ fn waited_for<'a, S: Step>(
             }
         }
     }
-    standing.retain(|lease| asking.iter().any(|(it, _)| !decide::fits(lease, *it)));
+    let is_other = |lease: &Lease| others.iter().any(|other| other.token == lease.token);
+    standing.retain(|lease| !is_other(lease));
     standing
 }
 

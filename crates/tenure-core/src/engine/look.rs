@@ -135,6 +135,16 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
     })
 }
 
+/// The leases of a key whose mode is wanted.
+pub fn some_leases<L: Look>(
+    look: &mut L,
+    key: &Key,
+    wanted: &dyn Fn(&Mode) -> bool,
+) -> Result<Vec<(Lease, Verdict)>, L::Error> {
+    let leases = look.some_leases(key, wanted)?;
+    Ok(judged(look, leases))
+}
+
 /// The answer to a claim that was not granted. The store fills in the revision.
 pub fn busy<L: Look>(
     look: &mut L,
@@ -163,9 +173,11 @@ pub fn busy<L: Look>(
     // since, the watch ends at once. Without it there might be nothing to watch.
     let first = in_the_way.first().map(|waiter| waiter.ticket);
     // One of several holders may have died, and its lease need not have ended.
-    let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing.iter().partition(|lease| {
+    let is_own = |lease: &Lease| {
         claim.named && lease.holder.id == claim.holder.id && lease.mode != claim.mode
-    });
+    };
+    let (own, others): (Vec<&Lease>, Vec<&Lease>) =
+        standing.iter().partition(|lease| is_own(lease));
     // A holder that changes its mode waits for the other holders only.
     let changes = own
         .iter()
@@ -178,7 +190,8 @@ pub fn busy<L: Look>(
         .find(|waiter| Some(waiter.ticket) == first || is_here(look, waiter))
         .map(|waiter| waiter.holder.clone());
     let has_paths = claim.mode.paths().is_some();
-    let is_obstacle = |lease: &Lease| !has_paths || !fits(lease, claimant);
+    let is_obstacle =
+        |lease: &Lease| !(changes && is_own(lease) || has_paths && fits(lease, claimant));
     let holders = others
         .iter()
         .filter(|lease| is_obstacle(lease))

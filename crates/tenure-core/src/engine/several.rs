@@ -6,7 +6,7 @@
 //! 2. It has a ticket for each key or for none. All its tickets have one arrival time (see [`crate::several`]).
 //! 3. A claim passes a waiter ahead only if that waiter waits for the claimant.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::claim::{Claim, Patience};
@@ -14,9 +14,9 @@ use crate::cycle::{Cycle, Wait};
 use crate::decide::{self, ClaimTicket, Decision, LeftOut, View};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
-use crate::lease::{Grant, Lease, Token};
+use crate::lease::{Grant, Lease};
 use crate::mode::Mode;
-use crate::queue::{Presence, Ticket, Waiter};
+use crate::queue::{Presence, Waiter};
 use crate::several;
 use crate::store::{Acquired, Busy, Granted, QueuePosition, Released, Renewed, Withdrawn};
 
@@ -278,7 +278,6 @@ pub fn release_all<S: Step>(step: &mut S, grants: &[Grant]) -> Result<Vec<Releas
 /// waits for the same leases as the waiter, and [`cycle_of`] finds the cycle.
 pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S::Error> {
     let view = view_of(step, claim)?;
-    let may_hold = claim.named || !claim.within.is_empty();
     let may_be_blocked = |waiter: &Waiter| {
         let beside = matches!(claim.mode, Mode::Shared | Mode::Slots(_));
         !waiter.with.is_empty() || beside && !waiter.mode.admits(&claim.mode)
@@ -287,7 +286,7 @@ pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
     // Such a claim is refused, whatever its place.
     let contradicts = |waiter: &Waiter| waiter.mode.contradicts(&claim.mode);
     let refused = view.queue.iter().any(contradicts);
-    if !may_hold || !step.rules().several.passes_blocked || !any || refused {
+    if !step.rules().several.passes_blocked || !any || refused || !may_hold(step, claim)? {
         return Ok(view);
     }
     // Not only a part of the queue: the order of all waiters counts.
@@ -297,30 +296,40 @@ pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
         return Ok(whole);
     }
     let rank = decide::rank(step.now(), &whole, claim, ticket);
+    let blocked = Blocked::by(step, claim)?;
     let ahead: Vec<Waiter> = whole
         .queue
         .iter()
-        .filter(|waiter| waiter.rank() < rank && waiter.presence == Presence::Here)
+        .filter(|waiter| waiter.rank() < rank)
         .filter(|waiter| may_be_blocked(waiter) && waiter.holder.id != claim.holder.id)
+        .filter(|waiter| blocked.contains(waiter))
         .cloned()
         .collect();
     for waiter in ahead {
-        if is_here(step, &waiter) && waits_for(step, &claim.key, &waiter, claim)? {
-            // Those behind it that conflict with it wait for the claimant, too.
-            let mut passed = vec![waiter.clone()];
-            for other in &mut whole.queue {
-                let behind = other.rank() >= waiter.rank() && Some(other.ticket) != ticket.ticket();
-                let conflicts = |before: &Waiter| {
-                    before.ticket == other.ticket || !before.mode.admits(&other.mode)
-                };
-                if behind && passed.iter().any(conflicts) {
-                    passed.push(other.clone());
-                    other.presence = Presence::Away;
+        // Those behind it that conflict with it wait for the claimant, too.
+        let mut passed = vec![waiter.mode.clone()];
+        for other in &mut whole.queue {
+            let behind = other.rank() >= waiter.rank() && Some(other.ticket) != ticket.ticket();
+            let is_there = behind && other.presence == Presence::Here;
+            let conflicts = |before: &Mode| !before.admits(&other.mode);
+            if is_there && (other.ticket == waiter.ticket || passed.iter().any(conflicts)) {
+                if !passed.contains(&other.mode) {
+                    passed.push(other.mode.clone());
                 }
+                other.presence = Presence::Away;
             }
         }
     }
     Ok(whole)
+}
+
+/// Whether the claimant may hold a lease: otherwise, nobody waits for it.
+fn may_hold<S: Step>(step: &mut S, claim: &Claim) -> Result<bool, S::Error> {
+    let name = claim.named.then_some(&claim.holder.id);
+    if name.is_none() && claim.within.is_empty() {
+        return Ok(false);
+    }
+    step.may_hold(name, &claim.within)
 }
 
 /// The same view with the whole queue.
@@ -334,70 +343,162 @@ fn view_of_all<S: Step>(step: &mut S, claim: &Claim, part: View) -> Result<View,
     })
 }
 
-/// Whether a waiter waits for the claimant: for a lease of it, or for a holder or a waiter that does.
-fn waits_for<S: Step>(
-    step: &mut S,
-    key: &Key,
-    waiter: &Waiter,
-    claim: &Claim,
-) -> Result<bool, S::Error> {
-    let ours = |lease: &Lease| {
-        claim.named && lease.holder.id == claim.holder.id || claim.within.contains(&lease.token)
-    };
-    let mut seen: HashSet<(Key, Ticket)> = HashSet::new();
-    let mut holders: HashSet<(HolderId, Token)> = HashSet::new();
-    // Each key that is waited for, and the ticket with which it is.
-    let mut open: Vec<(Key, Waiter)> = siblings(step, waiter)?;
-    open.push((key.clone(), waiter.clone()));
-    while let Some((key, waiter)) = open.pop() {
-        if !seen.insert((key.clone(), waiter.ticket)) {
-            continue;
-        }
-        let view = view(step, &key, None)?;
-        for lease in standing(step, &view.leases) {
-            if lease.mode.admits(&waiter.mode) || lease.holder.id == waiter.holder.id {
-                continue;
-            }
-            if ours(lease) {
-                return Ok(true);
-            }
-            if !holders.insert((lease.holder.id.clone(), lease.token)) {
-                continue;
-            }
-            for key in step.waits_of(&lease.holder.id, lease.token)? {
-                for waiting in step.tickets(&key)? {
-                    if is_of(&waiting, lease) && is_here(step, &waiting) {
-                        open.push((key.clone(), waiting));
-                    }
-                }
-            }
-        }
-        let rank = waiter.rank();
-        for ahead in &view.queue {
-            let conflicts = ahead.rank() < rank && !ahead.mode.admits(&waiter.mode);
-            if conflicts && is_here(step, ahead) {
-                // It may conflict with leases that the waiter behind it does not conflict with.
-                open.push((key.clone(), ahead.clone()));
-                open.extend(siblings(step, ahead)?);
-            }
-        }
-    }
-    Ok(false)
+/// The claims that wait for a claimant: for a lease of it, or for a holder or a waiter that does.
+///
+/// Every key that the waits lead to is read once, however long its queue is. Then the answer is passed on from the
+/// claimant's own leases to the waiters behind them, until nothing changes.
+struct Blocked {
+    claims: Vec<WaitingClaim>,
+    of: HashMap<HolderId, Vec<usize>>,
 }
 
-/// The other tickets of a waiter for several keys.
-fn siblings<S: Step>(step: &mut S, waiter: &Waiter) -> Result<Vec<(Key, Waiter)>, S::Error> {
-    let mut siblings = Vec::new();
-    for key in &waiter.with {
-        let same = |other: &Waiter| {
-            other.holder.id == waiter.holder.id
-                && other.holder.binding == waiter.holder.binding
-                && other.arrived == waiter.arrived
+/// A waiter, with its tickets for all of its keys.
+struct WaitingClaim {
+    holder: Holder,
+    arrived: Duration,
+    is_blocked: bool,
+}
+
+/// A key that waits lead to.
+struct WaitedFor {
+    leases: Vec<HeldLease>,
+    /// The present waiters in order, each with its claim.
+    queue: Vec<(Waiter, usize)>,
+}
+
+/// A lease that has not ended.
+struct HeldLease {
+    lease: Lease,
+    /// For which keys its holder waits.
+    waits: Vec<Key>,
+    /// The claims with which it does.
+    claims: Vec<usize>,
+}
+
+impl Blocked {
+    fn by<S: Step>(step: &mut S, claim: &Claim) -> Result<Self, S::Error> {
+        let ours = |lease: &Lease| {
+            claim.named && lease.holder.id == claim.holder.id || claim.within.contains(&lease.token)
         };
-        let found = step.tickets(key)?.into_iter().find(same);
-        siblings.extend(found.map(|other| (key.clone(), other)));
+        let mut blocked = Self {
+            claims: Vec::new(),
+            of: HashMap::new(),
+        };
+        let mut keys: BTreeMap<Key, WaitedFor> = BTreeMap::new();
+        let mut open = vec![claim.key.clone()];
+        while let Some(key) = open.pop() {
+            if keys.contains_key(&key) {
+                continue;
+            }
+            let read = blocked.read(step, &key, ours)?;
+            open.extend(read.leases.iter().flat_map(|held| held.waits.clone()));
+            open.extend(read.queue.iter().flat_map(|(it, _)| it.with.clone()));
+            keys.insert(key, read);
+        }
+        let waiting: Vec<_> = keys.values().map(|read| read.queue.clone()).collect();
+        for held in keys.values_mut().flat_map(|read| &mut read.leases) {
+            if !held.waits.is_empty() {
+                let of = |(waiter, _): &&(Waiter, usize)| is_of(waiter, &held.lease);
+                let found = waiting.iter().flatten().filter(of);
+                held.claims = found.map(|(_, claim)| *claim).collect();
+            }
+        }
+        while keys.values().any(|key| blocked.pass_on(key, ours)) {}
+        Ok(blocked)
     }
-    Ok(siblings)
+
+    fn read<S: Step>(
+        &mut self,
+        step: &mut S,
+        key: &Key,
+        ours: impl Fn(&Lease) -> bool,
+    ) -> Result<WaitedFor, S::Error> {
+        let view = view(step, key, None)?;
+        let mut leases = Vec::new();
+        for lease in standing(step, &view.leases) {
+            leases.push(HeldLease {
+                lease: lease.clone(),
+                waits: if ours(lease) {
+                    Vec::new()
+                } else {
+                    step.waits_of(&lease.holder.id, lease.token)?
+                },
+                claims: Vec::new(),
+            });
+        }
+        let mut queue = Vec::new();
+        for waiter in view.queue {
+            if is_here(step, &waiter) {
+                let claim = self.claim_of(&waiter);
+                queue.push((waiter, claim));
+            }
+        }
+        Ok(WaitedFor { leases, queue })
+    }
+
+    /// The claim of a ticket.
+    fn claim_of(&mut self, waiter: &Waiter) -> usize {
+        self.find(waiter).unwrap_or_else(|| {
+            self.claims.push(WaitingClaim {
+                holder: waiter.holder.clone(),
+                arrived: waiter.arrived,
+                is_blocked: false,
+            });
+            let new = self.claims.len() - 1;
+            self.of
+                .entry(waiter.holder.id.clone())
+                .or_default()
+                .push(new);
+            new
+        })
+    }
+
+    fn find(&self, waiter: &Waiter) -> Option<usize> {
+        let of_holder = self.of.get(&waiter.holder.id)?;
+        of_holder.iter().copied().find(|claim| {
+            self.claims.get(*claim).is_some_and(|claim| {
+                claim.arrived == waiter.arrived && claim.holder.binding == waiter.holder.binding
+            })
+        })
+    }
+
+    fn is_blocked(&self, claim: usize) -> bool {
+        self.claims.get(claim).is_some_and(|claim| claim.is_blocked)
+    }
+
+    /// Whether the claim of this ticket waits for the claimant.
+    fn contains(&self, waiter: &Waiter) -> bool {
+        self.find(waiter)
+            .is_some_and(|claim| self.is_blocked(claim))
+    }
+
+    /// Finds more waiters for a key that wait for the claimant; `false` if there are none.
+    fn pass_on(&mut self, key: &WaitedFor, ours: impl Fn(&Lease) -> bool) -> bool {
+        let mut changed = false;
+        // The modes of the waiters that wait for the claimant, up to here.
+        let mut ahead: Vec<&Mode> = Vec::new();
+        for (waiter, claim) in &key.queue {
+            let leads_on = |held: &HeldLease| {
+                !held.lease.mode.admits(&waiter.mode)
+                    && held.lease.holder.id != waiter.holder.id
+                    && (ours(&held.lease) || held.claims.iter().any(|it| self.is_blocked(*it)))
+            };
+            let is_blocked = self.is_blocked(*claim)
+                || ahead.iter().any(|before| !before.admits(&waiter.mode))
+                || key.leases.iter().any(leads_on);
+            if !is_blocked {
+                continue;
+            }
+            if let Some(claim) = self.claims.get_mut(*claim) {
+                changed |= !claim.is_blocked;
+                claim.is_blocked = true;
+            }
+            if !ahead.contains(&&waiter.mode) {
+                ahead.push(&waiter.mode);
+            }
+        }
+        changed
+    }
 }
 
 /// Whether a waiter is the holder of a lease, or runs under it.

@@ -15,10 +15,11 @@ use crate::store::{
     Acquired, Capabilities, Fenced, Forced, Granted, HistoryQuery, Reap, Reaped, Released, Renewed,
     Revision, Snapshot, Store, Waited, Watched, Withdrawn,
 };
+use crate::verdict::Verdict;
 
 use super::{
     Look, Step, acquire, acquire_all, ask, fence, force, inspect, leave, park, reap, release,
-    release_all, renew, renew_all, withdraw_all,
+    release_all, renew, renew_all, some_leases, withdraw_all,
 };
 
 /// How many liveness locks [`EngineStore::dead_locks`] tests.
@@ -313,6 +314,16 @@ impl<S: EngineStore> Store for S {
             revision,
             ..snapshot
         })
+    }
+
+    fn leases_if(
+        &self,
+        key: &Key,
+        wanted: &dyn Fn(&Mode) -> bool,
+        by: Instant,
+    ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
+        self.admit(key)?;
+        Ok(self.look(key, by, |look| some_leases(look, key, wanted))?.0)
     }
 
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {

@@ -7,12 +7,13 @@ use crate::decide::{self, ClaimTicket, Claimant, View, fits};
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::Lease;
+use crate::mode::Mode;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
 use super::Step;
 use super::look::{heard_now, is_alive, is_here, queue, standing};
-use super::window::{first_waiters, from_ticket};
+use super::window::{first_waiter, first_waiters, from_ticket};
 
 /// Wakes the first of these waiters that can be woken.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
@@ -73,24 +74,27 @@ pub(super) fn wake_first<S: Step>(
     key: &Key,
     others: &[(Lease, Liveness)],
 ) -> Result<(), S::Error> {
-    let queue = if others.is_empty() {
-        first_waiters(step, key)?
-    } else {
-        queue(step, key, None)?
-    };
+    let queue = first_waiters(step, key, others)?;
     wake_beside(step, &queue, &standing(step, others));
     Ok(())
 }
 
 /// Wakes the next waiter for a key that was granted just now, if it can hold the key as well: it may not know that
 /// it is first, because it watches the process of the waiter ahead. It wakes the next one in turn.
-pub(super) fn wake_second<S: Step>(step: &mut S, key: &Key) -> Result<(), S::Error> {
-    let leases = step.leases(key)?;
-    let mut queue = first_waiters(step, key)?;
-    if let Some(next) = queue.iter().position(|waiter| is_here(step, waiter)) {
-        queue.truncate(next + 1);
-        wake_beside(step, &queue, &standing(step, &leases));
+pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), S::Error> {
+    let key = &granted.key;
+    let mut queue = first_waiter(step, key)?;
+    let Some(next) = queue.iter().position(|waiter| is_here(step, waiter)) else {
+        return Ok(());
+    };
+    queue.truncate(next + 1);
+    let is_shared = |waiter: &&Waiter| waiter.mode == Mode::Shared && granted.mode == Mode::Shared;
+    if let Some(next) = queue.last().filter(is_shared) {
+        step.wake(&next.holder);
+        return Ok(());
     }
+    let leases = step.leases(key)?;
+    wake_beside(step, &queue, &standing(step, &leases));
     Ok(())
 }
 

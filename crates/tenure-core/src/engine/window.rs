@@ -6,11 +6,18 @@
 //! unless the claim has a ticket; and its neighbours in the order. The others are only counted. A claim whose turn it is
 //! needs only the first two.
 //!
-//! A claim that is not exclusive depends on every waiter ahead, and reads the whole queue.
+//! What else a claim needs depends on its mode:
+//!
+//! | mode | what it needs |
+//! |---|---|
+//! | shared | the first waiter in another mode that is present, and the last one before the claim |
+//! | slots | the front, up to as many present waiters as there are slots |
+//! | shared, slots | every waiter whose mode contradicts the claim's |
+//! | paths | the whole queue |
 //!
 //! # Invariants
 //!
-//! 1. If a present waiter ranks before the claim, the window contains the first one (G8).
+//! 1. If present waiters that rank before the claim keep it from the key, the window contains enough of them to (G8).
 //! 2. A ticket of the claimant's name is in the window.
 //!
 //! A neighbour search is bounded. If all that it finds are absent, a waiter further away is watched or
@@ -19,8 +26,10 @@
 use crate::claim::Claim;
 use crate::decide::{self, ClaimTicket, LeftOut, View};
 use crate::key::Key;
+use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::queue::{Rank, Ticket, Waiter};
+use crate::verdict::Liveness;
 
 use super::look::{is_here, settle};
 use super::{Look, Part};
@@ -45,13 +54,21 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
     }
     let key = &claim.key;
     let asker = &claim.holder.id;
-    let (mut queue, whole) = if claim.mode.is_exclusive() {
-        front(look, key, look.window() + 1)?
-    } else {
-        (look.tickets(key)?, true)
+    let mode = &claim.mode;
+    let (mut queue, whole) = match mode {
+        Mode::Exclusive | Mode::Shared => front(look, key, look.window() + 1, 1)?,
+        Mode::Slots(_) => front(look, key, look.window() + 1, mode.room())?,
+        Mode::Paths(_) => (look.tickets(key)?, true),
     };
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
+        if *mode == Mode::Shared {
+            let unlike = |limit| Part::FirstUnlike(mode, limit);
+            queue.extend(until_present(look, key, FIRST, 1, unlike)?.0);
+        }
+        if !mode.is_exclusive() {
+            queue.extend(look.some_tickets(key, Part::Contradicting(mode))?);
+        }
     }
     settle(look, &mut queue, Some(asker), &claim.mode);
     let mut view = View {
@@ -69,6 +86,10 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         let before = look.some_tickets(key, Part::Before(rank, limit))?;
         let after = look.some_tickets(key, Part::After(rank, limit))?;
         view.queue.extend(before.into_iter().chain(after));
+        if *mode == Mode::Shared {
+            let unlike = Part::UnlikeBefore(mode, rank, limit);
+            view.queue.extend(look.some_tickets(key, unlike)?);
+        }
         settle(look, &mut view.queue, Some(asker), &claim.mode);
         view.left_out = left_out(look, key, &view.queue, rank)?;
     }
@@ -79,7 +100,7 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
 /// waiters behind. A hand-over reads no more than this.
 fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L::Error> {
     let asker = &claim.holder.id;
-    let (mut queue, whole) = front(look, &claim.key, FIRST)?;
+    let (mut queue, whole) = front(look, &claim.key, FIRST, 1)?;
     if !whole {
         queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
     }
@@ -94,13 +115,33 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     Ok((whole || has_turn).then_some(view))
 }
 
-/// The waiters from the front of the queue to the first one that is present, in order; all of them if some can hold
-/// the key together.
-pub(super) fn first_waiters<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
-    let (mut tickets, whole) = front(look, key, FIRST)?;
-    if !whole && tickets.iter().any(|waiter| !waiter.mode.is_exclusive()) {
-        tickets = look.tickets(key)?;
+/// The waiters that may proceed beside these leases, in order: from the front of the queue to the first one that is
+/// present; if that one can hold the key together with others, some more, and each that is granted the key wakes the next
+/// one. All of them, if they wait for paths. And those of the leases' holders, which may change their modes.
+pub(super) fn first_waiters<L: Look>(
+    look: &mut L,
+    key: &Key,
+    beside: &[(Lease, Liveness)],
+) -> Result<Vec<Waiter>, L::Error> {
+    let (mut tickets, mut whole) = front(look, key, FIRST, 1)?;
+    if !whole {
+        let has = |of: fn(&Mode) -> bool| tickets.iter().any(|waiter| of(&waiter.mode));
+        if has(|mode| mode.paths().is_some()) {
+            (tickets, whole) = (look.tickets(key)?, true);
+        } else if has(|mode| !mode.is_exclusive()) {
+            (tickets, whole) = front(look, key, look.window(), look.window())?;
+        }
     }
+    for (lease, _) in beside.iter().filter(|_| !whole) {
+        tickets.extend(look.some_tickets(key, Part::Of(&lease.holder.id))?);
+    }
+    settle(look, &mut tickets, None, &Mode::Exclusive);
+    Ok(tickets)
+}
+
+/// The waiters from the front of the queue to the first one that is present, in order.
+pub(super) fn first_waiter<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
+    let (mut tickets, _) = front(look, key, FIRST, 1)?;
     settle(look, &mut tickets, None, &Mode::Exclusive);
     Ok(tickets)
 }
@@ -128,17 +169,31 @@ pub(super) fn from_ticket<L: Look>(
     }
 }
 
-/// The first tickets of a queue, and whether these are all. At least one of them is present, if any is: `limit` rises
-/// until then.
+/// The first tickets of a queue, and whether these are all. At least `present` of them are present, if so many are:
+/// `limit` rises until then.
 fn front<L: Look>(
     look: &mut L,
     key: &Key,
+    limit: usize,
+    present: usize,
+) -> Result<(Vec<Waiter>, bool), L::Error> {
+    until_present(look, key, limit, present, Part::First)
+}
+
+/// The same for another part of the queue.
+fn until_present<'a, L: Look>(
+    look: &mut L,
+    key: &Key,
     mut limit: usize,
+    present: usize,
+    part: impl Fn(usize) -> Part<'a>,
 ) -> Result<(Vec<Waiter>, bool), L::Error> {
     loop {
-        let tickets = look.some_tickets(key, Part::First(limit))?;
+        let tickets = look.some_tickets(key, part(limit))?;
         let whole = tickets.len() < limit;
-        if whole || tickets.iter().any(|waiter| is_here(look, waiter)) {
+        let mut here = tickets.iter().filter(|waiter| is_here(look, waiter));
+        if whole || here.by_ref().take(present).count() == present {
+            drop(here);
             return Ok((tickets, whole));
         }
         limit = limit.saturating_mul(8);

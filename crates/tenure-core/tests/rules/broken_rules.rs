@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tenure_core::decide::{self, ClaimTicket, Decision, View};
 use tenure_core::{
     Claim, Doubt, Epoch, Evidence, Lease, Liveness, Mode, Moment, Patience, Presence, Priority,
-    Reason, Waiter,
+    Reason, Token, Waiter,
 };
 
 use crate::fixed_rng;
@@ -646,6 +646,116 @@ fn waiting_in_a_contradicting_mode_is_caught() {
         other => other,
     });
     assert_caught(rules, &[Progress, Fairness]);
+}
+
+/// The leases beside the one that a claim takes over, each with the proof of that one.
+fn ending_more(
+    view: &View,
+    decision: Decision,
+    also: impl Fn(&Lease, &Liveness) -> bool,
+) -> Decision {
+    match decision {
+        Decision::Grant {
+            reason,
+            mut ended,
+            instead_of,
+            slot,
+            ticket,
+        } => {
+            let proof = ended.first().map(|(_, proof)| proof.clone());
+            let known: Vec<Token> = ended.iter().map(|(lease, _)| lease.token).collect();
+            let others = view.leases.iter().filter(|(lease, liveness)| {
+                let replaced = instead_of.as_ref().map(|lease| lease.token);
+                !known.contains(&lease.token)
+                    && replaced != Some(lease.token)
+                    && also(lease, liveness)
+            });
+            let others = others.map(|(lease, _)| lease.clone());
+            ended.extend(others.filter_map(|lease| Some((lease, proof.clone()?))));
+            Decision::Grant {
+                reason,
+                ended,
+                instead_of,
+                slot,
+                ticket,
+            }
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn ending_the_leases_of_all_holders_because_one_has_died_is_caught() {
+    let rules = acquiring(|now, view, claim| {
+        ending_more(view, decide::acquire(now, view, claim), |_, _| true)
+    });
+    assert_caught(rules, &[ProvenEnds, OneHolder, UnverifiableStays]);
+}
+
+#[test]
+fn admitting_others_under_a_new_token_is_caught() {
+    let rules = acquiring(|now, view, claim| match decide::acquire(now, view, claim) {
+        Decision::Extend { lease, ticket }
+            if view
+                .leases
+                .iter()
+                .any(|(it, _)| it.token == lease.token && it.mode != lease.mode) =>
+        {
+            Decision::Grant {
+                reason: Reason::Upgraded,
+                ended: Vec::new(),
+                slot: lease.slot,
+                instead_of: Some(lease),
+                ticket,
+            }
+        }
+        other => other,
+    });
+    assert_caught(rules, &[ProvenEnds, TokensGrow, OneHolder]);
+}
+
+#[test]
+fn a_fence_that_lets_only_the_newest_of_several_tokens_through_is_caught() {
+    let rules = deciding(decide::Rules {
+        fence: |now, view, token| {
+            let newest = view.leases.iter().map(|(lease, _)| lease.token).max();
+            decide::fence(now, view, token).filter(|lease| Some(lease.token) == newest)
+        },
+        ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[StaleGrantsRefused, Progress]);
+}
+
+#[test]
+fn renewing_the_lease_of_another_shared_holder_is_caught() {
+    let rules = deciding(decide::Rules {
+        renew: |view, grant| {
+            let other = |(lease, _): &&(Lease, Liveness)| lease.token != grant.token;
+            match decide::renew(view, grant) {
+                Some(own) => view
+                    .leases
+                    .iter()
+                    .find(other)
+                    .map(|(it, _)| it)
+                    .or(Some(own)),
+                None => None,
+            }
+        },
+        ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[StaleGrantsRefused, OneHolder, ProvenEnds]);
+}
+
+#[test]
+fn a_second_holder_that_waits_to_have_the_key_alone_is_caught() {
+    // Whether such a claim closes a cycle is not asked if its holder has the key.
+    let rules = deciding(decide::Rules {
+        may_close_cycle: |claim, ticket| {
+            !claim.mode.is_exclusive() && decide::may_close_cycle(claim, ticket)
+        },
+        ..decide::Rules::STANDARD
+    });
+    assert_caught(rules, &[Progress]);
 }
 
 #[test]

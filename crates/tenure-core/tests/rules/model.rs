@@ -16,11 +16,13 @@ const LAPSE: i64 = 15_000;
 /// How long the ticket of an absent waiter is kept.
 const GRACE: i64 = 600_000;
 
-/// Reservations, and which of four files each covers. Two that cover the same files name the same patterns.
-pub(crate) const RESERVATIONS: [(&str, u8); 8] = [
+/// Reservations, and which of four files each covers. Two that cover the same files name the same patterns. The path of a
+/// file ends with `/.`.
+pub(crate) const RESERVATIONS: [(&str, u8); 9] = [
     ("paths:a", 0b0011),
     ("shared-paths:a", 0b0011),
     ("paths:a/1", 0b0001),
+    ("paths:a/1/.", 0b0001),
     ("paths:*/2", 0b1010),
     ("paths:b/[0-9]", 0b1100),
     ("paths:a/2 b/1", 0b0110),

@@ -15,11 +15,12 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
+use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
+use tenure_core::queue::Rank;
 use tenure_core::{
-    Acquired, Binding, Claim, Epoch, Evidence, Grant, Holder, HolderId, Key, Lease, Liveness,
-    LivenessId, Mode, Moment, Patience, Priority, Process, Released, Ticket, Token, Waiter,
-    Withdrawn, decide, several,
+    Acquired, Binding, Claim, Epoch, Evidence, Grant, Granted, Holder, HolderId, Key, Lease,
+    Liveness, LivenessId, Mode, Moment, Patience, Priority, Process, Released, Ticket, Token,
+    Waiter, Withdrawn, decide, several,
 };
 
 use crate::{config, fixed_rng};
@@ -52,6 +53,10 @@ struct TestStore {
     now: Moment,
     /// The actors whose processes have exited.
     dead: BTreeSet<HolderId>,
+    /// How many tickets were read.
+    read: usize,
+    /// Whether the store can tell that a claimant holds nothing.
+    knows_holders: bool,
 }
 
 impl TestStore {
@@ -77,7 +82,21 @@ impl Look for TestStore {
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
-        Ok(self.record(key).queue.clone())
+        let tickets = self.record(key).queue.clone();
+        self.read += tickets.len();
+        Ok(tickets)
+    }
+
+    fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, Infallible> {
+        let tickets = part.of(self.record(key).queue.clone());
+        self.read += tickets.len();
+        Ok(tickets)
+    }
+
+    fn count_tickets(&mut self, key: &Key, rank: Rank) -> Result<(usize, usize), Infallible> {
+        let queue = &self.record(key).queue;
+        let before = queue.iter().filter(|waiter| waiter.rank() < rank);
+        Ok((before.count(), queue.len()))
     }
 
     fn probe(&mut self, holder: &Holder) -> Liveness {
@@ -147,6 +166,14 @@ impl Step for TestStore {
             .iter()
             .filter(|(_, record)| record.queue.iter().any(waits));
         Ok(waited.map(|(key, _)| key.clone()).collect())
+    }
+
+    fn may_hold(&mut self, named: Option<&HolderId>, within: &[Token]) -> Result<bool, Infallible> {
+        let has = |lease: &Lease| {
+            named == Some(&lease.holder.id) || within.contains(&lease.token) || !self.knows_holders
+        };
+        let mut leases = self.records.values().flat_map(|record| &record.leases);
+        Ok(leases.any(has))
     }
 
     fn wake(&mut self, _holder: &Holder) {}
@@ -257,6 +284,8 @@ impl Simulation {
                 newest: 0,
                 now,
                 dead: BTreeSet::new(),
+                read: 0,
+                knows_holders: true,
             },
             time: 1_000_000,
             number: 0,
@@ -642,4 +671,98 @@ fn a_holder_that_waits_behind_a_waiter_for_its_own_key_is_caught() {
         ..several::Rules::STANDARD
     };
     assert_caught(rules, &["nothing conflicts", "never served"]);
+}
+
+/// The first actor holds two keys, and so many named ones wait for them in these modes, in turns.
+fn crowd(many: usize, modes: &[Mode]) -> Simulation {
+    let mut crowd = Simulation::new(decide::Rules::STANDARD);
+    crowd.held = vec![Vec::new(); 2 * many + 6];
+    let granted = claim(&mut crowd, 0, &[0, 1], &Mode::Exclusive);
+    assert!(matches!(granted, Acquired::Granted(_)));
+    for (number, mode) in (1..=many).zip(modes.iter().cycle()) {
+        crowd.pass(1);
+        let waits = claim(&mut crowd, 2 * number, &[0, 1], mode);
+        assert!(matches!(waits, Acquired::Busy(_)));
+    }
+    crowd
+}
+
+fn claim(
+    crowd: &mut Simulation,
+    actor: usize,
+    keys: &[usize],
+    mode: &Mode,
+) -> Acquired<Vec<Granted>> {
+    let wait = Wait {
+        keys: keys.iter().copied().collect(),
+        mode: mode.clone(),
+        priority: 5,
+        arrived: crowd.time,
+        number: 0,
+    };
+    let claims = crowd.claims(actor, &wait, true);
+    let Ok(answer) = engine::acquire_all(&mut crowd.store, &claims);
+    answer.unwrap()
+}
+
+/// How many tickets are read when one more actor asks for the keys of a crowd, and when it has its turn.
+fn tickets_read(many: usize, modes: &[Mode]) -> (usize, usize) {
+    let mut crowd = crowd(many, modes);
+    let (last, first) = (2 * many + 2, 2);
+    crowd.pass(1);
+    crowd.store.read = 0;
+    let waits = claim(&mut crowd, last, &[0, 1], &modes[0]);
+    assert!(matches!(waits, Acquired::Busy(_)));
+    let by_claim = crowd.store.read;
+    crowd.store.read = 0;
+    for index in [0, 1] {
+        let lease = crowd.store.record(&key(index)).leases[0].clone();
+        let grant = Grant {
+            key: lease.key,
+            holder: lease.holder.id,
+            token: lease.token,
+        };
+        let Ok(freed) = engine::release(&mut crowd.store, &grant);
+        assert!(matches!(freed, Released::Freed(_)));
+    }
+    let granted = claim(&mut crowd, first, &[0, 1], &modes[0]);
+    assert!(matches!(granted, Acquired::Granted(_)));
+    (by_claim, crowd.store.read)
+}
+
+#[test]
+fn a_claim_and_a_turn_read_no_more_of_a_long_queue_than_of_a_short_one() {
+    let slots = Mode::Slots(3.try_into().unwrap());
+    let crowds: [&[Mode]; 4] = [
+        &[Mode::Exclusive],
+        &[Mode::Shared],
+        &[slots],
+        &[Mode::Shared, Mode::Exclusive],
+    ];
+    for modes in crowds {
+        assert_eq!(
+            tickets_read(30, modes),
+            tickets_read(300, modes),
+            "{modes:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_claimant_with_a_lease_reads_grows_with_the_queue_and_not_with_its_square() {
+    for knows_holders in [true, false] {
+        let read = |many: usize| {
+            let mut crowd = crowd(many, &[Mode::Exclusive]);
+            crowd.store.knows_holders = knows_holders;
+            let last = 2 * many + 2;
+            let third = claim(&mut crowd, last, &[2], &Mode::Exclusive);
+            assert!(matches!(third, Acquired::Granted(_)));
+            crowd.store.read = 0;
+            let waits = claim(&mut crowd, last, &[0], &Mode::Exclusive);
+            assert!(matches!(waits, Acquired::Busy(_)));
+            crowd.store.read
+        };
+        let (few, many) = (read(30), read(300));
+        assert!(many <= 10 * few, "{few} and {many}");
+    }
 }

@@ -62,18 +62,16 @@ impl EtcdStep<'_> {
     pub(super) fn read_for_next(&mut self) -> Result<(), StoreError> {
         self.has_tasks()?;
         let (any, layout) = (any_task()?, &self.store.layout);
-        let prefixes = [layout.all('p'), layout.all('r')];
         let mut ranges = vec![
             RangeRequest::below(layout.key(&any)),
             RangeRequest::below(layout.section_keys()),
         ];
-        let limits = [PAUSES, FIRST];
-        for (prefix, limit) in prefixes.iter().zip(limits) {
-            ranges.push(RangeRequest {
-                limit: i64::try_from(limit).unwrap_or(i64::MAX),
-                ..RangeRequest::below(prefix.clone())
-            });
-        }
+        let lists = [(layout.all('p'), PAUSES), (layout.all('r'), FIRST)];
+        let firsts = lists.map(|(prefix, limit)| {
+            let range = self.first_range(&prefix, limit);
+            (prefix, limit, range)
+        });
+        ranges.extend(firsts.iter().map(|(_, _, range)| range.request.clone()));
         if self.seen.keys.contains_key(&any) {
             return Ok(());
         }
@@ -82,8 +80,10 @@ impl EtcdStep<'_> {
             crate::records::KeyRecords::read(&self.store.layout, &found.next().unwrap_or_default());
         self.seen.keys.insert(any, records);
         self.note_section_locks(found.next().unwrap_or_default());
-        for ((prefix, limit), kvs) in prefixes.into_iter().zip(limits).zip(found) {
-            self.seen.tasks.lists.insert((prefix, limit), kvs);
+        for ((prefix, limit, range), kvs) in firsts.into_iter().zip(found) {
+            if let Ok(enough) = self.first_found(&prefix, limit, &range, kvs) {
+                self.seen.tasks.lists.insert((prefix, limit), enough);
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tenure_core::{
-    ErrorKind, Fenced, Forced, HolderId, Key, Mode, PathSet, Reap, Reason, Store, Token,
+    Acquired, ErrorKind, Fenced, Forced, HolderId, Key, Mode, PathSet, Reap, Reason, Store, Token,
 };
 
 use super::one_holder::{ContestSettings, contest};
@@ -315,4 +315,50 @@ pub fn a_holder_changes_its_mode(subject: &Subject) {
     release(&*store, key, "ann");
     let _ = third.served();
     run.finish(7);
+}
+
+/// A claim for a file waits behind a waiter for its folder, and one for another file does not. The path of a file, which
+/// ends with `/.`, is beside a pattern of other files.
+pub fn a_waiter_for_a_folder_is_not_starved_by_its_files(subject: &Subject) {
+    let run = Run::begin(subject, "a_waiter_for_a_folder_is_not_starved_by_its_files");
+    if !can_run(&run) {
+        return;
+    }
+    let (store, key) = (run.open(), subject.key());
+    let paths = |name: &str, paths: &str| Ask::new(key, name).mode(paths.parse().unwrap());
+    let _first = paths("first", "paths:src/a.rs/.").granted(&*store);
+    let queue = |ask: &Ask| match ask.clone().waiting().once(&*store) {
+        Acquired::Busy(busy) => busy,
+        other => run.fail(&format!("{} got {other:?}", ask.holder)),
+    };
+    let folder = paths("folder", "paths:src/**");
+    assert_eq!(queue(&folder).position.unwrap().ahead, 0);
+    let stream: Vec<Ask> = (0..5)
+        .map(|number| {
+            paths(
+                &format!("late-{number}"),
+                &format!("paths:src/{number}.rs/."),
+            )
+        })
+        .collect();
+    for late in &stream {
+        let busy = queue(late);
+        assert_eq!(busy.behind.unwrap().id.as_str(), "folder");
+        assert!(busy.leases.is_empty(), "{:?}", busy.leases);
+    }
+    let _ = paths("other", "paths:README.md/. docs/**/*.css").granted(&*store);
+    release(&*store, key, "first");
+    for late in &stream {
+        let _ = queue(late);
+    }
+    let _ = folder.clone().waiting().granted(&*store);
+    for late in &stream {
+        let _ = queue(late);
+    }
+    release(&*store, key, "folder");
+    // They are files of their own, so all of them.
+    for late in &stream {
+        let _ = late.clone().waiting().granted(&*store);
+    }
+    run.finish(8);
 }

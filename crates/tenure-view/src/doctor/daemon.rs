@@ -24,7 +24,7 @@ pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Fi
         let lock = project.exclusive_lock_folders();
         let lock = lock
             .into_iter()
-            .find(|folder| folder.join(".exclusive-lock").exists());
+            .find(|folder| folder.join(tenure_file::exclusive::FILE).exists());
         let mut finding = Finding::problem(
             "daemon_stands_aside",
             format!("the daemon (pid {pid}) has skipped its cycles for more than an hour"),

@@ -84,9 +84,11 @@ fn permissions(url: &StoreUrl, path: &Path, found: &mut Vec<Finding>) {
                 )
                 .store(url)
                 .seen(format!(
-                    "its mode is {:o}, that of the database {:o}",
+                    "its mode is {:o} and its group {}, those of the database {:o} and {}",
                     at.mode() & 0o777,
-                    database.mode() & 0o777
+                    at.gid(),
+                    database.mode() & 0o777,
+                    database.gid()
                 ))
                 .means("Other users of the group can't use the database.")
                 .remedy(Remedy::Chmod(path.to_owned(), file)),

@@ -1,40 +1,85 @@
-//! The file system of the project, tried out; and temporary files that killed processes left.
+//! The file systems of the project, tried out; who may write there; and temporary files that killed processes left.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use tenure::Project;
+use rustix::fs::Access;
+use tenure::{Project, StoreUrl};
 use tenure_host::identity;
 
 use super::{Finding, Remedy};
+use crate::overview::Overview;
 
-pub(super) fn examine(project: &Project, found: &mut Vec<Finding>) {
-    let folder = project.folder();
-    if let Some(finding) = try_lock(&folder) {
-        found.push(finding);
+/// How many entries of a folder are looked at for temporary files.
+const MOST_ENTRIES: usize = 4096;
+
+pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
+    let folders = folders(project, overview);
+    for folder in &folders {
+        found.extend(try_lock(folder));
+        if let Some(kind) = shared_file_system(folder) {
+            found.push(
+                Finding::note(
+                    "network_file_system",
+                    format!("{} is on {kind}", folder.display()),
+                )
+                .seen("locks of processes on this machine were tried")
+                .means("Whether a lock reaches other machines depends on how it is mounted there. SQLite's log needs memory that all processes share, which no two machines do: use one machine, or a store on a server.")
+                .remedy(Remedy::Advice(
+                    "for many machines, use --store etcd://HOST:PORT/PREFIX".into(),
+                )),
+            );
+        }
     }
-    if let Some(kind) = shared_file_system(&folder) {
-        found.push(
-            Finding::note(
-                "network_file_system",
-                format!("{} is on {kind}", folder.display()),
-            )
-            .seen("locks of processes on this machine were tried")
-            .means("Whether a lock reaches other machines depends on how it is mounted there. SQLite's log needs memory that all processes share, which no two machines do: use one machine, or a store on a server.")
-            .remedy(Remedy::Advice(
-                "for many machines, use --store etcd://HOST:PORT/PREFIX".into(),
-            )),
-        );
-    }
-    leftovers(&folder, found);
+    read_only(&folders, found);
+    leftovers(project, overview, found);
     hooks(project.root(), found);
 }
 
-/// Tries whether a kernel lock on a file keeps a second one out. The file is one of ours that no process locks.
-fn try_lock(folder: &Path) -> Option<Finding> {
+/// The folder of the project, and those of its stores that are on another file system.
+fn folders(project: &Project, overview: &Overview) -> Vec<PathBuf> {
+    let own = project.folder();
+    let device = |folder: &Path| fs::metadata(folder).ok().map(|at| at.dev());
+    let mut devices = vec![device(&own)];
+    let mut folders = vec![own];
+    for store in &overview.stores {
+        let folder = match &store.url {
+            StoreUrl::Exclusive(folder) => Some(folder.as_path()),
+            StoreUrl::Ledger(root) => Some(root.as_path()),
+            StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) | StoreUrl::Mkdir(path) => {
+                path.parent()
+            }
+            StoreUrl::Etcd(_) | StoreUrl::Memory => None,
+        };
+        if let Some(folder) = folder.filter(|folder| folder.is_dir())
+            && !devices.contains(&device(folder))
+        {
+            devices.push(device(folder));
+            folders.push(folder.to_owned());
+        }
+    }
+    folders
+}
+
+/// What a lock is tried on: a file of ours that no process locks, or else the folder.
+fn lockable(folder: &Path) -> Option<(File, File)> {
     let path = folder.join(".gitignore");
-    let open = || OpenOptions::new().read(true).open(&path);
-    let (first, second): (File, File) = (open().ok()?, open().ok()?);
+    let path = if path.is_file() { &path } else { folder };
+    // On NFS, a lock needs a file that is open for writing. A folder can't be.
+    for write in [true, false] {
+        let open = || OpenOptions::new().read(true).write(write).open(path);
+        if let (Ok(first), Ok(second)) = (open(), open()) {
+            return Some((first, second));
+        }
+    }
+    None
+}
+
+/// Tries whether a kernel lock keeps a second one out.
+fn try_lock(folder: &Path) -> Option<Finding> {
+    let (first, second) = lockable(folder)?;
+    let is_folder = first.metadata().is_ok_and(|at| at.is_dir());
     let failed = |why: String| {
         Finding::problem(
             "no_locks",
@@ -46,25 +91,56 @@ fn try_lock(folder: &Path) -> Option<Finding> {
         .seen(why)
         .means("Two processes could be granted the same key. tenure must not be used here.")
         .remedy(Remedy::Advice(
-            "move the project to a local file system, or use a store on a server".into(),
+            "move it to a local file system, or use a store on a server".into(),
         ))
     };
     match first.try_lock() {
         Ok(()) => {}
         // Another doctor tries at the same moment: then locks hold.
         Err(TryLockError::WouldBlock) => return None,
+        // Some file systems lock only files.
+        Err(TryLockError::Error(_)) if is_folder => return None,
         Err(TryLockError::Error(error)) => {
             return Some(failed(format!("a lock can't be taken: {error}")));
         }
     }
     match second.try_lock() {
         Ok(()) => Some(failed(
-            "a second lock on a locked file was granted".to_owned(),
+            "a second lock on what was locked already was granted".to_owned(),
         )),
         Err(TryLockError::WouldBlock) => None,
         Err(TryLockError::Error(error)) => Some(failed(format!(
             "a second lock fails in another way: {error}"
         ))),
+    }
+}
+
+/// Folders in which this user can't write, so that it can only look.
+fn read_only(folders: &[PathBuf], found: &mut Vec<Finding>) {
+    for folder in folders {
+        if rustix::fs::access(folder, Access::WRITE_OK).is_ok() {
+            continue;
+        }
+        let Ok(at) = fs::metadata(folder) else {
+            continue;
+        };
+        let shown = folder.display();
+        found.push(
+            Finding::note(
+                "read_only",
+                format!("this user can't write in {shown}, and takes no lock there"),
+            )
+            .seen(format!(
+                "its mode is {:o}, its owner {} and its group {}",
+                at.mode() & 0o7777,
+                at.uid(),
+                at.gid()
+            ))
+            .means("Every command that only looks works. The others fail.")
+            .remedy(Remedy::Advice(format!(
+                "if it is to be shared, its owner runs: chgrp -R GROUP {shown} && chmod -R g+rwX {shown}"
+            ))),
+        );
     }
 }
 
@@ -83,26 +159,49 @@ fn shared_file_system(folder: &Path) -> Option<&'static str> {
     })
 }
 
-/// Temporary files, named after the pid that wrote them, of processes that have exited.
-fn leftovers(folder: &Path, found: &mut Vec<Finding>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let pid = path
-            .extension()
-            .and_then(|end| end.to_str()?.parse::<u32>().ok());
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if let Some(pid) = pid.filter(|_| is_file)
-            && matches!(identity::start_time(pid), Ok(None))
-        {
-            found.push(
-                Finding::note(
-                    "leftover",
-                    format!("{} was left by a killed process", path.display()),
-                )
-                .seen(format!("pid {pid} has exited"))
-                .means("It is never read and only takes up space.")
-                .remedy(Remedy::Remove(path)),
-            );
+/// The pid in the name of a temporary file of tenure: `.gitignore.4711`, `.meta-4711.tmp`, or
+/// `.01-a.md.4711-0.tenure-tmp`.
+fn writer(name: &str) -> Option<u32> {
+    let edited = || {
+        let (_, end) = name.strip_suffix(".tenure-tmp")?.rsplit_once('.')?;
+        end.split_once('-').map(|(pid, _)| pid)
+    };
+    let made = || name.strip_prefix(".meta-")?.strip_suffix(".tmp");
+    let replaced = || name.strip_prefix(".gitignore.");
+    let pid = edited().or_else(made).or_else(replaced)?;
+    pid.parse().ok()
+}
+
+/// Temporary files of processes that have exited.
+fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
+    let mut folders = vec![project.folder()];
+    for board in project.board_folders() {
+        folders.extend([board.join("tasks"), board]);
+    }
+    folders.extend(overview.stores.iter().filter_map(|store| match &store.url {
+        StoreUrl::Ledger(root) => Some(root.clone()),
+        _ => None,
+    }));
+    for folder in folders {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries.take(MOST_ENTRIES) {
+            let pid = entry.file_name().to_str().and_then(writer);
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            let Some(pid) = pid.filter(|_| is_file) else {
+                continue;
+            };
+            if matches!(identity::start_time(pid), Ok(None)) {
+                let path = entry.path();
+                found.push(
+                    Finding::note(
+                        "leftover",
+                        format!("{} was left by a killed process", path.display()),
+                    )
+                    .seen(format!("pid {pid} has exited"))
+                    .means("It is never read and only takes up space.")
+                    .remedy(Remedy::Remove(path)),
+                );
+            }
         }
     }
 }
@@ -129,5 +228,34 @@ fn hooks(root: &Path, found: &mut Vec<Finding>) {
             .means("No hook runs, whatever it should check.")
             .remedy(Remedy::Command("git config --unset core.hooksPath".into())),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_writer_of_a_temporary_file_is_in_its_name() {
+        assert_eq!(writer(".gitignore.4711"), Some(4711));
+        assert_eq!(writer(".meta-4711.tmp"), Some(4711));
+        assert_eq!(writer(".01-a.md.4711-0.tenure-tmp"), Some(4711));
+        for other in [
+            "01-a.md",
+            "tenure.db.4711",
+            ".event-x.tmp",
+            ".x.tenure-tmp",
+            "",
+        ] {
+            assert_eq!(writer(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_tried_on_a_file_and_on_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(try_lock(dir.path()), None);
+        fs::write(dir.path().join(".gitignore"), "*").unwrap();
+        assert_eq!(try_lock(dir.path()), None);
     }
 }

@@ -1,16 +1,15 @@
 //! Leases that have ended, that can't be verified or understood, and waits that never end.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use tenure::{StoreRole, StoreUrl};
-use tenure_core::cycle::{self, Holding};
-use tenure_core::{Cycle, Doubt, Lease, Moment, Process, Snapshot, Verdict};
+use tenure_core::{Doubt, Lease, Moment, Process, Snapshot, Verdict};
 use tenure_host::identity;
 
 use super::{Finding, Remedy};
-use crate::overview::{Overview, Role, StoreView};
+use crate::overview::{Overview, Role, StoreView, lock_path};
+use crate::waits::Waits;
 
 /// How far clocks may differ before it is reported.
 const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(5);
@@ -121,7 +120,10 @@ fn judge(
             .means("It counts as held, and never as ended: a holder that can't be read may be alive.")
             .remedy(force()));
             finding.evidence.extend(lock.problems.iter().cloned());
-            finding.evidence.extend(flaw(&store.url));
+            if let Some((what, remedy)) = flaw(&store.url) {
+                finding = finding.seen(what);
+                finding.remedy = remedy.or(finding.remedy);
+            }
             if finding.evidence.is_empty() {
                 finding = finding.seen(verdict.to_string());
             }
@@ -145,74 +147,72 @@ fn judge(
     }
 }
 
-/// Waiters that wait for each other.
+/// Waiters that wait for each other, also in several stores.
 pub(super) fn cycles(overview: &Overview, found: &mut Vec<Finding>) {
-    for store in &overview.stores {
-        let mut known = BTreeSet::new();
-        for lock in &store.locks {
-            for waiter in &lock.queue {
-                let id = &waiter.holder.id;
-                let next = |held: &Holding| -> Result<Vec<Holding>, std::convert::Infallible> {
-                    let waits = store.locks.iter().filter(|other| {
-                        other
-                            .queue
-                            .iter()
-                            .any(|other| other.holder.id == held.holder)
-                    });
-                    Ok(waits.flat_map(holdings).collect())
-                };
-                let wanted: Vec<Holding> = holdings(lock).collect();
-                let ours = |held: &Holding| held.holder == *id;
-                let Ok(Some(Cycle(waits))) = cycle::find(id, &wanted, ours, next) else {
-                    continue;
-                };
-                let names: BTreeSet<String> = waits
-                    .iter()
-                    .map(|wait| format!("{} {}", wait.waiter, wait.key))
-                    .collect();
-                if known.insert(names) {
-                    let cycle = Cycle(waits);
-                    found.push(
-                        Finding::problem("deadlock", "waiters wait for each other, for ever")
-                            .store(&store.url)
-                            .key(&lock.key)
-                            .seen(cycle.to_string())
-                            .means("None of them goes on until one gives up.")
-                            .remedy(Remedy::Advice(format!(
-                                "stop one of them, for example {id}"
-                            ))),
-                    );
-                }
-            }
+    for circle in Waits::of(overview).circles() {
+        let Some((first, _)) = circle.first().copied() else {
+            continue;
+        };
+        let is_one_store = circle
+            .iter()
+            .all(|(wait, _)| std::ptr::eq(wait.store, first.store));
+        let waiter = &first.waiter.holder;
+        let is_here = |process: &&Process| {
+            identity::process(process.pid).is_ok_and(|now| now.as_ref() == Some(process))
+        };
+        let remedy = match waiter.process().filter(is_here) {
+            Some(process) => Remedy::Command(format!("kill {}", process.pid)),
+            None => Remedy::Advice(format!("stop one of them, for example {waiter}")),
+        };
+        let mut finding = Finding::problem("deadlock", "waiters wait for each other, for ever")
+            .store(&first.store.url)
+            .key(&first.lock.key);
+        for (wait, lease) in &circle {
+            let place = if is_one_store {
+                String::new()
+            } else {
+                format!(" in {}", wait.store.url)
+            };
+            finding = finding.seen(format!(
+                "{} waits for {}{place}, which {} holds",
+                wait.waiter.holder, lease.key, lease.holder
+            ));
         }
+        found.push(
+            finding
+                .means(format!(
+                    "None of them goes on until one gives up. The command ends the wait of {}.",
+                    waiter.id
+                ))
+                .remedy(remedy),
+        );
     }
 }
 
-fn holdings(lock: &Snapshot) -> impl Iterator<Item = Holding> {
-    let held = lock.leases.iter();
-    held.filter(|(_, verdict)| verdict.ended().is_none())
-        .map(|(lease, _)| Holding::from(lease))
-}
-
-/// What is wrong with the file of an exclusive lock, with the byte where it breaks.
-fn flaw(url: &StoreUrl) -> Option<String> {
-    let StoreUrl::Exclusive(folder) = url else {
-        return None;
-    };
-    let path = folder.join(".exclusive-lock");
+/// What is wrong with the file or folder of a lock, with the byte where it breaks; and what puts it right, if force does
+/// not.
+fn flaw(url: &StoreUrl) -> Option<(String, Option<Remedy>)> {
+    let path = lock_path(url)?;
+    let is_folder = matches!(url, StoreUrl::Mkdir(_));
     let shown = path.display();
     let kind = std::fs::symlink_metadata(&path).ok()?.file_type();
-    if kind.is_dir() {
-        return Some(format!("{shown} is a folder, not a file"));
+    let wrong = match (is_folder, kind.is_dir(), kind.is_file()) {
+        (false, true, _) => Some("is a folder, not a file"),
+        (true, _, true) => Some("is a file, not a folder"),
+        (_, false, false) => Some("is neither a file nor a folder"),
+        _ => None,
+    };
+    if let Some(wrong) = wrong {
+        // It is no lock of any program, so that no command of tenure removes it.
+        return Some((format!("{shown} {wrong}"), Some(Remedy::MoveAside(path))));
     }
-    if !kind.is_file() {
-        return Some(format!("{shown} is no regular file"));
+    if is_folder {
+        return None;
     }
     let text = std::fs::read(&path).ok()?;
     let Err(error) = serde_json::from_slice::<serde_json::Value>(&text) else {
-        return Some(format!(
-            "{shown} is JSON, but lacks a field or has one of a wrong type"
-        ));
+        let what = format!("{shown} is JSON, but lacks a field or has one of a wrong type");
+        return Some((what, None));
     };
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let before: usize = lines
@@ -220,8 +220,6 @@ fn flaw(url: &StoreUrl) -> Option<String> {
         .map(<[u8]>::len)
         .sum();
     let byte = (before + error.column()).min(text.len());
-    Some(format!(
-        "{shown} breaks at byte {byte} of {}: {error}",
-        text.len()
-    ))
+    let what = format!("{shown} breaks at byte {byte} of {}: {error}", text.len());
+    Some((what, None))
 }

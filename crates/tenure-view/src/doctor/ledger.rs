@@ -49,13 +49,29 @@ pub(super) fn examine(url: &StoreUrl, root: &Path, found: &mut Vec<Finding>) {
         if finding.code == "dead_lock" {
             continue;
         }
-        let mut report = Finding::new(severity, finding.code, finding.what).store(url);
-        if let Some(event) = finding.event {
-            report = report.seen(format!("event {event}"));
-        }
+        let (what, seen) = match finding.event {
+            Some(event) => (
+                format!("event {event} of the ledger is not right"),
+                format!("event {event}: {}", finding.what),
+            ),
+            None => (
+                "the ledger has something that does not belong there".to_owned(),
+                finding.what,
+            ),
+        };
+        let means = match severity {
+            Severity::Problem => {
+                "Until it is repaired by hand, programs may refuse the ledger. tenure only appends to it, and changes nothing here."
+            }
+            Severity::Note => {
+                "It does no harm. tenure only appends to a ledger, and changes nothing here."
+            }
+        };
         found.push(
-            report
-                .means("The ledger is only ever appended to, so tenure changes nothing here.")
+            Finding::new(severity, finding.code, what)
+                .store(url)
+                .seen(seen)
+                .means(means)
                 .remedy(Remedy::VerifyLedger(root.to_owned())),
         );
     }

@@ -54,6 +54,7 @@ impl Repository {
             }
         }
         modules(&common.join("modules"), DEEPEST, &mut repository.folders);
+        repository.folders.extend(unabsorbed(top));
         Some(repository)
     }
 
@@ -64,6 +65,9 @@ impl Repository {
                 "objects/maintenance.lock",
                 "objects/info/commit-graph.lock",
                 "objects/info/commit-graphs/commit-graph-chain.lock",
+                "objects/pack/multi-pack-index.lock",
+                "reftable/tables.list.lock",
+                "info/sparse-checkout.lock",
             ];
             found.extend(
                 more.iter()
@@ -123,10 +127,25 @@ fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
     entries.take(MOST_ENTRIES).map(|entry| entry.path())
 }
 
+/// The folders in a folder. A link is not followed, because it may lead back.
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = files(folder).filter(|path| path.is_dir()).collect();
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|at| at.is_dir());
+    let mut folders: Vec<PathBuf> = files(folder).filter(is_folder).collect();
     folders.sort();
     folders
+}
+
+/// The git folders of submodules that have them in their own work tree, as older ones do.
+fn unabsorbed(top: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(top.join(".gitmodules")).unwrap_or_default();
+    let paths = text.lines().filter_map(|line| {
+        let (name, path) = line.split_once('=')?;
+        (name.trim() == "path").then(|| path.trim().trim_matches('"'))
+    });
+    let folders = paths
+        .take(MOST_ENTRIES)
+        .map(|path| top.join(path).join(".git"));
+    folders.filter(|folder| folder.is_dir()).collect()
 }
 
 /// The git folders of submodules, whose names may have slashes.

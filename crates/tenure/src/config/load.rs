@@ -20,8 +20,9 @@ mod yaml;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::settings::{DEFINITIONS, Definition};
+use super::settings::{DEFINITIONS, Definition, STORE};
 use super::{Config, paths};
+use crate::open::without_login;
 use error::shortened;
 pub use error::{ConfigError, Location, Problem};
 
@@ -70,19 +71,27 @@ impl Config {
             location,
         } = assignment;
         let value = text.trim();
-        if let Err(why) = definition.store(value, self) {
+        let shown = if definition.key == STORE {
+            without_login(value)
+        } else {
+            value.to_owned()
+        };
+        // The command itself reads the variable of the store, which may name what a file may not.
+        let is_read_elsewhere =
+            definition.key == STORE && matches!(location, Location::Environment(_));
+        if !is_read_elsewhere && let Err(why) = definition.store(value, self) {
             return Err(ConfigError {
                 location,
                 problem: Problem::BadValue {
                     key: definition.key,
-                    value: shortened(value),
+                    value: shortened(&shown),
                     why,
                 },
             });
         }
         let recorded = self.settings.iter_mut().find(|s| s.key == definition.key);
         if let Some(setting) = recorded {
-            value.clone_into(&mut setting.value);
+            setting.value = shown;
             setting.source = location.into();
         }
         Ok(())

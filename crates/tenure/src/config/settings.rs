@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Config, release, size};
 use crate::duration;
+use crate::open::StoreUrl;
 
 /// One row of the table.
 pub(super) struct Definition {
@@ -55,6 +56,18 @@ pub(super) enum Kind {
 }
 
 pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        key: STORE,
+        description: "The store that commands use: the project's own, or an etcd cluster",
+        default: OWN_STORE,
+        kind: Kind::Text {
+            default: OWN_STORE,
+            accepted: "own, or the address of an etcd cluster without a password: \
+                       etcd://[USER@]HOST:2379/PREFIX, with ?password-file=FILE for the password",
+            is_accepted: is_store,
+            field: |config| &mut config.store.url,
+        },
+    },
     Definition {
         key: "locking.taskTimeout",
         description: "How long a task's lease lasts unless it is renewed",
@@ -247,6 +260,18 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
 ];
 
+/// The value of `store.url` that stands for the project's own store.
+pub(super) const OWN_STORE: &str = "own";
+
+/// Whether this names a store that a file may choose. Files are committed and read by others, so they hold no password.
+fn is_store(text: &str) -> bool {
+    let cluster = || match StoreUrl::parse(text) {
+        Ok(StoreUrl::Etcd(url)) => !url.has_password(),
+        _ => false,
+    };
+    text == OWN_STORE || cluster()
+}
+
 /// Whether this names remotes.
 fn is_remotes(text: &str) -> bool {
     let plain = |name: &str| is_ref(&format!("refs/{name}")) && !name.starts_with('-');
@@ -281,6 +306,12 @@ const fn days(count: u64) -> Duration {
     minutes(count * 24 * 60)
 }
 
+/// The setting that chooses the store.
+pub(super) const STORE: &str = "store.url";
+
+/// The environment variable that chooses the store.
+pub(super) const STORE_VARIABLE: &str = "TENURE_STORE";
+
 /// The prefix of every environment variable that makes a setting.
 pub(super) const ENV_PREFIX: &str = "TENURE_";
 
@@ -296,8 +327,12 @@ impl Definition {
         self.key.split_once('.').map_or(self.key, |(_, name)| name)
     }
 
-    /// `locking.taskTimeout` becomes `TENURE_LOCKING_TASK_TIMEOUT`.
+    /// `locking.taskTimeout` becomes `TENURE_LOCKING_TASK_TIMEOUT`. The store has a shorter one, which the command reads
+    /// itself: it may name any store, by a path that is not UTF-8 or an address with a password.
     pub(super) fn env(&self) -> String {
+        if self.key == STORE {
+            return STORE_VARIABLE.to_owned();
+        }
         let mut env = section_env(self.section());
         for c in self.name().chars() {
             if c.is_ascii_uppercase() {
@@ -373,6 +408,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "TENURE_STORE",
                 "TENURE_LOCKING_TASK_TIMEOUT",
                 "TENURE_LOCKING_SECTION_TIMEOUT",
                 "TENURE_LOCKING_WAIT_TIMEOUT",
@@ -401,6 +437,8 @@ mod tests {
         assert_eq!(
             accepted,
             [
+                "own, or the address of an etcd cluster without a password: \
+                 etcd://[USER@]HOST:2379/PREFIX, with ?password-file=FILE for the password",
                 "a duration from 100ms to 30d",
                 "a duration from 100ms to 30d",
                 "a duration from 0s to 30d",

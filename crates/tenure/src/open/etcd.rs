@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Clock, ErrorKind, StoreError, TaskStore};
-use tenure_etcd::{Address, EtcdOptions, EtcdStore, MemberCheck};
+use tenure_etcd::{Address, EtcdOptions, EtcdStore, Login, MemberCheck};
 use tenure_host::HostClock;
 
 use super::{EtcdUrl, Tenure};
@@ -22,6 +22,9 @@ const PASSWORD: &str = "TENURE_ETCD_PASSWORD";
 /// How long the lease of `tenure run` lasts, unless the settings say otherwise: if its machine fails, other machines
 /// wait so long.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// From how many seconds on two clocks are too different.
+const CLOCKS_DIFFER: u64 = 5;
 
 /// What the store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +89,15 @@ impl Tenure {
 
     /// Asks each member of an etcd cluster for its state, and adds it to what is known of the store.
     pub fn check_etcd(url: &EtcdUrl, found: &mut StoreCheckJson) -> Result<(), StoreError> {
-        let check = tenure_etcd::check(&address(url)?)?;
+        let clock: Arc<dyn Clock> = Arc::new(HostClock::new());
+        let check = tenure_etcd::check(&address(url)?, &clock)?;
+        found.cluster_size = check.size.and_then(|size| u64::try_from(size).ok());
+        (found.login_required, found.user) = match check.login {
+            None => (None, None),
+            Some(Login::NotRequired) => (Some(false), None),
+            Some(Login::Accepted(user)) => (Some(true), Some(user)),
+            Some(_) => (Some(true), None),
+        };
         found.members = check.members.iter().map(member).collect();
         let answers = || {
             check
@@ -112,6 +123,25 @@ impl Tenure {
             );
             found.problems.push(problem);
         }
+        for one in &check.members {
+            let ahead = one
+                .status
+                .as_ref()
+                .ok()
+                .and_then(|status| status.clock_ahead);
+            if let Some(ahead) = ahead.filter(|ahead| ahead.unsigned_abs() >= CLOCKS_DIFFER) {
+                let (seconds, how) = (
+                    ahead.unsigned_abs(),
+                    if ahead > 0 { "ahead of" } else { "behind" },
+                );
+                found.problems.push(format!(
+                    "the clock of {} is {seconds} s {how} this machine's: times in lists and histories are wrong, and so \
+                     is the order of waiters with different priorities; set both clocks, for example by NTP",
+                    one.endpoint
+                ));
+            }
+        }
+        found.problems.extend(check.refused);
         for alarm in &check.alarms {
             found.problems.push(match alarm.as_str() {
                 "NOSPACE" => {
@@ -143,6 +173,7 @@ fn member(one: &MemberCheck) -> StoreMemberJson {
             size: Some(status.size),
             size_in_use: Some(status.size_in_use),
             quota: status.quota,
+            clock_ahead_seconds: status.clock_ahead,
         },
         Err(error) => StoreMemberJson {
             endpoint,
@@ -156,11 +187,23 @@ fn member(one: &MemberCheck) -> StoreMemberJson {
 fn address(url: &EtcdUrl) -> Result<Address, StoreError> {
     let mut address = Address::parse(url.secret())
         .map_err(|error| StoreError::new(ErrorKind::NotAStore, error.to_string()))?;
-    if let Some((_, password)) = &mut address.login
-        && password.is_empty()
-        && let Ok(given) = std::env::var(PASSWORD)
-    {
+    address.files_in(url.folder());
+    let Some((_, password)) = &mut address.login else {
+        return Ok(address);
+    };
+    if !password.is_empty() {
+        return Ok(address);
+    }
+    if let Some(given) = std::env::var(PASSWORD).ok().filter(|it| !it.is_empty()) {
         *password = given;
+    } else if let Some(file) = &address.password_file {
+        let read = fs::read_to_string(file).map_err(|error| {
+            let what = format!("the password file {} can't be read", file.display());
+            StoreError::new(ErrorKind::Io, what)
+                .because(error)
+                .fix("?password-file= of the address names it")
+        })?;
+        read.trim_end_matches(['\n', '\r']).clone_into(password);
     }
     Ok(address)
 }

@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use super::BadUrl;
 
-/// The address of an etcd cluster: `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=&cert=&key=]`.
+/// The address of an etcd cluster: `etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX][?ca=&cert=&key=&password-file=]`.
 ///
 /// It is shown without user, password and parameters.
 ///
@@ -16,7 +17,11 @@ use super::BadUrl;
 /// assert!(!format!("{url:?}").contains("secret"));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct EtcdUrl(String);
+pub struct EtcdUrl {
+    text: String,
+    /// Where its files are, if their paths are relative; the current folder if `None`.
+    folder: Option<PathBuf>,
+}
 
 impl EtcdUrl {
     pub(super) fn parse(text: &OsStr) -> Result<Self, BadUrl> {
@@ -26,18 +31,35 @@ impl EtcdUrl {
         })?;
         #[cfg(feature = "etcd")]
         tenure_etcd::Address::parse(text).map_err(|error| BadUrl::Etcd(error.to_string()))?;
-        Ok(Self(text.to_owned()))
+        Ok(Self {
+            text: text.to_owned(),
+            folder: None,
+        })
     }
 
     /// The address as it was given, with its password.
     #[cfg(feature = "etcd")]
     pub(super) fn secret(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The same address, with the relative paths of its files seen from this folder.
+    pub(crate) fn with_files_in(self, folder: &Path) -> Self {
+        Self {
+            folder: Some(folder.to_owned()),
+            ..self
+        }
+    }
+
+    /// Where its files are.
+    #[cfg(feature = "etcd")]
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.as_deref().unwrap_or(Path::new(""))
     }
 
     /// Whether it contains a password.
     pub fn has_password(&self) -> bool {
-        login(&self.0).is_some_and(|login| login.contains(':'))
+        login(&self.text).is_some_and(|login| login.contains(':'))
     }
 }
 
@@ -49,7 +71,7 @@ fn login(text: &str) -> Option<&str> {
 }
 
 /// An address without user and password.
-pub(super) fn without_login(text: &str) -> String {
+pub(crate) fn without_login(text: &str) -> String {
     match login(text) {
         Some(login) => text.replacen(&format!("{login}@"), "", 1),
         None => text.to_owned(),
@@ -58,7 +80,7 @@ pub(super) fn without_login(text: &str) -> String {
 
 impl fmt::Display for EtcdUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = without_login(&self.0);
+        let shown = without_login(&self.text);
         f.write_str(shown.split('?').next().unwrap_or_default())
     }
 }

@@ -1,17 +1,18 @@
 //! Where the paths of reservations begin, and what a caller's path is from there: [`WorkTree`].
 
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use tenure_core::{BadPattern, PathPattern};
+use tenure_core::{BadPattern, Mode, PathPattern};
 
 use super::Project;
-use super::worktree::{Top, top};
+use super::worktree::{Top, ignores_case, top};
 
 /// Why a caller's path or pattern names nothing that can be reserved.
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +27,10 @@ pub enum BadPath {
         root: PathBuf,
     },
     /// It is no pattern.
-    #[error("{}: {why}", text.to_string_lossy())]
+    #[error("{:?}: {why}", text.to_string_lossy())]
     Pattern {
         /// The text, cut off if it is long.
-        text: std::ffi::OsString,
+        text: OsString,
         /// What is wrong with it.
         why: BadPattern,
     },
@@ -44,7 +45,8 @@ pub enum BadPath {
 }
 
 /// A work tree of a repository, and a folder in it. Every spelling of a file becomes one path: relative to the top of the
-/// work tree, without `.`, `..` and symbolic links. All worktrees of a repository have the same paths.
+/// work tree, without `.`, `..` and symbolic links. All worktrees of a repository have the same paths. Where git's
+/// `core.ignorecase` is set, a name that exists in another case is that of the existing file or folder.
 ///
 /// Bytes of a name that are not UTF-8 become U+FFFD. Two such names may be taken for the same file.
 #[derive(Debug)]
@@ -53,6 +55,12 @@ pub struct WorkTree {
     here: PathBuf,
     /// The top of the work tree of each folder that was looked at.
     tops: RefCell<HashMap<PathBuf, PathBuf>>,
+    /// What each folder is without symbolic links, if it exists.
+    folders: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
+    /// Whether the file system ignores case.
+    ignores_case: OnceCell<bool>,
+    /// The names in each folder that was listed for that, by what they are in lower case.
+    listed: RefCell<HashMap<PathBuf, HashMap<String, Vec<OsString>>>>,
 }
 
 impl WorkTree {
@@ -68,6 +76,9 @@ impl WorkTree {
             root,
             here,
             tops: RefCell::default(),
+            folders: RefCell::default(),
+            ignores_case: OnceCell::new(),
+            listed: RefCell::default(),
         }))
     }
 
@@ -78,7 +89,38 @@ impl WorkTree {
 
     /// What a file or folder is called in reservations. It need not exist.
     pub fn path(&self, path: &Path) -> Result<String, BadPath> {
-        let resolved = resolve(&self.here.join(path))?;
+        self.name_of(self.find_place(path)?.0)
+    }
+
+    /// Where a path leads, without symbolic links, and what is there.
+    fn find_place(&self, path: &Path) -> Result<(PathBuf, Found), BadPath> {
+        let path = self.here.join(path);
+        if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
+            && let Some(folder) = self.resolved_folder(folder)
+        {
+            let place = folder.join(name);
+            if let Ok(found @ (Found::Nothing | Found::Folder | Found::File)) = Found::at(&place) {
+                return Ok((place, found));
+            }
+        }
+        let place = resolve(&path)?;
+        let found = Found::at(&place).unwrap_or(Found::Nothing);
+        Ok((place, found))
+    }
+
+    /// An existing folder without symbolic links. Callers ask about many files of few folders.
+    fn resolved_folder(&self, folder: &Path) -> Option<PathBuf> {
+        let mut folders = self.folders.borrow_mut();
+        if let Some(known) = folders.get(folder) {
+            return known.clone();
+        }
+        let found = folder.canonicalize().ok();
+        folders.insert(folder.to_owned(), found.clone());
+        found
+    }
+
+    /// What an existing file or folder is called, or one in an existing folder. Its path has no symbolic links.
+    fn name_of(&self, resolved: PathBuf) -> Result<String, BadPath> {
         let parent = resolved.parent().unwrap_or(&resolved);
         let known = self.tops.borrow().get(parent).cloned();
         let root = known.unwrap_or_else(|| {
@@ -91,14 +133,37 @@ impl WorkTree {
             root
         });
         match resolved.strip_prefix(&root) {
-            Ok(inside) if root == self.root || shares_repository(&root, &self.root) => {
-                Ok(inside.to_string_lossy().into_owned())
-            }
+            Ok(inside) if root == self.root || shares_repository(&root, &self.root) => Ok(self
+                .in_its_case(&root, inside)
+                .to_string_lossy()
+                .into_owned()),
             _ => Err(BadPath::Outside {
                 path: resolved,
                 root: self.root.clone(),
             }),
         }
+    }
+
+    /// A path as the folders list it, where case is ignored. What is not there stays as it is.
+    fn in_its_case<'a>(&self, root: &Path, path: &'a Path) -> Cow<'a, Path> {
+        if !*self.ignores_case.get_or_init(|| ignores_case(&self.root)) {
+            return Cow::Borrowed(path);
+        }
+        let mut listed = self.listed.borrow_mut();
+        let mut found = PathBuf::new();
+        for name in path {
+            let folder = root.join(&found);
+            let names = listed
+                .entry(folder)
+                .or_insert_with_key(|folder| names(folder));
+            let alike = names.get(&name.to_string_lossy().to_lowercase());
+            let alike = alike.map(Vec::as_slice).unwrap_or_default();
+            match alike.first() {
+                Some(other) if !alike.iter().any(|it| it == name) => found.push(other),
+                _ => found.push(name),
+            }
+        }
+        Cow::Owned(found)
     }
 
     /// The pattern that a caller gave, relative to its folder. A text that names an existing file is that file, whatever
@@ -111,30 +176,39 @@ impl WorkTree {
         if text.is_empty() {
             return Err(bad(BadPattern::Empty));
         }
-        if text.len() > tenure_core::path_pattern::MAX_PATTERN {
-            return Err(bad(BadPattern::TooLong(text.len())));
-        }
         if text.as_bytes().first() == Some(&b'!') {
             return Err(bad(BadPattern::Negated));
+        }
+        let path = Path::new(text);
+        if fs::symlink_metadata(self.here.join(path)).is_ok() {
+            let (place, found) = self.find_place(path)?;
+            let name = self.name_of(place)?;
+            return match name.as_str() {
+                "" => PathPattern::parse("**"),
+                name if found == Found::Folder => PathPattern::exactly(name),
+                name => PathPattern::file(name),
+            }
+            .map_err(bad);
+        }
+        if text.len() > tenure_core::path_pattern::MAX_PATTERN {
+            return Err(bad(BadPattern::TooLong(text.len())));
         }
         let has_wildcards = |part: &Component<'_>| {
             let bytes = part.as_os_str().as_bytes();
             bytes.iter().any(|byte| b"*?[{\\".contains(byte))
         };
-        let path = Path::new(text);
-        let exists = fs::symlink_metadata(self.here.join(path)).is_ok();
         let parts: Vec<Component<'_>> = path.components().collect();
-        let plain = if exists {
-            parts.len()
-        } else {
-            parts.iter().position(has_wildcards).unwrap_or(parts.len())
-        };
+        let plain = parts.iter().position(has_wildcards).unwrap_or(parts.len());
         let (folder, rest) = parts.split_at_checked(plain).unwrap_or((&parts, &[]));
         let folder = self.path(&folder.iter().collect::<PathBuf>())?;
-        let rest = rest.iter().collect::<PathBuf>();
+        let mut rest = rest.iter().collect::<PathBuf>();
+        if text.as_bytes().ends_with(b"/") {
+            rest.push("");
+        }
         let rest = rest.to_string_lossy();
         let pattern = match (folder.as_str(), &*rest) {
             ("", "") => PathPattern::parse("**"),
+            (_, "") if names_file(text) => PathPattern::file(&folder),
             (_, "") => PathPattern::exactly(&folder),
             ("", rest) => PathPattern::parse(rest),
             (_, rest) => PathPattern::exactly(&folder)
@@ -142,6 +216,93 @@ impl WorkTree {
         };
         pattern.map_err(bad)
     }
+
+    /// What a caller asks about: an existing folder with everything in it, or else a file.
+    pub fn target(&self, path: &Path) -> Result<Target, BadPath> {
+        if path.as_os_str().is_empty() {
+            let (text, why) = (path.into(), BadPattern::Empty);
+            return Err(BadPath::Pattern { text, why });
+        }
+        let (place, found) = self.find_place(path)?;
+        let is_folder = found == Found::Folder || path.as_os_str().as_bytes().ends_with(b"/");
+        let name = self.name_of(place)?;
+        let folder = match name.as_str() {
+            "" => PathPattern::parse("**").ok(),
+            // What can't be reserved itself can be in what is reserved.
+            name if is_folder => PathPattern::exactly(name).ok(),
+            _ => None,
+        };
+        Ok(Target { name, folder })
+    }
+}
+
+/// What is at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Folder,
+    Link,
+    /// Anything else.
+    File,
+}
+
+impl Found {
+    fn at(place: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(place) {
+            Ok(there) if there.is_dir() => Ok(Self::Folder),
+            Ok(there) if there.is_symlink() => Ok(Self::Link),
+            Ok(_) => Ok(Self::File),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A file or a folder that a caller asks about.
+#[derive(Debug, Clone)]
+pub struct Target {
+    name: String,
+    folder: Option<PathPattern>,
+}
+
+impl Target {
+    /// What it is called in reservations; `.` for the top of the work tree.
+    pub fn name(&self) -> &str {
+        match self.name.as_str() {
+            "" => ".",
+            name => name,
+        }
+    }
+
+    /// Whether a holder in this mode has reserved the file, or something in the folder.
+    pub fn is_reserved_by(&self, mode: &Mode) -> bool {
+        mode.paths().is_none_or(|paths| match &self.folder {
+            Some(folder) => paths.overlap(folder).is_some(),
+            None => paths.covers(&self.name).is_some(),
+        })
+    }
+
+    /// Whether it is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+}
+
+/// The names in a folder, by what they are in lower case.
+fn names(folder: &Path) -> HashMap<String, Vec<OsString>> {
+    let mut names: HashMap<String, Vec<OsString>> = HashMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let lower = name.to_string_lossy().to_lowercase();
+        names.entry(lower).or_default().push(name);
+    }
+    names
+}
+
+/// Whether a name that does not exist is that of a file: it has an extension, and no `/` at the end.
+fn names_file(text: &OsStr) -> bool {
+    let extension = Path::new(text).extension();
+    extension.is_some_and(|extension| !extension.is_empty()) && !text.as_bytes().ends_with(b"/")
 }
 
 /// The top of the work tree that a folder is in. A repository below `limit` that is no linked worktree, such as a

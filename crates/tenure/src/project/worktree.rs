@@ -143,11 +143,23 @@ fn named_in(file: &Path, prefix: &[u8]) -> io::Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
 
+/// Whether git found that the file system of a work tree ignores case, when it made the repository.
+pub(super) fn ignores_case(root: &Path) -> bool {
+    let git_dir = match top(root) {
+        Ok(Top::Own) => root.join(".git"),
+        Ok(Top::Linked(Shared::Main(main))) => main.join(".git"),
+        Ok(Top::Linked(Shared::Bare(common))) => common,
+        Ok(Top::No) | Err(_) => return false,
+    };
+    core(&git_dir).ignore_case
+}
+
 /// What a repository's `config` says in its section `core`.
 #[derive(Default)]
 struct Core {
     worktree: Option<PathBuf>,
     bare: bool,
+    ignore_case: bool,
 }
 
 fn core(common: &Path) -> Core {
@@ -163,9 +175,12 @@ fn core(common: &Path) -> Core {
         let (Some(key), value, true) = (parts.next(), parts.next(), inside) else {
             continue;
         };
+        let no: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
+        let is_set = !value.is_some_and(|value| no.contains(&&*value.to_ascii_lowercase()));
         if key.eq_ignore_ascii_case(b"bare") {
-            let no: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
-            core.bare = !value.is_some_and(|value| no.contains(&&*value.to_ascii_lowercase()));
+            core.bare = is_set;
+        } else if key.eq_ignore_ascii_case(b"ignorecase") {
+            core.ignore_case = is_set;
         } else if key.eq_ignore_ascii_case(b"worktree") {
             let path = value.unwrap_or_default();
             let path = path.strip_prefix(b"\"").unwrap_or(path);

@@ -33,7 +33,7 @@ pub struct GrantJson {
     pub pid: Option<u32>,
     /// The command that the holder runs.
     pub command: Option<String>,
-    /// How the key is held: `shared`, or `slots:4`; left out if it has one holder only.
+    /// How the key is held: `shared`, `slots:4`, `paths:src/**` or `shared-paths:src/**`; left out if it has one holder only.
     #[serde(default, skip_serializing_if = "is_exclusive")]
     pub mode: Mode,
     /// Which of the slots, from 0; left out if there are none.
@@ -60,7 +60,7 @@ impl GrantJson {
             host: lease.holder.host.clone(),
             pid: lease.holder.process().map(|process| process.pid),
             command: lease.holder.command.clone(),
-            mode: lease.mode.clone(),
+            mode: lease.mode.shown(),
             slot: lease.slot,
         }
     }
@@ -287,7 +287,7 @@ impl From<&Waiter> for WaiterJson {
             here: waiter.presence == Presence::Here,
             pid: waiter.holder.process().map(|process| process.pid),
             host: waiter.holder.host.clone(),
-            mode: waiter.mode.clone(),
+            mode: waiter.mode.shown(),
             with: waiter.with.clone(),
         }
     }
@@ -665,7 +665,7 @@ impl From<&Event> for EventJson {
             times: event.times,
             reason: event.reason.clone(),
             evidence: event.evidence.as_ref().map(Into::into),
-            mode: event.mode.clone(),
+            mode: event.mode.shown(),
         }
     }
 }

@@ -8,8 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct StoreCheckJson {
     /// The store, without user and password.
     pub store: String,
-    /// The members of its cluster; none for a store of this machine.
+    /// The members of its cluster that the address names; none for a store of this machine.
     pub members: Vec<StoreMemberJson>,
+    /// How many members the cluster has; `null` if it does not say, and for a store of this machine.
+    pub cluster_size: Option<u64>,
+    /// Whether the cluster asks for a login; `null` if it does not say, and for a store of this machine.
+    pub login_required: Option<bool>,
+    /// The user of the address, if the cluster accepted it.
+    pub user: Option<String>,
     /// The alarms that the cluster has raised.
     pub alarms: Vec<String>,
     /// How many microseconds half of all reads take at most.
@@ -48,6 +54,9 @@ pub struct StoreMemberJson {
     pub size_in_use: Option<u64>,
     /// The limit, if it says so.
     pub quota: Option<u64>,
+    /// How many seconds its clock is ahead of this machine's, or behind if negative. `0` is less than a second; `null` if
+    /// it does not say.
+    pub clock_ahead_seconds: Option<i64>,
 }
 
 /// The tasks and sections that were copied from one store to another.

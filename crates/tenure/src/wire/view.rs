@@ -121,7 +121,7 @@ pub struct FixedJson {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifiedJson {
-    /// Whether no history shows holders that overlapped, or tokens that did not grow.
+    /// Whether every history could be read, and none shows holders that overlapped, or tokens that did not grow.
     pub sound: bool,
     /// The stores.
     pub stores: Vec<StoreVerifiedJson>,
@@ -133,8 +133,10 @@ pub struct VerifiedJson {
 pub struct StoreVerifiedJson {
     /// The store.
     pub store: String,
-    /// Whether there is no violation.
+    /// Whether it could be read, and there is no violation.
     pub sound: bool,
+    /// Why its history can't be read.
+    pub error: Option<String>,
     /// How many events its history has.
     pub events: usize,
     /// How many grants.
@@ -145,12 +147,12 @@ pub struct StoreVerifiedJson {
     pub unproven: Vec<String>,
 }
 
-/// A project at a glance.
+/// A project and its stores at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson {
-    /// Its root.
-    pub project: String,
+    /// The root of the project; `null` if a store was chosen in a folder without a project.
+    pub project: Option<String>,
     /// The daemon, for people.
     pub daemon: String,
     /// The caller's name.

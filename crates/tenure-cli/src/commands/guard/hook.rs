@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::path::Path;
 
 use jiff::SignedDuration;
 use tenure::call_deadline;
 use tenure::wire::ErrorCode;
 use tenure_core::{EventKind, HistoryQuery, Key};
+use tenure_guard::hooks;
 use tenure_guard::push::overtaken;
 use tenure_guard::records::How;
-use tenure_guard::touched::{self, RefChange, Touched};
+use tenure_guard::touched::{self, RefChange, Side, Touched};
 
 use super::refusal;
 use super::scene::Scene;
@@ -53,6 +55,18 @@ pub(super) fn hook(
     }
 }
 
+/// Says if another tool has taken the place of a hook of the guard, as `lefthook install` does.
+pub(super) fn look_beside(global: &Global, folder: &Path) {
+    let replaced = hooks::replaced(folder);
+    if !replaced.is_empty() {
+        let message = format!(
+            "another tool has replaced {} of the guard, so git does not run it any more; put the guard beside it with: tenure guard install",
+            replaced.join(", ")
+        );
+        remark(global, &message);
+    }
+}
+
 fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> Result<(), Stop> {
     let first = args.first().map(|arg| arg.to_string_lossy());
     if name == "reference-transaction" && first.as_deref() != Some("prepared") {
@@ -86,18 +100,24 @@ fn check(global: &Global, strict: &mut bool, name: &str, args: &[OsString]) -> R
                 .map_or(Ok(()), |it| Err(Stop::Refused(it)))
         }
         "reference-transaction" | "pre-receive" => {
-            let new = touched::new_on_branches(&scene.git, &changes)?;
-            for Touched { paths, .. } in scene.reserved.named(new) {
-                let what = if name == "pre-receive" {
-                    "push"
-                } else {
-                    "change of a branch"
-                };
-                if let Some(refusal) = refusal::judged(&scene, require, what, &paths) {
-                    return Err(Stop::Refused(refusal));
+            let (sides, what) = if name == "pre-receive" {
+                (&[Side::Server][..], "push")
+            } else {
+                let sides = &[Side::Local, Side::LocalWithReflogs][..];
+                (sides, "change of a branch")
+            };
+            // The next one is asked only if this one would refuse.
+            let mut refused = None;
+            for side in sides {
+                let new = touched::new_on_branches(&scene.git, *side, &changes)?;
+                let mut new = scene.reserved.named(new).into_iter();
+                let judged = |it: Touched| refusal::judged(&scene, require, what, &it.paths);
+                refused = new.find_map(judged);
+                if refused.is_none() {
+                    break;
                 }
             }
-            Ok(())
+            refused.map_or(Ok(()), |it| Err(Stop::Refused(it)))
         }
         "post-commit" | "post-merge" => record(global, &scene, name == "post-commit"),
         "pre-push" => push(global, &scene, first.as_deref().unwrap_or_default(), &input),

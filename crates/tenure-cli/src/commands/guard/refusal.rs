@@ -2,7 +2,7 @@
 
 use tenure::plural;
 use tenure::wire::{ErrorCode, GuardProblemJson, GuardRefusedJson};
-use tenure_core::{Lease, Mode};
+use tenure_core::{Lease, Mode, PathPattern};
 use tenure_guard::judge::Problem;
 use tenure_guard::push::Overtaken;
 use tenure_guard::records::Record;
@@ -29,11 +29,12 @@ pub(super) fn judged(
         .iter()
         .any(|(_, problem)| matches!(problem, Problem::Held(_)));
     let (first, _) = problems.first()?;
-    let first = words::quoted(first);
+    let (reserve, git) = typed(scene, first);
     let now = scene.tenure.clock().now();
     let lines = problems.iter().map(|(path, problem)| match problem {
         Problem::Held(lease) => format!(
-            "{path}: {} {} {} {}{}",
+            "{}: {} {} {} {}{}",
+            shown(path),
             lease.holder.id,
             if is_shared(&lease.mode) {
                 "reads"
@@ -44,7 +45,7 @@ pub(super) fn judged(
             words::lasts(&now, lease),
             why(lease)
         ),
-        Problem::NotReserved => format!("{path}: not reserved by you"),
+        Problem::NotReserved => format!("{}: not reserved by you", shown(path)),
     });
     let lines = shortened(lines.collect());
     let details = problems.iter().map(|(path, problem)| match problem {
@@ -64,21 +65,43 @@ pub(super) fn judged(
     let failure = if is_held {
         let message = format!("this {what} changes what other holders have reserved:\n{lines}");
         Failure::new(ErrorCode::Locked, message).hint(format!(
-            "wait until it is free and reserve it: tenure reserve {first}"
+            "wait until it is free and reserve it: tenure reserve {reserve}"
         ))
     } else {
         let message = format!(
             "this {what} changes what you have not reserved, and guard.require is on:\n{lines}"
         );
         Failure::new(ErrorCode::PermissionDenied, message)
-            .hint(format!("reserve it: tenure reserve {first}"))
+            .hint(format!("reserve it: tenure reserve {reserve}"))
     };
     let failure = match what {
-        "commit" => failure.hint(format!("leave it out: git restore --staged -- {first}")),
+        "commit" => failure.hint(format!("leave it out: git restore --staged -- {git}")),
         "merge" => failure.hint("end the merge: git merge --abort"),
         _ => failure,
     };
     Some(failure.hint(who(scene)).details(details))
+}
+
+/// A path in a line of a message.
+fn shown(path: &str) -> String {
+    if path.contains(char::is_control) {
+        return words::quoted(path);
+    }
+    path.to_owned()
+}
+
+/// What the person who runs git types for a path, as a pattern to reserve and as a path for git. Git runs hooks at the top
+/// of the work tree, wherever that person is.
+fn typed(scene: &Scene, path: &str) -> (String, String) {
+    let path = scene.reserved.in_repository(path);
+    let prefix = std::env::var("GIT_PREFIX").unwrap_or_default();
+    let up = "../".repeat(prefix.split('/').filter(|part| !part.is_empty()).count());
+    let typed = match path.strip_prefix(prefix.as_str()) {
+        Some(below) => below.to_owned(),
+        None => format!("{up}{path}"),
+    };
+    let pattern = PathPattern::escaped(&typed);
+    (words::quoted(&pattern), words::quoted(&typed))
 }
 
 /// What a reservation is for, in parentheses.
@@ -182,7 +205,7 @@ pub(super) fn overtaken(overtaken: &[Overtaken<'_>]) -> Option<Failure> {
     let lines = overtaken.iter().map(|it| {
         format!(
             "{}: {} was granted {} at {} (token {}), after commit {}",
-            it.path,
+            shown(it.path),
             it.by.holder,
             pattern(&it.by.mode, it.path),
             words::time(it.by.at),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure::wire::ErrorCode;
-use tenure::{BadPath, Project, WorkTree};
+use tenure::{BadPath, PathPattern, Project, WorkTree};
 
 use crate::answer::Failure;
 use crate::words;
@@ -54,12 +54,14 @@ impl Files {
         }
     }
 
-    /// What the agent calls a file in a command that it runs.
+    /// What the agent calls a file in a command that reserves it. In a pattern, brackets and the like are escaped.
     pub(super) fn typed(&self, path: &str) -> String {
-        if self.at_top {
-            return words::quoted(path);
+        let pattern = PathPattern::escaped(path);
+        let root = self.tree.root();
+        match root.to_str().filter(|_| !self.at_top) {
+            Some(root) => words::quoted(&format!("{root}/{pattern}")),
+            None => words::quoted(&pattern),
         }
-        words::quoted_bytes(self.tree.root().join(path).as_os_str())
     }
 
     /// When a file was written last.
@@ -76,11 +78,11 @@ impl Files {
         let (Some(file), Some(head)) = (self.written(path), head) else {
             return false;
         };
-        // A file that was reserved and not yet written is not committed.
-        since
+        // A file that was reserved and not yet written is not committed, even if it was just before.
+        let is_written = since
             .saturating_sub(COARSE)
-            .is_ok_and(|since| since <= file)
-            && file <= head
+            .is_ok_and(|since| since <= file);
+        is_written && file <= head && since <= head
     }
 
     /// Which of these files are as they are in the last commit.

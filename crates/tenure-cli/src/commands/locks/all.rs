@@ -1,11 +1,14 @@
 //! `tenure locks list --all`: every lock in the project, whichever program made it.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use tenure::wire::{
     AllLocksJson, ForeignLockJson, ForeignProcessJson, LockJson, StoreLocksJson, VerdictWord,
 };
-use tenure::{Project, StoreRole, StoreUrl};
+use tenure::{Config, Project, StoreRole, StoreUrl};
 use tenure_core::{Holder, Mode, Moment, Snapshot, Verdict};
 use tenure_host::identity;
 use tenure_view::foreign::ForeignVerdict;
@@ -22,11 +25,18 @@ use crate::words;
 const NONE: &str = "-";
 
 pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
-    let (project, overview) = look(global)?;
+    let (place, overview) = look(global)?;
     let data = json(&overview);
-    let mut table = Table::new(&[
-        "KEY", "HOLDER", "PROCESS", "SINCE", "LEFT", "WAITING", "VERDICT",
-    ]);
+    let leases = overview.stores.iter().flat_map(|store| &store.locks);
+    let mut leases = leases.flat_map(|lock| &lock.leases);
+    let header = [
+        "KEY", "MODE", "HOLDER", "PROCESS", "SINCE", "LEFT", "WAIT", "VERDICT",
+    ];
+    let mut table = Table::new(&header);
+    // Most projects need no modes.
+    if leases.all(|(lease, _)| lease.mode.is_exclusive()) {
+        table.leave_out("MODE");
+    }
     let mut below = Vec::new();
     let mut is_empty = true;
     for store in &overview.stores {
@@ -37,7 +47,7 @@ pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
             continue;
         }
         is_empty = false;
-        table.group(&title(&project, store));
+        table.group(&title(place.project.as_ref(), store));
         for lock in &store.locks {
             rows(&mut table, &overview.now, lock);
             let problems = lock.problems.iter();
@@ -48,7 +58,7 @@ pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
         is_empty = false;
         table.group("Other tools");
         for lock in &overview.foreign {
-            table.row(foreign_row(&project, &overview.now, lock));
+            table.row(foreign_row(&place, &overview.now, lock));
         }
     }
     below.extend(overview.left_out.iter().cloned());
@@ -64,17 +74,115 @@ pub(super) fn list(global: &Global) -> Result<Answer, Failure> {
     Ok(Answer::new(data, text))
 }
 
-/// The project of the current folder, and every lock in it.
-pub(crate) fn look(global: &Global) -> Result<(Project, Overview), Failure> {
-    let project = context::existing_project(&context::start()?)?;
-    let config = context::config(Some(&project))?;
-    let chosen = context::chosen_url(global)?;
-    let overview = Overview::of(&project, chosen.as_ref(), &config);
-    Ok((project, overview))
+/// What a command that looks at every lock has looked at.
+pub(crate) struct Place {
+    /// The project of the current folder. A store that was chosen needs none.
+    pub(crate) project: Option<Project>,
+    /// The store that commands without `--store` use.
+    usual: Option<StoreUrl>,
+    /// The store of `--store`, and its address as it was written.
+    named: Option<(StoreUrl, OsString)>,
+    /// The folder of `-C`.
+    dir: Option<PathBuf>,
+}
+
+impl Place {
+    /// The store that this command works on: the named one, or the usual one.
+    pub(crate) fn store(&self) -> Option<&StoreUrl> {
+        let named = self.named.as_ref().map(|(url, _)| url);
+        named.or(self.usual.as_ref())
+    }
+
+    /// The option that names a store, for a command that is suggested. The usual one needs none.
+    pub(crate) fn in_store(&self, url: &StoreUrl) -> String {
+        if self.usual.as_ref() == Some(url) {
+            return String::new();
+        }
+        if let Some((_, text)) = self.named.as_ref().filter(|(named, _)| named == url) {
+            return words::in_store(Some(text));
+        }
+        let mut url = url.clone();
+        if let StoreUrl::Sqlite(path)
+        | StoreUrl::Steroids(path)
+        | StoreUrl::Exclusive(path)
+        | StoreUrl::Mkdir(path)
+        | StoreUrl::Ledger(path) = &mut url
+        {
+            *path = from_here(path);
+        }
+        words::in_store(Some(&url.to_os_string()))
+    }
+
+    /// A command as it has to be copied: for the folder that this command line names.
+    pub(crate) fn copied(&self, command: String) -> String {
+        match &self.dir {
+            Some(dir) => format!("(cd {} && {command})", words::quoted_bytes(dir.as_os_str())),
+            None => command,
+        }
+    }
+
+    pub(crate) fn short_url(&self, url: &StoreUrl) -> String {
+        short_url(self.project.as_ref(), url)
+    }
+
+    pub(crate) fn short_path(&self, path: &Path) -> String {
+        short_path(self.project.as_ref(), path)
+    }
+}
+
+/// A path as short as it can be from the current folder.
+pub(crate) fn from_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok();
+    match here.and_then(|here| path.strip_prefix(here).ok().map(Path::to_owned)) {
+        Some(inner) if inner.as_os_str().is_empty() => ".".into(),
+        Some(inner) => inner,
+        None => path.to_owned(),
+    }
+}
+
+/// Every lock in the project of the current folder, and in the store that was chosen.
+pub(crate) fn look(global: &Global) -> Result<(Place, Overview), Failure> {
+    look_with(global, context::config)
+}
+
+/// The same, with the defaults if the settings can't be used. The overview says so.
+pub(crate) fn look_anyway(global: &Global) -> Result<(Place, Overview), Failure> {
+    let mut unusable = None;
+    let (place, mut overview) = look_with(global, |project| {
+        Ok(context::config(project).unwrap_or_else(|failure| {
+            unusable = Some(failure.message().to_owned());
+            Config::default()
+        }))
+    })?;
+    overview.settings = unusable;
+    Ok((place, overview))
+}
+
+fn look_with(
+    global: &Global,
+    config: impl FnOnce(Option<&Project>) -> Result<Config, Failure>,
+) -> Result<(Place, Overview), Failure> {
+    let project = context::find_project().unwrap_or_default();
+    let config = config(project.as_ref())?;
+    let chosen = context::chosen_by(global, &config)?;
+    let project = match (project, &chosen) {
+        (None, None) => Some(context::existing_project(&context::start()?)?),
+        (project, _) => project,
+    };
+    let mut overview = Overview::empty();
+    overview.look(project.as_ref(), chosen.as_ref(), &config);
+    let usual = context::chosen_by(&Global::default(), &config)?;
+    let place = Place {
+        usual: usual.or_else(|| project.as_ref().map(Project::store)),
+        named: chosen.zip(global.store.clone()),
+        dir: global.dir.clone(),
+        project,
+    };
+    Ok((place, overview))
 }
 
 /// A store, in words.
-pub(crate) fn title(project: &Project, store: &StoreView) -> String {
+pub(crate) fn title(project: Option<&Project>, store: &StoreView) -> String {
     let what = match (store.role, &store.url) {
         (Role::Project(StoreRole::Own), _) => "locks of this project",
         (Role::Project(StoreRole::ExclusiveLock), _) => "exclusive lock",
@@ -87,7 +195,7 @@ pub(crate) fn title(project: &Project, store: &StoreView) -> String {
 }
 
 /// The address of a store, with its path as seen from the project.
-pub(crate) fn short_url(project: &Project, url: &StoreUrl) -> String {
+pub(crate) fn short_url(project: Option<&Project>, url: &StoreUrl) -> String {
     let path = match url {
         StoreUrl::Sqlite(path)
         | StoreUrl::Steroids(path)
@@ -101,16 +209,14 @@ pub(crate) fn short_url(project: &Project, url: &StoreUrl) -> String {
     format!("{scheme}:{}", short_path(project, path))
 }
 
-/// A path as seen from the project, if it is in it.
-pub(crate) fn short_path(project: &Project, path: &Path) -> String {
-    let roots = [
-        Some(project.root().to_owned()),
-        project.root().canonicalize().ok(),
-    ];
-    let inner = roots
-        .iter()
-        .flatten()
-        .find_map(|root| path.strip_prefix(root).ok());
+/// A path as seen from the project, if it is in it; without a project, from the current folder.
+pub(crate) fn short_path(project: Option<&Project>, path: &Path) -> String {
+    let Some(root) = project.map(Project::root) else {
+        return from_here(path).display().to_string();
+    };
+    let roots = [Some(root.to_owned()), root.canonicalize().ok()];
+    let mut roots = roots.iter().flatten();
+    let inner = roots.find_map(|root| path.strip_prefix(root).ok());
     match inner {
         Some(inner) if inner.as_os_str().is_empty() => ".".to_owned(),
         Some(inner) => inner.display().to_string(),
@@ -122,27 +228,35 @@ fn rows(table: &mut Table, now: &Moment, lock: &Snapshot) {
     let waiting = waiting(lock);
     for (lease, verdict) in &lock.leases {
         let left = lease.expires.as_ref().map(|end| end.remaining(now));
-        let key = match lease.mode {
-            Mode::Exclusive => lease.key.to_string(),
-            _ => format!("{} ({})", lease.key, words::mode(lease)),
+        let mode = match (&lease.mode, lease.slot) {
+            (Mode::Slots(slots), Some(slot)) => format!("slot {slot}/{slots}"),
+            (mode, _) => words::asked_mode(mode),
         };
         table.row([
-            key,
+            lease.key.to_string(),
+            mode,
             lease.holder.id.to_string(),
             process(&lease.holder, verdict),
-            words::ago_if_known(now, lease.since()),
+            age(now, lease.since()),
             match left {
                 None => "no end".to_owned(),
                 Some(None) => "passed".to_owned(),
-                Some(Some(left)) => words::elapsed(left),
+                Some(Some(left)) => words::coarse(left),
             },
             waiting.clone(),
             verdict.word().to_owned(),
         ]);
     }
     if lock.leases.is_empty() {
-        table.row([lock.key.as_str(), NONE, NONE, NONE, NONE, &waiting, "free"]);
+        let key = lock.key.as_str();
+        table.row([key, NONE, NONE, NONE, NONE, NONE, &waiting, "free"]);
     }
+}
+
+/// How long ago, in one unit.
+fn age(now: &Moment, since: Option<Timestamp>) -> String {
+    let passed = since.and_then(|at| Duration::try_from(now.wall.duration_since(at)).ok());
+    passed.map_or_else(|| NONE.to_owned(), words::coarse)
 }
 
 /// The process of a holder: its pid, its machine if that is another one, and its command.
@@ -158,16 +272,16 @@ pub(crate) fn process(holder: &Holder, verdict: &Verdict) -> String {
     if holder.host != identity::host() {
         text = format!("{text} on {}", holder.host);
     }
-    if let Some(command) = &holder.command {
-        text = format!("{text} {command}");
-    }
     if matches!(verdict, Verdict::Dead(_)) {
         text.push_str(" (exited)");
+    }
+    if let Some(command) = &holder.command {
+        text = format!("{text} {command}");
     }
     text
 }
 
-fn foreign_row(project: &Project, now: &Moment, lock: &ForeignLock) -> [String; 7] {
+fn foreign_row(place: &Place, now: &Moment, lock: &ForeignLock) -> [String; 8] {
     let process = match lock.processes.as_slice() {
         [] => NONE.to_owned(),
         [first, rest @ ..] => {
@@ -180,10 +294,11 @@ fn foreign_row(project: &Project, now: &Moment, lock: &ForeignLock) -> [String; 
         }
     };
     [
-        short_path(project, &lock.path),
+        place.short_path(&lock.path),
+        NONE.to_owned(),
         lock.tool.word().to_owned(),
         process,
-        words::ago_if_known(now, lock.since),
+        age(now, lock.since),
         "no end".to_owned(),
         NONE.to_owned(),
         lock.verdict.word().to_owned(),

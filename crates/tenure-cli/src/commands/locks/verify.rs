@@ -12,7 +12,7 @@ use crate::answer::{Answer, Failure};
 use crate::args::Global;
 
 pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
-    let (project, overview) = all::look(global)?;
+    let (place, overview) = all::look(global)?;
     let Overview { stores, .. } = &overview;
     let mut lines = Vec::new();
     let mut data = VerifiedJson {
@@ -20,33 +20,33 @@ pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
         stores: Vec::new(),
     };
     for store in stores {
-        let found = match of(store) {
-            Ok(found) => found,
-            Err(error) => StoreVerifiedJson {
-                store: store.url.to_string(),
-                sound: true,
-                events: 0,
-                grants: 0,
-                violations: Vec::new(),
-                unproven: vec![format!("its history can't be read: {error}")],
-            },
-        };
-        let name = all::short_url(&project, &store.url);
+        let name = place.short_url(&store.url);
+        let found = of(store).unwrap_or_else(|error| StoreVerifiedJson {
+            error: Some(error),
+            ..nothing(store)
+        });
         let counts = format!(
             "{}, {}",
             plural::count(found.events, "event"),
             plural::count(found.grants, "grant")
         );
-        let word = if found.sound { "Sound" } else { "NOT SOUND" };
-        lines.push(format!("{word}: {name}: {counts}"));
+        lines.push(match (&found.error, found.sound) {
+            (Some(error), _) => format!("Not read: {name}: {error}"),
+            (None, true) => format!("Sound: {name}: {counts}"),
+            (None, false) => format!("NOT SOUND: {name}: {counts}"),
+        });
         lines.extend(found.violations.iter().map(|what| format!("  {what}")));
         let unproven = found.unproven.iter();
         lines.extend(unproven.map(|what| format!("  not proven: {what}")));
         data.sound &= found.sound;
         data.stores.push(found);
     }
-    if data.sound {
-        lines.push("No two holders overlapped, and tokens grew.".to_owned());
+    let is_violated = data.stores.iter().any(|store| !store.violations.is_empty());
+    if !is_violated {
+        let where_ = if data.sound { "" } else { " in what was read" };
+        lines.push(format!(
+            "No two holders overlapped{where_}, and tokens grew."
+        ));
     }
     lines
         .push("Not proven: locks of git, cargo and other tools, which keep no history.".to_owned());
@@ -54,48 +54,66 @@ pub(super) fn verify(global: &Global) -> Result<Answer, Failure> {
     if data.sound {
         return Ok(Answer::new(data, text));
     }
-    let message = "a history shows holders that overlapped, or tokens that did not grow";
-    Err(Failure::new(ErrorCode::HistoryNotSound, message)
-        .verbatim(text)
-        .details(data))
+    let (code, message) = if is_violated {
+        let message = "a history shows holders that overlapped, or tokens that did not grow";
+        (ErrorCode::HistoryNotSound, message)
+    } else {
+        let message = "a history can't be read, so that nothing is known of it";
+        (ErrorCode::Io, message)
+    };
+    Err(Failure::new(code, message).verbatim(text).details(data))
 }
 
-fn of(store: &StoreView) -> Result<StoreVerifiedJson, StoreError> {
-    if let StoreUrl::Ledger(root) = &store.url {
-        return of_ledger(store, root);
-    }
-    let mut found = StoreVerifiedJson {
+/// Before the history is read.
+fn nothing(store: &StoreView) -> StoreVerifiedJson {
+    StoreVerifiedJson {
         store: store.url.to_string(),
-        sound: true,
+        sound: false,
+        error: None,
         events: 0,
         grants: 0,
         violations: Vec::new(),
         unproven: Vec::new(),
-    };
+    }
+}
+
+/// What the history of a store proves, or why it can't be read.
+fn of(store: &StoreView) -> Result<StoreVerifiedJson, String> {
+    if let StoreUrl::Ledger(root) = &store.url {
+        return of_ledger(store, root).map_err(|error| error.to_string());
+    }
     let Some(tenure) = &store.tenure else {
-        found
-            .unproven
-            .extend(store.error.iter().map(ToString::to_string));
-        return Ok(found);
+        return Err(store
+            .error
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string));
     };
     let events = tenure
         .store()
-        .history(&HistoryQuery::default(), call_deadline())?;
-    let proof = history::verify(&events);
-    found.sound = proof.violations.is_empty();
-    found.events = proof.events;
-    found.grants = proof.grants;
-    found.violations = proof.violations;
-    found.unproven = proof.unproven;
-    let shares = matches!(
-        store.url,
-        StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) | StoreUrl::Steroids(_)
-    );
-    if shares {
-        let what = "what other programs did, which keep no history";
-        found.unproven.push(what.to_owned());
+        .history(&HistoryQuery::default(), call_deadline())
+        .map_err(|error| error.to_string())?;
+    let mut proof = history::verify(&events, &store.locks);
+    let (is_numbered, is_shared) = match store.url {
+        StoreUrl::Exclusive(_) | StoreUrl::Mkdir(_) | StoreUrl::Steroids(_) => (true, true),
+        StoreUrl::Sqlite(_) => (true, false),
+        // A cluster numbers all of its changes.
+        _ => (false, false),
+    };
+    if is_numbered {
+        proof.unproven.extend(history::missing(&events));
     }
-    Ok(found)
+    if is_shared {
+        let what = "what other programs did, which keep no history";
+        proof.unproven.push(what.to_owned());
+    }
+    Ok(StoreVerifiedJson {
+        sound: proof.violations.is_empty(),
+        events: proof.events,
+        grants: proof.grants,
+        violations: proof.violations,
+        unproven: proof.unproven,
+        ..nothing(store)
+    })
 }
 
 /// A ledger is its own history.
@@ -112,11 +130,11 @@ fn of_ledger(store: &StoreView, root: &std::path::Path) -> Result<StoreVerifiedJ
         .filter(|one| one.code != "overlap" && one.severity == tenure_ledger::Severity::Error);
     let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     Ok(StoreVerifiedJson {
-        store: store.url.to_string(),
         sound: verified.no_overlap(),
         events: number(verified.events),
         grants: number(verified.claims),
         violations: overlaps.map(ToString::to_string).collect(),
         unproven: errors.map(ToString::to_string).collect(),
+        ..nothing(store)
     })
 }

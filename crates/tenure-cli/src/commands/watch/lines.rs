@@ -153,13 +153,10 @@ fn told(feed: &Feed, change: &Change) -> String {
     let own = feed.project().map(tenure::Project::store);
     let of = |store: &StoreUrl| match feed.project() {
         _ if Some(store) == own.as_ref() => String::new(),
-        Some(project) => format!("[{}] ", all::short_url(project, store)),
+        Some(_) => format!("[{}] ", all::short_url(feed.project(), store)),
         None => String::new(),
     };
-    let name = |store: &StoreUrl| match feed.project() {
-        Some(project) => all::short_url(project, store),
-        None => store.to_string(),
-    };
+    let name = |store: &StoreUrl| all::short_url(feed.project(), store);
     let (at, text) = match change {
         Change::Event { store, event } => {
             let (holder, token) = (&event.holder, event.token);
@@ -170,6 +167,7 @@ fn told(feed: &Feed, change: &Change) -> String {
                 EventKind::Expired => format!("of {holder} has expired, token {token}"),
                 EventKind::Dead => format!("ended: {holder} is dead, token {token}"),
                 EventKind::Forced => format!("taken from {holder} by force, token {token}"),
+                EventKind::Asked => format!("is asked for by {holder}"),
                 kind => kind.to_string(),
             };
             let detail = match detail(event) {

@@ -53,12 +53,12 @@ impl Cell {
         match self {
             Self::Text(text) => text.clone(),
             Self::Age(None) => NONE.to_owned(),
-            Self::Age(Some(at)) => coarse(passed(now, *at)),
+            Self::Age(Some(at)) => words::coarse(passed(now, *at)),
             Self::Left(None) => "no end".to_owned(),
             Self::Left(Some(end)) => end.remaining(now).map_or_else(
                 || "passed".to_owned(),
                 // Rounded up: what has time left is not shown with none.
-                |left| coarse(left + Duration::from_millis(999)),
+                |left| words::coarse(left + Duration::from_millis(999)),
             ),
         }
     }
@@ -99,17 +99,6 @@ fn unit(duration: Duration) -> Duration {
 fn rest(duration: Duration) -> Duration {
     let nanos = duration.as_nanos() % unit(duration).as_nanos();
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
-}
-
-/// A duration in one unit.
-pub(super) fn coarse(duration: Duration) -> String {
-    let whole = duration.as_secs();
-    match whole {
-        0..60 => format!("{whole}s"),
-        60..3600 => format!("{}m", whole / 60),
-        3600..86_400 => format!("{}h", whole / 3600),
-        _ => format!("{}d", whole / 86_400),
-    }
 }
 
 /// A lease that can be released, or taken by force.
@@ -209,10 +198,7 @@ impl Sort {
 
 /// The name of a store, as short as it can be.
 fn name(feed: &Feed, url: &StoreUrl) -> String {
-    match feed.project() {
-        Some(project) => all::short_url(project, url),
-        None => url.to_string(),
-    }
+    all::short_url(feed.project(), url)
 }
 
 fn text(text: impl Into<String>) -> Cell {
@@ -281,10 +267,7 @@ pub(super) fn locks(feed: &Feed, me: &HolderId, sort: Sort) -> Table {
     }
     for lock in &overview.foreign {
         table.count += 1;
-        let path = match feed.project() {
-            Some(project) => all::short_path(project, &lock.path),
-            None => lock.path.display().to_string(),
-        };
+        let path = all::short_path(feed.project(), &lock.path);
         let process = lock.processes.first().map_or_else(
             || NONE.to_owned(),
             |process| {
@@ -662,7 +645,7 @@ pub(super) fn timeline(feed: &Feed) -> Vec<Lane> {
 /// The name of a lane.
 pub(super) fn lane_row(lane: &Lane) -> Row {
     let mut row = Row::new(
-        format!("{} {}", lane.store, lane.key),
+        format!("{} {} {}", lane.store, lane.key, lane.number),
         vec![text(lane.key.to_string())],
     );
     row.is_problem = lane.spans.iter().any(tenure_view::history::Span::was_lost);

@@ -306,8 +306,10 @@ impl Oracle {
             return Ok(());
         };
         let may = own.is_some_and(|own| {
+            // Alone, its token is larger than that of any other holder: it keeps it to admit others.
             own.holder_match(claim) != HolderMatch::Other
                 && own.mode != claim.mode
+                && !own.mode.is_exclusive()
                 && !own.garbled
                 && !own.is_dead(world)
         });

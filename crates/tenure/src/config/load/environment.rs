@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::super::settings::{ENV_PREFIX, section_env};
+use super::super::settings::{ENV_PREFIX, STORE, STORE_VARIABLE, section_env};
 use super::error::{ConfigError, Location};
 use super::unknown;
 use super::{Assignment, of_section, sections};
@@ -49,7 +49,7 @@ pub(super) fn read(
         }
         let owner = sections()
             .into_iter()
-            .find(|section| starts_with(&name, &section_env(section)));
+            .find(|section| starts_with(&name, &section_env(section)) || is_store(&name, section));
         let name = name.to_string_lossy().into_owned();
         let Some(section) = owner else {
             let rest = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
@@ -71,6 +71,11 @@ pub(super) fn read(
         });
     }
     Ok(assignments)
+}
+
+/// Whether this is the variable of the store, whose name is that of its section.
+fn is_store(name: &OsStr, section: &str) -> bool {
+    name == STORE_VARIABLE && STORE.starts_with(section)
 }
 
 fn starts_with(name: &OsStr, prefix: &str) -> bool {

@@ -3,9 +3,10 @@
 use super::super::settings::{Definition, Kind};
 use super::super::{Config, size};
 use crate::duration;
+use crate::open::without_login;
 
 /// In bytes. No value needs more, and messages repeat the value.
-const LONGEST_VALUE: usize = 200;
+const LONGEST_VALUE: usize = 1000;
 
 impl Definition {
     /// Checks a value and stores it in its field, or says why it is refused.
@@ -38,7 +39,7 @@ impl Definition {
                 is_accepted, field, ..
             } => {
                 if !is_accepted(text) {
-                    return Err(refuse(format!("{text:?} can't be used")));
+                    return Err(refuse(format!("{:?} can't be used", without_login(text))));
                 }
                 text.clone_into(field(config));
             }

@@ -1,0 +1,167 @@
+//! Who waits for whom, across every store of a project: [`Waits`].
+//!
+//! A holder waits if a ticket has its name, if the ticket was taken under its lease, or if its process or one that
+//! this started has the ticket. The last one is how a wait in another store is found: a store knows only its own waits, and
+//! refuses only the cycles that it sees.
+
+use std::collections::HashSet;
+
+use tenure_core::decide::{self, Claimant};
+use tenure_core::{Lease, Mode, Presence, Process, Snapshot, Waiter};
+use tenure_host::identity;
+
+use crate::overview::{Overview, StoreView};
+use crate::processes;
+
+/// How many processes above a waiter are looked at.
+const HIGHEST: usize = 32;
+
+/// A place in a queue.
+#[derive(Clone, Copy)]
+pub struct Wait<'a> {
+    /// The store.
+    pub store: &'a StoreView,
+    /// The lock that is waited for.
+    pub lock: &'a Snapshot,
+    /// The waiter.
+    pub waiter: &'a Waiter,
+}
+
+impl<'a> Wait<'a> {
+    /// The leases that it waits for.
+    pub fn leases(&self) -> Vec<&'a Lease> {
+        let claimant = Claimant::waiting(self.waiter);
+        // A waiter for several keys is in the queue of each of them, also of those that it could have.
+        let picks = self.waiter.mode.paths().is_some() || !self.waiter.with.is_empty();
+        let standing = self.lock.leases.iter();
+        standing
+            .filter(|(lease, verdict)| {
+                verdict.ended().is_none()
+                    && lease.holder.id != self.waiter.holder.id
+                    && !(picks && decide::fits(lease, claimant))
+            })
+            .map(|(lease, _)| lease)
+            .collect()
+    }
+
+    /// Whether the end of any of several leases ends the wait.
+    fn is_for_any(&self, leases: &[&Lease]) -> bool {
+        matches!(self.waiter.mode, Mode::Slots(_)) && leases.len() > 1
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.waiter, other.waiter)
+    }
+}
+
+/// One step of a circle: a wait, and the lease that it is for.
+pub type Step<'a> = (Wait<'a>, &'a Lease);
+
+/// The waits of a project.
+pub struct Waits<'a> {
+    /// Each with the pids of its process and of those above it, if they can be seen from here.
+    all: Vec<(Wait<'a>, Vec<u32>)>,
+}
+
+impl<'a> Waits<'a> {
+    /// The waits that were seen, of waiters that are there.
+    pub fn of(overview: &'a Overview) -> Self {
+        let mut all = Vec::new();
+        for store in &overview.stores {
+            for lock in &store.locks {
+                for waiter in &lock.queue {
+                    if waiter.presence == Presence::Here {
+                        let wait = Wait {
+                            store,
+                            lock,
+                            waiter,
+                        };
+                        all.push((wait, above(waiter)));
+                    }
+                }
+            }
+        }
+        Self { all }
+    }
+
+    /// What the holder of a lease waits for.
+    pub fn by(&self, store: &StoreView, lease: &Lease) -> Vec<Wait<'a>> {
+        let pid = lease.holder.process().filter(|process| is_here(process));
+        let pid = pid.map(|process| process.pid);
+        let is_its = |(wait, above): &&(Wait<'a>, Vec<u32>)| {
+            wait.waiter.holder.id == lease.holder.id
+                || std::ptr::eq(wait.store, store) && wait.waiter.within.contains(&lease.token)
+                || pid.is_some_and(|pid| above.contains(&pid))
+        };
+        let its = self.all.iter().filter(is_its);
+        its.map(|(wait, _)| *wait).collect()
+    }
+
+    /// The circles of waits that never end, each once.
+    pub fn circles(&self) -> Vec<Vec<Step<'a>>> {
+        let mut known = HashSet::new();
+        let mut circles = Vec::new();
+        for (wait, _) in &self.all {
+            let leases = wait.leases();
+            let mut found: Vec<_> = leases.iter().map(|lease| self.back(*wait, lease)).collect();
+            // If any of several leases ends the wait, each of them must be part of a circle.
+            if wait.is_for_any(&leases) && found.iter().any(Option::is_none) {
+                found.clear();
+            }
+            for circle in found.into_iter().flatten().take(1) {
+                let mut names: Vec<usize> = circle
+                    .iter()
+                    .map(|(wait, _)| std::ptr::from_ref(wait.waiter).addr())
+                    .collect();
+                names.sort_unstable();
+                if known.insert(names) {
+                    circles.push(circle);
+                }
+            }
+        }
+        circles
+    }
+
+    /// The way from a lease that is waited for back to the wait.
+    fn back(&self, wait: Wait<'a>, lease: &'a Lease) -> Option<Vec<Step<'a>>> {
+        let mut seen = HashSet::from([std::ptr::from_ref(lease).addr()]);
+        let mut open = vec![vec![(wait, lease)]];
+        while let Some(way) = open.pop() {
+            let (at, lease) = way.last()?;
+            for next in self.by(at.store, lease) {
+                if next.is(&wait) {
+                    return Some(way);
+                }
+                let leases = next.leases();
+                // It may end without the others.
+                if next.is_for_any(&leases) {
+                    continue;
+                }
+                for lease in leases {
+                    if seen.insert(std::ptr::from_ref(lease).addr()) {
+                        let mut longer = way.clone();
+                        longer.push((next, lease));
+                        open.push(longer);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a process would be seen from here.
+fn is_here(process: &Process) -> bool {
+    process.namespace == identity::namespace() && !process.boot.differs(identity::boot())
+}
+
+/// The pids of a waiter's process and of those that started it.
+fn above(waiter: &Waiter) -> Vec<u32> {
+    let Some(process) = waiter.holder.process().filter(|process| is_here(process)) else {
+        return Vec::new();
+    };
+    let first = Some(process.pid);
+    let above = std::iter::successors(first, |pid| processes::parent(*pid));
+    // Every process is below the first one.
+    above.take(HIGHEST).filter(|pid| *pid > 1).collect()
+}
