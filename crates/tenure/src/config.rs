@@ -64,7 +64,17 @@ pub struct Config {
     pub sync: SyncSettings,
     /// How path reservations are enforced.
     pub guard: GuardSettings,
-    settings: Vec<Setting>,
+    /// What files and the environment set. A later layer replaces an earlier one.
+    set: Vec<Set>,
+}
+
+/// A setting that a file or the environment makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Set {
+    key: &'static str,
+    /// As written.
+    value: String,
+    source: Source,
 }
 
 /// The store that commands use.
@@ -191,8 +201,14 @@ impl fmt::Display for Source {
 
 impl Config {
     /// Every setting with its value and provenance, in the order of the documentation.
-    pub fn settings(&self) -> &[Setting] {
-        &self.settings
+    pub fn settings(&self) -> Vec<Setting> {
+        let one = |definition| Setting::new(definition, self.set(definition.key));
+        DEFINITIONS.iter().map(one).collect()
+    }
+
+    /// What sets it, unless it has its built-in value.
+    fn set(&self, key: &str) -> Option<&Set> {
+        self.set.iter().find(|set| set.key == key)
     }
 
     /// The store that a configuration file names, if one does: `store.url`. The files that its address names are
@@ -202,8 +218,7 @@ impl Config {
             return None;
         }
         let url = StoreUrl::parse(&self.store.url).ok()?;
-        let setting = self.settings.iter().find(|one| one.key == settings::STORE);
-        let folder = match setting.map(|setting| &setting.source) {
+        let folder = match self.set(settings::STORE).map(|set| &set.source) {
             Some(Source::File(file)) => file.parent().and_then(Path::parent),
             _ => None,
         };
@@ -216,8 +231,7 @@ impl Config {
     /// Whether a file or the environment sets it.
     #[cfg(feature = "etcd")]
     pub(crate) fn is_set(&self, key: &str) -> bool {
-        let setting = self.settings.iter().find(|setting| setting.key == key);
-        setting.is_some_and(|setting| setting.source != Source::Default)
+        self.set(key).is_some()
     }
 }
 
@@ -256,7 +270,7 @@ impl Default for Config {
                 require: false,
                 release_text: String::new(),
             },
-            settings: DEFINITIONS.iter().map(Setting::unset).collect(),
+            set: Vec::new(),
         };
         for definition in DEFINITIONS {
             definition.store_default(&mut config);
@@ -266,15 +280,15 @@ impl Default for Config {
 }
 
 impl Setting {
-    fn unset(definition: &Definition) -> Self {
+    fn new(definition: &Definition, set: Option<&Set>) -> Self {
         Self {
             key: definition.key,
             env: definition.env(),
-            value: definition.default.to_owned(),
+            value: set.map_or_else(|| definition.default.to_owned(), |set| set.value.clone()),
             default: definition.default,
             accepted: definition.accepted(),
             description: definition.description,
-            source: Source::Default,
+            source: set.map_or(Source::Default, |set| set.source.clone()),
         }
     }
 }

@@ -19,7 +19,8 @@ pub(crate) fn config(config: &Config) -> Result<Answer, Failure> {
 fn show(project: Option<&Project>) -> Result<Answer, Failure> {
     let config = context::config(project)?;
     let mut rows = Table::new(&["SETTING", "VALUE", "FROM", "DESCRIPTION"]);
-    for setting in config.settings() {
+    let settings = config.settings();
+    for setting in &settings {
         rows.row([
             setting.key,
             &setting.value,
@@ -28,7 +29,7 @@ fn show(project: Option<&Project>) -> Result<Answer, Failure> {
         ]);
     }
     let data = SettingsJson {
-        settings: config.settings().iter().map(SettingJson::from).collect(),
+        settings: settings.iter().map(SettingJson::from).collect(),
     };
     Ok(Answer::new(data, rows.text()))
 }

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::settings::{DEFINITIONS, Definition, STORE};
-use super::{Config, paths};
+use super::{Config, Set, paths};
 use crate::open::without_login;
 use error::shortened;
 pub use error::{ConfigError, Location, Problem};
@@ -89,11 +89,12 @@ impl Config {
                 },
             });
         }
-        let recorded = self.settings.iter_mut().find(|s| s.key == definition.key);
-        if let Some(setting) = recorded {
-            setting.value = shown;
-            setting.source = location.into();
-        }
+        self.set.retain(|set| set.key != definition.key);
+        self.set.push(Set {
+            key: definition.key,
+            value: shown,
+            source: location.into(),
+        });
         Ok(())
     }
 }

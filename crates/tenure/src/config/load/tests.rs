@@ -55,8 +55,9 @@ fn from_env(env: &[(&str, &str)]) -> Result<Config, ConfigError> {
     Config::load_with(None, None, variables(env))
 }
 
-fn setting<'a>(config: &'a Config, key: &str) -> &'a Setting {
-    config.settings().iter().find(|s| s.key == key).unwrap()
+fn setting(config: &Config, key: &str) -> Setting {
+    let mut settings = config.settings().into_iter();
+    settings.find(|s| s.key == key).unwrap()
 }
 
 fn fields(
