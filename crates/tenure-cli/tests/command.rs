@@ -45,6 +45,7 @@ mod mkdir_shell_lib;
 mod modes;
 mod one_holder;
 mod output;
+mod past_waits;
 mod project;
 mod reservations;
 mod run;

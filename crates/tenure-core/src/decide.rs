@@ -511,6 +511,22 @@ pub fn rank(now: &Moment, view: &View, claim: &Claim, ticket: ClaimTicket) -> Ra
     .unwrap_or_else(|| queue::rank(arrival(now, &view.queue), claim.priority, Ticket(u64::MAX)))
 }
 
+/// How long a claim that is granted has waited: since the ticket was taken that the grant uses up. `None` if it had none.
+pub fn waited(now: &Moment, view: &View, decision: &Decision) -> Option<Duration> {
+    match decision {
+        Decision::Grant { ticket, .. } => since_ticket(now, view, *ticket),
+        _ => None,
+    }
+}
+
+/// How long ago this ticket was taken.
+pub fn since_ticket(now: &Moment, view: &View, ticket: ClaimTicket) -> Option<Duration> {
+    let ticket = ticket.ticket()?;
+    let is_it = |waiter: &&Waiter| waiter.ticket == ticket && waiter.epoch.same(&now.epoch);
+    let waiter = view.queue.iter().find(is_it)?;
+    Some(now.ticks.saturating_sub(waiter.arrived))
+}
+
 fn others(view: &View, ticket: ClaimTicket) -> Vec<Waiter> {
     view.queue
         .iter()

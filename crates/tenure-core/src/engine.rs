@@ -200,7 +200,12 @@ impl Part<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// It is granted.
-    Granted(Reason),
+    Granted {
+        /// The reason.
+        reason: Reason,
+        /// How long the claim had a ticket.
+        waited: Option<Duration>,
+    },
     /// The same holder claimed the key again: the lease is extended.
     Extended,
     /// Its holder renewed it.

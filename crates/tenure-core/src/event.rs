@@ -1,14 +1,16 @@
 //! One line of a key's history: [`Event`].
 
 use std::fmt;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::holder::HolderId;
 use crate::key::Key;
 use crate::lease::{Lease, Token};
 use crate::mode::Mode;
+use crate::store::Reason;
 use crate::verdict::Evidence;
 
 /// What happened to a lease.
@@ -108,6 +110,8 @@ pub struct Event {
     pub reason: Option<String>,
     /// The evidence, if the lease ended without a release.
     pub evidence: Option<Evidence>,
+    /// How long the holder had a ticket for the key before this grant; `None` if it had none.
+    pub waited: Option<Duration>,
 }
 
 impl Event {
@@ -124,6 +128,22 @@ impl Event {
             times: 1,
             reason: None,
             evidence: None,
+            waited: None,
         }
+    }
+
+    /// The grant of this lease.
+    pub fn granted(lease: &Lease, reason: Reason, waited: Option<Duration>, at: Timestamp) -> Self {
+        Self {
+            reason: Some(reason.word().to_owned()),
+            waited,
+            ..Self::of(lease, EventKind::Granted, at)
+        }
+    }
+
+    /// When the wait for this grant began; `None` if there was none.
+    pub fn waited_since(&self) -> Option<Timestamp> {
+        let waited = SignedDuration::try_from(self.waited?).ok()?;
+        self.at.checked_sub(waited).ok()
     }
 }

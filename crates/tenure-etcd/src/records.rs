@@ -61,6 +61,8 @@ pub(crate) struct EventRecord {
     pub(crate) evidence: Option<Evidence>,
     #[serde(default)]
     pub(crate) mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waited: Option<Duration>,
 }
 
 /// How many of the lowest bits of an event's number count the events of one transaction.
@@ -83,6 +85,7 @@ impl EventRecord {
             times: 1,
             reason: record.reason,
             evidence: record.evidence,
+            waited: record.waited,
         })
     }
 }

@@ -480,6 +480,7 @@ impl<'a> EtcdStep<'a> {
             reason: event.reason,
             evidence: event.evidence,
             mode: event.mode,
+            waited: event.waited,
         };
         let number = self.writes.events.len();
         let layout = &self.store.layout;
@@ -692,11 +693,10 @@ impl Step for EtcdStep<'_> {
         };
         self.put(self.store.layout.lease(key, &name), json(&record), 0);
         match (put, stored) {
-            (Put::Granted(reason), _) => {
+            (Put::Granted { reason, waited }, _) => {
                 self.writes.guarded.insert(key.clone());
-                let event = Event::of(lease, EventKind::Granted, self.now.wall);
-                let reason = Some(reason.word().to_owned());
-                self.record(Event { reason, ..event }, true);
+                let event = Event::granted(lease, reason, waited, self.now.wall);
+                self.record(event, true);
                 if let Some(id) = task_of(key) {
                     self.task_granted(id, &lease.holder.id)?;
                 }

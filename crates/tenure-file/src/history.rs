@@ -43,6 +43,8 @@ pub(crate) struct EventRecord {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) evidence: Option<Evidence>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) waited: Option<Duration>,
 }
 
 impl EventRecord {
@@ -62,6 +64,7 @@ impl EventRecord {
             holder: holder.clone(),
             reason: None,
             evidence: None,
+            waited: None,
         }
     }
 
@@ -77,6 +80,7 @@ impl EventRecord {
             times: 1,
             reason: self.reason,
             evidence: self.evidence,
+            waited: self.waited,
         }
     }
 }

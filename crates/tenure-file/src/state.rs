@@ -243,6 +243,9 @@ pub(crate) struct Pending {
     pub(crate) replaced: Option<Fingerprint>,
     /// The waiter's ticket, which the grant uses up.
     pub(crate) ticket: Option<Ticket>,
+    /// How long that waiter had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waited: Option<Duration>,
 }
 
 impl Pending {

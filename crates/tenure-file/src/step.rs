@@ -315,8 +315,12 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
     /// Writes what the engine wants to change.
     fn commit(&mut self) -> Result<Committed, StoreError> {
         let changes = std::mem::take(&mut self.changes);
+        let mut wait = None;
         let (granted, renewed) = match changes.put {
-            Some((lease, PutLease::Granted(reason))) => (Some((lease, reason)), None),
+            Some((lease, PutLease::Granted { reason, waited })) => {
+                wait = waited;
+                (Some((lease, reason)), None)
+            }
             Some((lease, PutLease::Extended)) => (None, Some(lease)),
             Some((lease, PutLease::Renewed)) if self.picture.lock.lock_is_missing() => {
                 (None, Some(lease))
@@ -333,6 +337,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
                 .filter(|_| granted.is_some() || renewed.is_some()),
             granted: granted.map(|(lease, reason)| (record(&lease), reason)),
             renewed: renewed.as_ref().map(record),
+            waited: wait,
         };
         if pending.is_empty() {
             if let Some(tickets) = changes.tickets {
@@ -491,6 +496,7 @@ impl<'a, P: LockProtocol> FileStep<'a, P> {
             .as_ref()
             .map(|(record, reason)| EventRecord {
                 reason: Some(reason.word().into()),
+                waited: pending.waited,
                 ..event(record, EventKind::Granted)
             });
         let renewed = pending.renewed.as_ref();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
-use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Key, Lease, Reason};
+use tenure_core::{Event, EventKind, Evidence, HistoryQuery, Key, Lease};
 
 use crate::rows::{self, select_event};
 
@@ -26,8 +26,8 @@ pub(crate) fn append(
     limits: HistoryLimits,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO history (at, key, kind, token, holder, reason, evidence, mode)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO history (at, key, kind, token, holder, reason, evidence, mode, waited)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute(params![
         rows::time(event.at),
@@ -38,6 +38,7 @@ pub(crate) fn append(
         event.reason,
         event.evidence.as_ref().map(rows::json).transpose()?,
         event.mode.to_string(),
+        event.waited.map(rows::nanos),
     ])?;
     let id = db.last_insert_rowid();
     if id % PRUNE_EVERY == 0 {
@@ -45,21 +46,6 @@ pub(crate) fn append(
     } else {
         Ok(())
     }
-}
-
-/// Records that a lease began.
-pub(crate) fn granted(
-    db: &Connection,
-    at: Timestamp,
-    lease: &Lease,
-    reason: Reason,
-    limits: HistoryLimits,
-) -> rusqlite::Result<()> {
-    let event = Event {
-        reason: Some(reason.word().to_owned()),
-        ..Event::of(lease, EventKind::Granted, at)
-    };
-    append(db, &event, limits)
 }
 
 /// Records that the holder released a lease.

@@ -45,7 +45,7 @@ macro_rules! select_ticket {
 macro_rules! select_event {
     ($rest:literal) => {
         concat!(
-            "SELECT id, at, key, kind, token, holder, times, reason, evidence, mode FROM history ",
+            "SELECT id, at, key, kind, token, holder, times, reason, evidence, mode, waited FROM history ",
             $rest
         )
     };
@@ -225,5 +225,8 @@ pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
         times: unsigned(row, 6)?,
         reason: row.get(7)?,
         evidence: row.get::<_, Option<Json<_>>>(8)?.map(|json| json.0),
+        waited: row
+            .get::<_, Option<i64>>(10)?
+            .map(|nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))),
     })
 }

@@ -36,7 +36,7 @@ use crate::foreign;
 use crate::read_only;
 
 /// The version this code reads and writes.
-pub const VERSION: i32 = 7;
+pub const VERSION: i32 = 8;
 
 /// "tenr" in ASCII.
 pub(crate) const APPLICATION: i32 = 0x7465_6e72;

@@ -62,7 +62,8 @@ CREATE TABLE history (
     times INTEGER NOT NULL DEFAULT 1,
     reason TEXT,
     evidence TEXT,                -- JSON
-    mode TEXT NOT NULL DEFAULT 'exclusive'
+    mode TEXT NOT NULL DEFAULT 'exclusive',
+    waited INTEGER                -- a grant: nanoseconds since its holder took a ticket
 );
 CREATE INDEX history_by_key ON history (key, id);
 

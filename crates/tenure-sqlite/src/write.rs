@@ -164,11 +164,12 @@ impl Step for WriteTransaction<'_> {
         ])?;
         lock_tables::write(self.reader.tables, db, lease)?;
         match put {
-            Put::Granted(reason) => {
+            Put::Granted { reason, waited } => {
                 if let Some(id) = self.own_task(&lease.key) {
                     tasks::granted(db, id, &lease.holder.id, lease.token)?;
                 }
-                history::granted(db, wall, lease, reason, self.history_limits)?;
+                let event = Event::granted(lease, reason, waited, wall);
+                history::append(db, &event, self.history_limits)?;
             }
             Put::Extended => history::renewed(db, wall, lease, self.history_limits)?,
             Put::Renewed => {

@@ -9,6 +9,7 @@ pub mod modes;
 pub mod one_holder;
 pub mod one_process;
 pub mod order;
+pub mod past_waits;
 pub mod reaper;
 pub mod release;
 pub mod several;

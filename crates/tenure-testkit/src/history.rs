@@ -186,6 +186,7 @@ mod tests {
             times: 1,
             reason: (kind == EventKind::Granted).then(|| "acquired_new".into()),
             evidence,
+            waited: None,
         }
     }
 

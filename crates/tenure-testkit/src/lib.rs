@@ -129,6 +129,7 @@ macro_rules! battery {
             several::a_killed_waiter_for_several_keys_holds_up_none_of_them,
             several::a_holder_passes_a_waiter_that_waits_for_it,
             several::processes_that_want_several_keys_never_block_each_other,
+            past_waits::a_grant_records_how_long_its_holder_waited,
         }
     };
     (one_process $subject:expr) => {
@@ -142,6 +143,7 @@ macro_rules! battery {
             one_process::threads_share_a_key_only_as_their_modes_allow,
             modes::a_waiter_for_a_folder_is_not_starved_by_its_files,
             several::threads_that_want_several_keys_never_block_each_other,
+            past_waits::a_grant_records_how_long_a_thread_waited,
             release::only_the_holder_releases,
             release::another_name_in_the_same_process_is_another_holder,
         }

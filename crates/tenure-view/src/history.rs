@@ -3,6 +3,7 @@
 //! A history is pruned, and other programs write none. What it can't prove is said.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tenure_core::decide::{self, Claimant};
@@ -191,6 +192,8 @@ pub struct Span {
     pub token: Token,
     /// How it was held, in the end.
     pub mode: Mode,
+    /// Since when its holder waited for it; `None` if it did not, or if that is not in the history.
+    pub waited_since: Option<Timestamp>,
     /// When it began; `None` if that is not in the history.
     pub from: Option<Timestamp>,
     /// When it ended; `None` if it has not.
@@ -219,6 +222,7 @@ pub fn spans(events: &[Event]) -> Vec<Span> {
             (EventKind::Granted, None) => {
                 open.insert(grant, spans.len());
                 spans.push(Span {
+                    waited_since: event.waited_since(),
                     from: Some(event.at),
                     taken_over: event
                         .reason
@@ -247,13 +251,14 @@ pub fn spans(events: &[Event]) -> Vec<Span> {
     spans
 }
 
-/// The grants of a key in rows, so that none in a row overlaps another one in it. Each is in the first row that has room.
+/// The grants of a key in rows, each with the wait before it, so that none in a row overlaps another one in it. Each is in
+/// the first row that has room.
 pub fn rows(spans: Vec<Span>) -> Vec<Vec<Span>> {
     let mut rows: Vec<Vec<Span>> = Vec::new();
     for span in spans {
         let has_room = |row: &&mut Vec<Span>| {
             let last = row.last().and_then(|last| last.to);
-            last.is_some_and(|end| span.from.is_some_and(|from| end <= from))
+            last.is_some_and(|end| span.begin().is_some_and(|begin| end <= begin))
         };
         match rows.iter_mut().find(has_room) {
             Some(row) => row.push(span),
@@ -270,11 +275,23 @@ impl Span {
             holder: event.holder.clone(),
             token: event.token,
             mode: event.mode.clone(),
+            waited_since: None,
             from: None,
             to: None,
             end: None,
             taken_over: false,
         }
+    }
+
+    /// When it began, with the wait before it.
+    pub fn begin(&self) -> Option<Timestamp> {
+        self.waited_since.or(self.from)
+    }
+
+    /// How long its holder waited for it.
+    pub fn waited(&self) -> Option<Duration> {
+        let waited = self.from?.duration_since(self.waited_since?);
+        Duration::try_from(waited).ok()
     }
 
     /// Whether its holder lost it: it ended without a release.
@@ -302,6 +319,7 @@ mod tests {
             times: 1,
             reason: None,
             evidence: None,
+            waited: None,
         }
     }
 
@@ -414,6 +432,31 @@ mod tests {
             .map(|row| row.iter().map(|span| span.token.0).collect())
             .collect();
         assert_eq!(tokens, [vec![1, 3, 4], vec![2]]);
+    }
+
+    #[test]
+    fn a_grant_that_was_waited_for_is_in_a_row_below_the_holder_before_it() {
+        use EventKind::{Granted, Released};
+        let waited = |seconds, event| Event {
+            waited: Some(Duration::from_secs(seconds)),
+            ..event
+        };
+        let found = spans(&[
+            event(1, Granted, "a", 1, "x"),
+            event(5, Released, "a", 1, "x"),
+            waited(3, event(6, Granted, "a", 2, "y")),
+            event(7, Released, "a", 2, "y"),
+            event(8, Granted, "a", 3, "x"),
+        ]);
+        assert_eq!(found[1].waited(), Some(Duration::from_secs(3)));
+        assert_eq!(found[1].begin(), Some(Timestamp::from_second(3).unwrap()));
+        assert_eq!((found[0].waited(), found[2].waited()), (None, None));
+        let rows = rows(found);
+        let tokens = |row: &Vec<Span>| row.iter().map(|span| span.token.0).collect::<Vec<_>>();
+        assert_eq!(
+            rows.iter().map(tokens).collect::<Vec<_>>(),
+            [vec![1, 3], vec![2]]
+        );
     }
 
     #[test]

@@ -203,12 +203,10 @@ impl Step for MemoryStep<'_> {
     }
 
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Infallible> {
-        let (kind, reason) = match put {
-            Put::Granted(reason) => (EventKind::Granted, Some(reason.word().to_owned())),
-            Put::Extended | Put::Renewed => (EventKind::Renewed, None),
-        };
-        let event = Event::of(lease, kind, self.now.wall);
-        self.record(Event { reason, ..event });
+        self.record(match put {
+            Put::Granted { reason, waited } => Event::granted(lease, reason, waited, self.now.wall),
+            Put::Extended | Put::Renewed => Event::of(lease, EventKind::Renewed, self.now.wall),
+        });
         let leases = &mut self.entry(&lease.key).0;
         leases.retain(|other| other.token != lease.token);
         leases.push(lease.clone());

@@ -367,6 +367,14 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
 
 /// What is known of an event besides its kind.
 pub(crate) fn detail(event: &Event) -> String {
+    let known = reason_or_count(event);
+    match event.waited {
+        Some(waited) => format!("{known}, after a wait of {}", words::elapsed(waited)),
+        None => known,
+    }
+}
+
+fn reason_or_count(event: &Event) -> String {
     match (&event.evidence, &event.reason) {
         (Some(evidence), _) => evidence.to_string(),
         (None, Some(reason)) if event.kind == EventKind::Granted => {

@@ -26,8 +26,8 @@ const WIDEST: usize = 24;
 /// How many columns the lanes have at least.
 const NARROWEST: usize = 20;
 
-/// Grants of one key in one store that do not overlap, and below its last lane the waiters that the key has now. Earlier
-/// waits are in no history.
+/// Grants of one key in one store that do not overlap, each with the wait before it; and below its last lane the waiters
+/// that the key has now. Waits that were given up are in no history.
 pub(crate) struct Lane {
     pub(crate) store: String,
     pub(crate) key: Key,
@@ -91,7 +91,7 @@ pub(crate) fn lanes(
 }
 
 impl Lane {
-    /// Lanes in which no grants overlap.
+    /// Lanes in which no grants and waits overlap.
     fn split(self) -> Vec<Self> {
         let rows = history::rows(self.spans);
         let mut lanes: Vec<Self> = rows
@@ -199,10 +199,10 @@ pub(crate) fn timeline(global: &Global, asked: &Timeline) -> Result<Answer, Fail
     Ok(Answer::new(data, text))
 }
 
-/// When the first grant of these lanes began, so that no empty time is shown before it.
+/// When the first grant of these lanes began, or the wait for it, so that no empty time is shown before it.
 pub(crate) fn first(lanes: &[Lane]) -> Option<Timestamp> {
     let spans = lanes.iter().flat_map(|lane| &lane.spans);
-    spans.filter_map(|span| span.from.or(span.to)).min()
+    spans.filter_map(|span| span.begin().or(span.to)).min()
 }
 
 /// The leases that have ended, although no process has recorded that yet.
@@ -274,12 +274,12 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
     }
     lines.push(String::new());
     lines.push(LEGEND.to_owned());
-    for lane in lanes {
-        for span in lane.spans.iter().rev().take(3).rev() {
-            lines.push(fit::cut(
-                &format!("{}: {}", lane.key, told(span, clock)),
-                width,
-            ));
+    for of_key in lanes.chunk_by(|one, two| (&one.store, &one.key) == (&two.store, &two.key)) {
+        let mut spans: Vec<&Span> = of_key.iter().flat_map(|lane| &lane.spans).collect();
+        spans.sort_by_key(|span| span.from);
+        for span in spans.iter().rev().take(3).rev() {
+            let line = format!("{}: {}", span.key, told(span, clock));
+            lines.push(fit::cut(&line, width));
         }
     }
     lines.join("\n")
@@ -289,9 +289,17 @@ fn drawn(lanes: &[Lane], from: Timestamp, to: Timestamp, width: usize) -> String
 pub(crate) const LEGEND: &str =
     "█ ▒ held (each grant in turn)   ✗ lost: dead, expired, forced   ░ waits   · free";
 
-/// The grants of a lane in so many characters.
+/// The grants of a lane and the waits before them in so many characters.
 pub(crate) fn bar(lane: &Lane, from: Timestamp, to: Timestamp, columns: usize) -> String {
     let mut cells = vec!['·'; columns];
+    for span in &lane.spans {
+        if let (Some(waited_since), Some(granted)) = (span.waited_since, span.from) {
+            let begin = column(part(from, to, waited_since), columns);
+            let end = column(part(from, to, granted), columns);
+            let cells = cells.iter_mut().take(end).skip(begin);
+            cells.for_each(|cell| *cell = '░');
+        }
+    }
     for (number, span) in lane.spans.iter().enumerate() {
         let begin = column(part(from, to, span.from.unwrap_or(from)), columns);
         let end = column(part(from, to, span.to.unwrap_or(to)), columns);
@@ -350,12 +358,15 @@ pub(crate) fn told(span: &Span, time: fn(Timestamp) -> String) -> String {
         }
     };
     let taken = if span.taken_over { ", taken over" } else { "" };
+    let waited = span.waited().map_or_else(String::new, |waited| {
+        format!(" after a wait of {}", words::elapsed(waited))
+    });
     let mode = match &span.mode {
         Mode::Exclusive => String::new(),
         mode => format!(", {}", words::asked_mode(mode)),
     };
     format!(
-        "{} (token {}{mode}) from {from}{taken}, {how}",
+        "{} (token {}{mode}) from {from}{waited}{taken}, {how}",
         span.holder, span.token
     )
 }
@@ -366,6 +377,7 @@ fn json(store: &str, span: &Span) -> SpanJson {
         key: span.key.clone(),
         holder: span.holder.clone(),
         token: span.token,
+        waited_since: span.waited_since.map(Into::into),
         from: span.from.map(Into::into),
         to: span.to.map(Into::into),
         end: span.end,
@@ -381,6 +393,16 @@ fn escaped(text: &str) -> String {
         .replace('<', "&lt;")
         .replace('>', "&gt;");
     text.replace('"', "&quot;")
+}
+
+/// A wait in a picture: a bar that is lower than that of a grant.
+fn wait_rect(x: f64, y: f64, width: f64, title: &str) -> String {
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"8\" fill=\"#f1c40f\"><title>{}</title></rect>\n",
+        y + 5.0,
+        width.max(2.0),
+        escaped(title)
+    )
 }
 
 /// The lanes as a picture, with a title on every bar.
@@ -426,6 +448,18 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
             } else {
                 ""
             };
+            if let (Some(since), Some(waited)) = (span.waited_since, span.waited()) {
+                let wait = part(from, to, since) * WIDE;
+                let waited = words::elapsed(waited);
+                let title = format!(
+                    "{}: {} waited {waited}, from {}, for token {}",
+                    lane.key,
+                    span.holder,
+                    words::time(since),
+                    span.token
+                );
+                body.push_str(&wait_rect(LEFT + wait, y, begin - wait, &title));
+            }
             let _ = writeln!(
                 body,
                 "<rect x=\"{:.1}\" y=\"{y:.0}\" width=\"{:.1}\" height=\"18\" fill=\"{colour}\"{stroke}><title>{}</title></rect>",
@@ -452,15 +486,11 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
             let title = format!("{}: {waiter} waits since {}", lane.key, words::time(*since));
             let _ = writeln!(
                 body,
-                "<text x=\"28\" y=\"{:.0}\" fill=\"#555\">{}</text>\n\
-                 <rect x=\"{:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"8\" fill=\"#f1c40f\"><title>{}</title></rect>",
+                "<text x=\"28\" y=\"{:.0}\" fill=\"#555\">{}</text>",
                 y + 14.0,
                 escaped(&fit::middle(waiter.as_str(), 26)),
-                LEFT + begin,
-                y + 5.0,
-                (WIDE - begin).max(2.0),
-                escaped(&title)
             );
+            body.push_str(&wait_rect(LEFT + begin, y, WIDE - begin, &title));
             y += HIGH;
         }
     }
@@ -486,7 +516,7 @@ fn svg(lanes: &[Lane], from: Timestamp, to: Timestamp) -> String {
         );
     }
     let height = y + 40.0;
-    let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over; yellow: waits";
+    let legend = "blue: released or held; red: its holder died or it expired; violet: forced; orange border: taken over; yellow: waited";
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\

@@ -1,5 +1,7 @@
 //! Claiming a key: decide, then grant or refuse.
 
+use std::time::Duration;
+
 use crate::claim::{Claim, Patience};
 use crate::cycle::{Cycle, Wait};
 use crate::decide::{self, ClaimTicket, Decision, View};
@@ -23,17 +25,19 @@ pub fn acquire<S: Step>(step: &mut S, claim: &Claim) -> Result<Result<Acquired, 
         }
         return Ok(Err(mode));
     }
-    match grant(step, claim, &decision)? {
+    let waited = decide::waited(step.now(), &view, &decision);
+    match grant(step, claim, &decision, waited)? {
         Some(granted) => Ok(Ok(Acquired::Granted(granted))),
         None => refuse(step, claim, &view, &decision).map(Ok),
     }
 }
 
-/// Carries out a decision that grants the key; `None` if it does not.
+/// Carries out a decision that grants the key, after a wait of this length; `None` if it does not.
 pub fn grant<S: Step>(
     step: &mut S,
     claim: &Claim,
     decision: &Decision,
+    waited: Option<Duration>,
 ) -> Result<Option<Granted>, S::Error> {
     let (lease, put, reason) = match decision {
         Decision::Grant {
@@ -64,7 +68,8 @@ pub fn grant<S: Step>(
                 heartbeat_at: now.wall,
                 ttl: claim.ttl,
             };
-            (lease, Put::Granted(*reason), *reason)
+            let reason = *reason;
+            (lease, Put::Granted { reason, waited }, reason)
         }
         Decision::Extend { lease, ticket } => {
             drop_ticket(step, &claim.key, *ticket)?;

@@ -75,7 +75,8 @@ pub fn acquire_all<S: Step>(step: &mut S, claims: &[Claim]) -> Result<AcquiredAl
         }
         let mut granted = Vec::new();
         for one in &wanted {
-            granted.extend(grant(step, one.claim, &one.decision)?);
+            let waited = decide::waited(step.now(), &one.view, &one.decision);
+            granted.extend(grant(step, one.claim, &one.decision, waited)?);
         }
         return Ok(Ok(Acquired::Granted(granted)));
     }

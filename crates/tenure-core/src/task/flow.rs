@@ -1,5 +1,7 @@
 //! Beginning and ending work on a task: its status and its locks in one step.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 
 use super::sections::{ended_with_its_task, leave_section, leave_section_by_name, prolong};
@@ -206,7 +208,7 @@ pub fn start<S: TaskStep>(
         needed.push(decide_key(step, runner, key.clone())?);
     }
     let Some(missing) = needed.iter().position(|needed| !needed.is_granted()) else {
-        return Ok(Acquired::Granted(begin(step, &task, runner)?));
+        return Ok(Acquired::Granted(begin(step, &task, runner, None)?));
     };
     let missing = needed.swap_remove(missing);
     // A runner that waits for one key holds nothing up for those that wait for the other.
@@ -230,17 +232,20 @@ pub fn start<S: TaskStep>(
     engine::refuse(step, &missing.claim, &missing.view, &missing.decision)
 }
 
-/// Takes a task's leases, which must be free, and sets its status.
+/// Takes a task's leases, which must be free, and sets its status. `sought` is how long the runner waited for any task.
 pub(super) fn begin<S: TaskStep>(
     step: &mut S,
     task: &Task,
     runner: &Runner,
+    sought: Option<Duration>,
 ) -> Result<Started, S::Error> {
     let mut leases = Vec::new();
     for key in keys_of(task)? {
         // Decide again: granting the first key may have changed what is known of the second.
         let KeyDecision {
-            claim, decision, ..
+            claim,
+            view,
+            decision,
         } = decide_key(step, runner, key)?;
         let granted = match &decision {
             // The end of a section's lease is never moved back: its runner may be at other tasks
@@ -254,7 +259,12 @@ pub(super) fn begin<S: TaskStep>(
                     reason: Reason::AlreadyOwned,
                 })
             }
-            _ => engine::grant(step, &claim, &decision)?,
+            _ => {
+                let waited = decide::waited(step.now(), &view, &decision);
+                let is_task = matches!(claim.key.kind(), KeyKind::Task(_));
+                let waited = waited.max(sought.filter(|_| is_task));
+                engine::grant(step, &claim, &decision, waited)?
+            }
         };
         leases.push(granted.ok_or_else(|| impossible("a key that is free is not granted"))?);
     }

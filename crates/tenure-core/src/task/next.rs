@@ -83,13 +83,14 @@ pub fn next<S: TaskStep>(step: &mut S, runner: &Runner) -> Result<Acquired<Start
     if let Some(found) = find(step, &mut search)? {
         engine::drop_ticket(step, &claim.key, ticket)?;
         // There may be a task for the next waiter too, and it has to watch another one now.
+        let sought = decide::since_ticket(step.now(), &view, ticket);
         let behind: Vec<Waiter> = view
             .queue
             .into_iter()
             .filter(|waiter| Some(waiter.ticket) != ticket.ticket())
             .collect();
         engine::wake_next(step, &behind);
-        let started = begin(step, &found, runner)?;
+        let started = begin(step, &found, runner, sought)?;
         leave_idle_sections(step, &runner.holder)?;
         return Ok(Acquired::Granted(started));
     }

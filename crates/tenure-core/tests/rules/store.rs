@@ -284,7 +284,7 @@ impl TestStore {
         let view = infallible(engine::view_of(&mut step, claim));
         let decision = (step.rules().acquire)(step.now(), &view, claim);
         if let Some(Granted { lease, reason }) =
-            infallible(engine::grant(&mut step, claim, &decision))
+            infallible(engine::grant(&mut step, claim, &decision, None))
         {
             let ended = step.ended;
             return match decision {

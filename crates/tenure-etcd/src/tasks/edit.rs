@@ -237,6 +237,7 @@ impl EtcdStep<'_> {
             times: 1,
             reason: Some(deleted.to_string()),
             evidence: None,
+            waited: None,
         };
         self.record(event, false);
         Ok(deleted)

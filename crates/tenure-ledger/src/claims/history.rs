@@ -2,10 +2,12 @@
 //!
 //! In the documented dialect an event that takes a claim away carries the evidence. In the `af`
 //! dialect it can't: there the evidence is a line of the file `endings` in the sidecar folder, which
-//! names the event by number and digest and is written before it.
+//! names the event by number and digest and is written before it. How long the holder waited for a grant is such a
+//! line, too, in both dialects.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{
@@ -17,47 +19,45 @@ use crate::replay::{ChangeKind, ClaimChange, Replay};
 use tenure_host::files::fault::explain;
 use tenure_host::files::permissions::{OFlags, open_or_create};
 
-#[derive(Serialize, Deserialize)]
-struct EndingNote {
-    seq: u64,
-    digest: u64,
-    evidence: Evidence,
+/// What is known of an event beyond the ledger. It is noted before the event is written.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct EventNote {
+    /// The number and digest of the event.
+    pub(super) seq: u64,
+    pub(super) digest: u64,
+    /// Why it takes a claim away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) evidence: Option<Evidence>,
+    /// How long the holder waited for the claim that it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waited: Option<Duration>,
 }
 
 impl Ledger {
-    /// Records why an event that is about to be written takes a claim away.
-    pub(super) fn note_ending(
-        &self,
-        seq: u64,
-        digest: u64,
-        evidence: &Evidence,
-    ) -> Result<(), StoreError> {
+    /// Records what an event that is about to be written does not say.
+    pub(super) fn note(&self, note: &EventNote) -> Result<(), StoreError> {
         let path = self.sidecar.path().join("endings");
-        let ending = EndingNote {
-            seq,
-            digest,
-            evidence: evidence.clone(),
-        };
         let write = || {
-            let mut line = serde_json::to_vec(&ending)?;
+            let mut line = serde_json::to_vec(note)?;
             line.push(b'\n');
             open_or_create(&path, OFlags::WRONLY | OFlags::APPEND)?.write_all(&line)
         };
         write().map_err(|error| explain("written", &path, error))
     }
 
-    fn endings(&self) -> HashMap<(u64, u64), Evidence> {
+    fn notes(&self) -> HashMap<(u64, u64), EventNote> {
         let bytes = std::fs::read(self.sidecar.path().join("endings")).unwrap_or_default();
         bytes
             .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<EndingNote>(line).ok())
-            .map(|ending| ((ending.seq, ending.digest), ending.evidence))
+            .filter_map(|line| serde_json::from_slice::<EventNote>(line).ok())
+            .map(|note| ((note.seq, note.digest), note))
             .collect()
     }
 
     /// What happened to claims, oldest first.
     pub(super) fn claim_history(&self, query: &HistoryQuery) -> Result<Vec<Event>, StoreError> {
-        let endings = self.endings();
+        let notes = self.notes();
         let mut replay = Replay::default();
         let mut events = Vec::new();
         let mut id = 0;
@@ -66,7 +66,9 @@ impl Ledger {
         for event in self.events(1)? {
             let event = event?;
             let (_, at) = event.head();
-            let proof = endings.get(&(event.seq, event.digest()));
+            let note = notes.get(&(event.seq, event.digest()));
+            let proof = note.and_then(|note| note.evidence.as_ref());
+            let waited = note.and_then(|note| note.waited);
             let applied = replay.apply(self.dialect, &event).unwrap_or_default();
             let changes = applied.changes;
             let mut ended = HashSet::new();
@@ -106,6 +108,7 @@ impl Ledger {
                     times: 1,
                     reason: reason.map(|reason| reason.word().to_owned()),
                     evidence,
+                    waited: waited.filter(|_| kind == EventKind::Granted),
                 });
             }
             taken = ended;

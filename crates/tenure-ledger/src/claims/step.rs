@@ -29,6 +29,7 @@ use tenure_host::time_limit::TimeLimit;
 
 use super::LedgerStore;
 use super::claim_event::{ClaimEvent, file_reaped};
+use super::history::EventNote;
 use super::node_state::NodeState;
 use super::view::ClaimsView;
 use crate::af::Unclaimable;
@@ -324,16 +325,26 @@ impl<'a> LedgerStep<'a> {
                 }
                 self.save()?;
             }
-            Some((lease, Put::Granted(_))) => {
+            Some((lease, Put::Granted { waited, .. })) => {
                 let dialect = self.view.store.ledger.dialect;
                 let event = self.event(&ClaimEvent::Begin {
                     form: self.view.replay.form(dialect),
                     owner: lease.holder.id.as_str(),
                     expires: end_of(&lease),
                 })?;
+                let seq = lease.token.0;
+                let digest = digest(&event);
+                if waited.is_some() {
+                    self.view.store.ledger.note(&EventNote {
+                        seq,
+                        digest,
+                        waited,
+                        ..EventNote::default()
+                    })?;
+                }
                 // The tickets stay as they are until the event is there.
                 let used = changes.removed_ticket;
-                self.state()?.begin_grant(digest(&event), &lease, used);
+                self.state()?.begin_grant(digest, &lease, used);
                 self.save()?;
                 events.push(event);
                 if !self.append(&mut events, limit, lock)? {
@@ -388,7 +399,12 @@ impl<'a> LedgerStep<'a> {
         let ledger = &self.view.store.ledger;
         if claim.form == ClaimForm::Nodes {
             let seq = self.view.replay.seq.saturating_add(1);
-            ledger.note_ending(seq, digest(&event), evidence)?;
+            ledger.note(&EventNote {
+                seq,
+                digest: digest(&event),
+                evidence: Some(evidence.clone()),
+                ..EventNote::default()
+            })?;
         }
         Ok(event)
     }

@@ -240,6 +240,7 @@ impl WriteTransaction<'_> {
             times: 1,
             reason: Some(deleted.to_string()),
             evidence: None,
+            waited: None,
         };
         Ok(history::append(
             self.reader.db,

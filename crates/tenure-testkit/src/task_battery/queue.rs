@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::task::{Change, Edit, Proof, Shortage, TaskStore, Withdrawal};
-use tenure_core::{Acquired, Busy, Priority, Status, Waited};
+use tenure_core::{Acquired, Busy, EventKind, HistoryQuery, Priority, Status, Waited};
 
 use super::{
     TTL, TaskRun, TaskSubject, add, busy, by_name, new_task, runner, started, waiting_runner,
@@ -49,6 +49,18 @@ pub fn ready_tasks_go_to_the_waiters_in_the_order_in_which_they_came(subject: &T
         let got = started(store.next(waiter, soon()).unwrap());
         assert_eq!(got.task.id, task.id);
     }
+    let fifth = run.open();
+    adder.add_task(&new_task("at once"), soon()).unwrap();
+    started(fifth.next(&runner(&*fifth, "fifth"), soon()).unwrap());
+    // Each grant says whether its runner waited, although it had its ticket for any task and not for this one.
+    let events = adder.history(&HistoryQuery::default(), soon()).unwrap();
+    let granted = events.iter().filter(|it| it.kind == EventKind::Granted);
+    let waited: Vec<(&str, bool)> = granted
+        .map(|event| (event.holder.as_str(), event.waited.is_some()))
+        .collect();
+    let expected = names.map(|name| (name, true));
+    assert_eq!(waited[..names.len()], expected);
+    assert_eq!(waited[names.len()..], [("fifth", false)]);
     run.check_soundness(&*adder);
 }
 

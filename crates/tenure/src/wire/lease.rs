@@ -652,6 +652,9 @@ pub struct EventJson {
     /// How the key was held; left out if alone.
     #[serde(default, skip_serializing_if = "is_exclusive")]
     pub mode: Mode,
+    /// Since when the holder waited for this grant; `null` if it did not.
+    #[serde(default)]
+    pub waited_since: Option<TimeJson>,
 }
 
 impl From<&Event> for EventJson {
@@ -666,6 +669,7 @@ impl From<&Event> for EventJson {
             reason: event.reason.clone(),
             evidence: event.evidence.as_ref().map(Into::into),
             mode: event.mode.shown(),
+            waited_since: event.waited_since().map(Into::into),
         }
     }
 }

@@ -370,15 +370,22 @@ fn a_cleanup_and_a_history() {
         times: 1,
         reason: None,
         evidence: Some(evidence),
+        waited: None,
     };
+    let waited = std::time::Duration::from_millis(61_500);
+    let granted = Event::granted(&lease(), Reason::AcquiredNew, Some(waited), now().wall);
     check(
         &HistoryJson {
-            events: vec![(&event).into()],
+            events: vec![(&event).into(), (&granted).into()],
         },
         json!({ "events": [{
             "at": "2026-11-16T05:00:00.000Z", "key": "build", "event": "dead", "token": 12,
             "holder": "agent-1", "times": 1, "reason": null,
-            "evidence": { "proof": "process_gone", "pid": 42 },
+            "evidence": { "proof": "process_gone", "pid": 42 }, "waitedSince": null,
+        }, {
+            "at": "2026-11-16T05:00:00.000Z", "key": "build", "event": "granted", "token": 12,
+            "holder": "agent-1", "times": 1, "reason": "acquired_new", "evidence": null,
+            "waitedSince": "2026-11-16T04:58:58.500Z",
         }] }),
     );
 }

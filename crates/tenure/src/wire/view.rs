@@ -223,7 +223,7 @@ pub struct TimelineJson {
     pub to: TimeJson,
     /// The grants, by store and key, the oldest first.
     pub spans: Vec<SpanJson>,
-    /// The waits that go on. Earlier ones are in no history.
+    /// The waits that go on. A wait that ended with a grant is in its span; one that was given up is in no history.
     pub waits: Vec<WaitSpanJson>,
     /// The stores whose history can't be read, for people.
     pub left_out: Vec<String>,
@@ -255,6 +255,9 @@ pub struct SpanJson {
     pub holder: HolderId,
     /// The token.
     pub token: Token,
+    /// Since when its holder waited for it; `null` if it did not.
+    #[serde(default)]
+    pub waited_since: Option<TimeJson>,
     /// When it began; `null` if the history does not reach back.
     pub from: Option<TimeJson>,
     /// When it ended; `null` if it has not.

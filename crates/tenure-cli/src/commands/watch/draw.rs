@@ -332,6 +332,7 @@ fn draw_lanes(
                     let tone = match cell {
                         '█' | '▒' => Tone::Good,
                         '✗' => Tone::Bad,
+                        '░' => Tone::Waiting,
                         _ => Tone::Faint,
                     };
                     Span::styled(cell.to_string(), colours.tone(tone))
