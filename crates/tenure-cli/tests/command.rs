@@ -28,6 +28,7 @@ mod detached;
 mod docs;
 mod etcd;
 mod etcd_machines;
+mod examined;
 mod exclusive;
 mod guard;
 mod help;

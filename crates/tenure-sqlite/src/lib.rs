@@ -51,6 +51,6 @@ mod verbs;
 mod view;
 mod write;
 
-pub use integrity::integrity;
+pub use integrity::{Checked, integrity};
 pub use schema::{Purpose, VERSION as SCHEMA_VERSION};
 pub use store::{SqliteOptions, SqliteStore};

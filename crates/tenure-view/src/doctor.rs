@@ -136,16 +136,26 @@ impl Finding {
     }
 }
 
+/// How much is examined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything: each database and each ledger is read as a whole.
+    Whole,
+    /// What does not grow with a store's history.
+    Glance,
+}
+
 /// What is wrong in a project and its stores, problems first.
-pub fn examine(project: Option<&Project>, overview: &Overview) -> Vec<Finding> {
+pub fn examine(project: Option<&Project>, overview: &Overview, extent: Extent) -> Vec<Finding> {
     let mut found = Vec::new();
     for store in &overview.stores {
         leases::examine(&overview.now, store, &mut found);
         match &store.url {
             StoreUrl::Sqlite(path) | StoreUrl::Steroids(path) => {
-                database::examine(&store.url, path, store.error.is_some(), &mut found);
+                let check = store.error.is_none().then_some(extent);
+                database::examine(&store.url, path, check, &mut found);
             }
-            StoreUrl::Ledger(root) => ledger::examine(&store.url, root, &mut found),
+            StoreUrl::Ledger(root) => ledger::examine(&store.url, root, extent, &mut found),
             _ => {}
         }
     }

@@ -171,13 +171,13 @@ impl Candidate {
 /// Finds and judges the locks of other tools in a project. What was too large to be looked at as a whole is
 /// added to `left_out`.
 pub fn find(root: &Path, left_out: &mut Vec<String>) -> Vec<ForeignLock> {
-    let repository = git::Repository::of(root);
+    let repository = git::Repository::of(root, left_out);
     let mut found = Vec::new();
     if let Some(repository) = &repository {
         repository.candidates(&mut found, left_out);
     }
     cargo::candidates(root, &mut found);
-    pid_file::candidates(root, &mut found);
+    pid_file::candidates(root, &mut found, left_out);
     if found.is_empty() {
         return Vec::new();
     }

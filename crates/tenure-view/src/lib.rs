@@ -14,8 +14,8 @@
 //!
 //! 1. Looking changes nothing: every store is opened read-only, and a foreign lock is only read. Only
 //!    [`doctor::fix`] writes, through the stores' own verbs.
-//! 2. The work is bounded: no folder is walked as a whole but git's `refs`, and that up to a limit, which is
-//!    reported when it is reached.
+//! 2. The work is bounded: no folder is walked as a whole but git's `refs`, and each is read up to a limit (`scan`), which
+//!    is reported when it is reached. Of cargo's target folder, it is not.
 //! 3. A lock that is released while it is examined is left out.
 //!
 //! # What this does not do
@@ -27,6 +27,7 @@ pub mod foreign;
 pub mod history;
 pub mod overview;
 pub mod processes;
+mod scan;
 pub mod waits;
 pub mod watch;
 

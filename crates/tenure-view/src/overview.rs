@@ -1,6 +1,5 @@
 //! [`Overview`]: every store of a project with its locks, and the locks of other tools.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use tenure::config::GuardSettings;
@@ -9,9 +8,7 @@ use tenure_core::{Clock, Moment, Snapshot, StoreError};
 use tenure_host::HostClock;
 
 use crate::foreign::{self, ForeignLock};
-
-/// How many entries of the project's root are looked at for ledgers.
-const MOST_ENTRIES: usize = 4096;
+use crate::scan;
 
 /// What a store is to the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +87,7 @@ impl Overview {
             None => Vec::new(),
         };
         let found = match project {
-            Some(project) => stores(project, chosen.cloned()),
+            Some(project) => stores(project, chosen.cloned(), &mut self.left_out),
             None => chosen
                 .map(|url| (Role::Chosen, url.clone()))
                 .into_iter()
@@ -118,8 +115,13 @@ pub fn lock_path(url: &StoreUrl) -> Option<PathBuf> {
     }
 }
 
-/// The stores of a project, the project's own first, and the one that the caller chose.
-pub fn stores(project: &Project, chosen: Option<StoreUrl>) -> Vec<(Role, StoreUrl)> {
+/// The stores of a project, the project's own first, and the one that the caller chose. What was too large to be looked at
+/// as a whole is added to `left_out`.
+fn stores(
+    project: &Project,
+    chosen: Option<StoreUrl>,
+    left_out: &mut Vec<String>,
+) -> Vec<(Role, StoreUrl)> {
     // The lock folder of a board is made in a folder that may not exist yet. Then nobody holds it.
     let is_there = |url: &StoreUrl| match url {
         StoreUrl::Mkdir(folder) => folder.parent().is_some_and(Path::is_dir),
@@ -130,7 +132,7 @@ pub fn stores(project: &Project, chosen: Option<StoreUrl>) -> Vec<(Role, StoreUr
     let mut stores: Vec<(Role, StoreUrl)> = found
         .map(|store| (Role::Project(store.role), store.url))
         .collect();
-    let nested = ledgers(project.root()).into_iter();
+    let nested = ledgers(project.root(), left_out).into_iter();
     stores.extend(nested.map(|root| (Role::Project(StoreRole::Ledger), StoreUrl::Ledger(root))));
     if let Some(url) = chosen
         && !stores.iter().any(|(_, known)| *known == url)
@@ -141,10 +143,9 @@ pub fn stores(project: &Project, chosen: Option<StoreUrl>) -> Vec<(Role, StoreUr
 }
 
 /// The ledgers in folders of the root. The root's own is a store of the project.
-fn ledgers(root: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    let mut ledgers: Vec<PathBuf> = entries
-        .take(MOST_ENTRIES)
+fn ledgers(root: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut ledgers: Vec<PathBuf> = scan::entries(root, "ledgers", left_out)
+        .into_iter()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
         .filter(|dir| dir.join("ledger").is_dir() && dir.join("meta.json").is_file())

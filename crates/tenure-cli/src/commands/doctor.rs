@@ -3,7 +3,7 @@
 use tenure::plural;
 use tenure::wire::{CleanupJson, DoctorJson, FindingJson, FixedJson};
 use tenure_view::Overview;
-use tenure_view::doctor::{self, Finding, Fixed, Remedy, Severity};
+use tenure_view::doctor::{self, Extent, Finding, Fixed, Remedy, Severity};
 
 use crate::answer::{Answer, Failure, remark};
 use crate::args::Global;
@@ -19,7 +19,7 @@ const WIDTH: usize = 80;
 
 pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure> {
     let (place, overview) = all::look_anyway(global)?;
-    let mut found = doctor::examine(place.project.as_ref(), &overview);
+    let mut found = doctor::examine(place.project.as_ref(), &overview, Extent::Whole);
     let mut lines = Vec::new();
     let mut fixed = Vec::new();
     if asked.fix && asked.dry_run {
@@ -38,7 +38,7 @@ pub(crate) fn doctor(global: &Global, asked: &Doctor) -> Result<Answer, Failure>
             .collect();
         // What is left, as it is now.
         let (_, overview) = all::look_anyway(global)?;
-        found = doctor::examine(place.project.as_ref(), &overview);
+        found = doctor::examine(place.project.as_ref(), &overview, Extent::Whole);
     }
     if asked.fix && !lines.is_empty() {
         lines.push(String::new());

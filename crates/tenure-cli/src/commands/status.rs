@@ -4,7 +4,7 @@ use tenure::plural;
 use tenure::wire::{GrantJson, StatusJson, StoreCountJson};
 use tenure_daemon::DaemonStatus;
 use tenure_view::StoreView;
-use tenure_view::doctor::{self, Severity};
+use tenure_view::doctor::{self, Extent, Severity};
 
 use crate::answer::{Answer, Failure};
 use crate::args::Global;
@@ -16,7 +16,7 @@ pub(crate) fn status(global: &Global) -> Result<Answer, Failure> {
     let (place, overview) = all::look_anyway(global)?;
     let now = &overview.now;
     let me = context::caller(global)?;
-    let found = doctor::examine(place.project.as_ref(), &overview);
+    let found = doctor::examine(place.project.as_ref(), &overview, Extent::Glance);
     let problems = found
         .iter()
         .filter(|one| one.severity == Severity::Problem)

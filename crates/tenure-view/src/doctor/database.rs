@@ -5,16 +5,27 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tenure::StoreUrl;
+use tenure_sqlite::Checked;
 
-use super::{Finding, Remedy};
+use super::{Extent, Finding, Remedy};
 use crate::processes::Processes;
 
 /// A log above this size was not emptied by many commits.
 const LONG_LOG: u64 = 64 << 20;
 
-pub(super) fn examine(url: &StoreUrl, path: &Path, unreadable: bool, found: &mut Vec<Finding>) {
-    if !unreadable {
-        match tenure_sqlite::integrity(path) {
+/// Without an extent, the database can't be read, which is reported elsewhere.
+pub(super) fn examine(
+    url: &StoreUrl,
+    path: &Path,
+    check: Option<Extent>,
+    found: &mut Vec<Finding>,
+) {
+    if let Some(extent) = check {
+        let part = match extent {
+            Extent::Whole => Checked::Whole,
+            Extent::Glance => Checked::Locks,
+        };
+        match tenure_sqlite::integrity(path, part) {
             Ok(problems) if problems.is_empty() => {}
             Ok(problems) => {
                 let mut finding = Finding::problem(

@@ -5,9 +5,9 @@ use std::path::Path;
 use tenure::StoreUrl;
 use tenure_ledger::{Access, Ledger, Options, Severity as LedgerSeverity};
 
-use super::{Finding, Remedy, Severity};
+use super::{Extent, Finding, Remedy, Severity};
 
-pub(super) fn examine(url: &StoreUrl, root: &Path, found: &mut Vec<Finding>) {
+pub(super) fn examine(url: &StoreUrl, root: &Path, extent: Extent, found: &mut Vec<Finding>) {
     let options = Options {
         access: Access::ReadOnly,
         ..Options::default()
@@ -28,6 +28,9 @@ pub(super) fn examine(url: &StoreUrl, root: &Path, found: &mut Vec<Finding>) {
             .means("Other programs can't write to the ledger until it is removed.")
             .remedy(Remedy::BreakDeadLock(root.to_owned())),
         );
+    }
+    if extent == Extent::Glance {
+        return;
     }
     let verified = match ledger.verify() {
         Ok(verified) => verified,

@@ -1,20 +1,18 @@
 //! git's lock files. git creates `X.lock`, writes the new content of `X` into it and renames it; or removes it.
 //! Meanwhile it may have closed the file, for example while an editor or a hook runs.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::{Processes, Seen};
+use crate::scan::{self, MOST_ENTRIES};
 
 /// How many entries of `refs` are looked at in each repository.
 const MOST_REFS: usize = 20_000;
 
 /// How deep modules are nested at most.
 const DEEPEST: usize = 8;
-
-/// How many entries of any other folder are looked at.
-const MOST_ENTRIES: usize = 4096;
 
 /// A repository, with its linked worktrees and submodules.
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub(super) struct Repository {
 
 impl Repository {
     /// The repository that a folder is in.
-    pub(super) fn of(root: &Path) -> Option<Self> {
+    pub(super) fn of(root: &Path, left_out: &mut Vec<String>) -> Option<Self> {
         let (top, own) = root
             .ancestors()
             .find_map(|folder| Some((folder, git_folder(folder)?)))?;
@@ -43,7 +41,7 @@ impl Repository {
         if own != common {
             repository.folders.push(own);
         }
-        for worktree in subfolders(&common.join("worktrees")) {
+        for worktree in subfolders(&common.join("worktrees"), left_out) {
             if let Ok(link) = fs::read_to_string(worktree.join("gitdir"))
                 && let Some(place) = Path::new(link.trim_end()).parent()
             {
@@ -53,7 +51,8 @@ impl Repository {
                 repository.folders.push(worktree);
             }
         }
-        modules(&common.join("modules"), DEEPEST, &mut repository.folders);
+        let folders = &mut repository.folders;
+        modules(&common.join("modules"), DEEPEST, folders, left_out);
         repository.folders.extend(unabsorbed(top));
         Some(repository)
     }
@@ -74,7 +73,9 @@ impl Repository {
                     .filter_map(|name| Candidate::at(Tool::Git, folder.join(name))),
             );
             found.extend(
-                files(folder)
+                scan::entries(folder, "locks", left_out)
+                    .iter()
+                    .map(DirEntry::path)
                     .filter(|path| is_lock(path))
                     .filter_map(|path| Candidate::at(Tool::Git, path)),
             );
@@ -122,15 +123,12 @@ fn is_lock(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "lock")
 }
 
-fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.take(MOST_ENTRIES).map(|entry| entry.path())
-}
-
 /// The folders in a folder. A link is not followed, because it may lead back.
-fn subfolders(folder: &Path) -> Vec<PathBuf> {
-    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|at| at.is_dir());
-    let mut folders: Vec<PathBuf> = files(folder).filter(is_folder).collect();
+fn subfolders(folder: &Path, left_out: &mut Vec<String>) -> Vec<PathBuf> {
+    let entries = scan::entries(folder, "git folders", left_out);
+    let is_folder = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let folders = entries.iter().filter(is_folder).map(DirEntry::path);
+    let mut folders: Vec<PathBuf> = folders.collect();
     folders.sort();
     folders
 }
@@ -149,17 +147,17 @@ fn unabsorbed(top: &Path) -> Vec<PathBuf> {
 }
 
 /// The git folders of submodules, whose names may have slashes.
-fn modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, left_out: &mut Vec<String>) {
     if depth == 0 {
         return;
     }
-    for module in subfolders(folder) {
+    for module in subfolders(folder, left_out) {
         if module.join("HEAD").is_file() {
             let inner = module.join("modules");
             found.push(module);
-            modules(&inner, depth - 1, found);
+            modules(&inner, depth - 1, found, left_out);
         } else {
-            modules(&module, depth - 1, found);
+            modules(&module, depth - 1, found, left_out);
         }
     }
 }

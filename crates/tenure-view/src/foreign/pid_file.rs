@@ -8,22 +8,18 @@ use tenure_host::identity;
 
 use super::{Candidate, ForeignProcess, ForeignVerdict, How, Tool};
 use crate::processes::Processes;
+use crate::scan;
 
 /// Where tools put them, seen from the root.
 const FOLDERS: [&str; 6] = ["", ".beads", "tmp/pids", "run", "var/run", ".pids"];
 
-/// How many entries of a folder are looked at.
-const MOST_ENTRIES: usize = 4096;
-
 /// How much of a file is read.
 const MOST_BYTES: u64 = 256;
 
-pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>) {
+pub(super) fn candidates(root: &Path, found: &mut Vec<Candidate>, left_out: &mut Vec<String>) {
     for folder in FOLDERS {
-        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
-        let files = entries
-            .flatten()
-            .take(MOST_ENTRIES)
+        let files = scan::entries(&root.join(folder), "pid files", left_out)
+            .into_iter()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "pid"));
         found.extend(files.filter_map(|path| Candidate::at(Tool::PidFile, path)));
