@@ -1,7 +1,8 @@
 //! The terminal of the screen: entered, left on every exit, and its input.
 //!
 //! 1. However this process ends, the terminal is left as it was: on return, on an error, on a panic, and on a signal
-//!    that ends or stops the process. (SIGKILL can't be caught.)
+//!    that ends or stops the process. (SIGKILL can't be caught.) A panic of another thread than the one that draws ends
+//!    the process, which would otherwise go on without a screen.
 //! 2. A signal is handled by a thread of its own, so that it does not wait for a store that is slow to answer. Nothing
 //!    is drawn after the terminal was left: who draws has [`DRAWING`].
 //! 3. Input is read by a thread that blocks, so that an idle screen costs nothing.
@@ -37,6 +38,9 @@ static DRAWING: Mutex<()> = Mutex::new(());
 /// How long a signal waits for a drawing to end: the terminal may not take any more output.
 const PATIENCE: Duration = Duration::from_millis(10);
 const ATTEMPTS: usize = 50;
+
+/// The exit code of a panic, as Rust has it.
+const PANICKED: i32 = 101;
 
 /// Something for the screen.
 #[derive(Debug)]
@@ -184,14 +188,19 @@ fn leave() {
     }
 }
 
-/// A panic is reported on the terminal as it was.
+/// A panic is reported on the terminal as it was, and ends this process.
 fn leave_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let report = std::panic::take_hook();
+        let draws = std::thread::current().id();
         std::panic::set_hook(Box::new(move |panic| {
+            let was_entered = ENTERED.load(Ordering::SeqCst);
             leave();
             report(panic);
+            if was_entered && std::thread::current().id() != draws {
+                std::process::exit(PANICKED);
+            }
         }));
     });
 }
@@ -223,4 +232,76 @@ fn handle(signal: i32, inbox: &Inbox) {
         }
     }
     inbox.send(Input::Repaint);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Says to the test that runs again on a terminal where it is to panic.
+    const WHERE: &str = "TENURE_TEST_PANIC_IN";
+
+    /// Enters the terminal and panics; on the terminal only.
+    fn panic_in(place: &str) {
+        let mut terminal = Terminal::enter().unwrap();
+        terminal
+            .draw(false, |frame| {
+                frame.render_widget("the screen", frame.area())
+            })
+            .unwrap();
+        match place {
+            "drawing" => terminal.draw(false, |_| panic!("while it draws")).unwrap(),
+            "the loop" => panic!("between two drawings"),
+            _ => {
+                let other = std::thread::spawn(|| panic!("in another thread"));
+                let _ = other.join();
+                panic!("it goes on without a screen");
+            }
+        }
+    }
+
+    /// script(1) makes the terminal and runs this test again on it.
+    #[test]
+    fn a_panic_leaves_the_terminal_clean_and_its_message_readable() {
+        if let Ok(place) = std::env::var(WHERE) {
+            return panic_in(&place);
+        }
+        let this = std::env::current_exe().unwrap();
+        let name = "a_panic_leaves_the_terminal_clean_and_its_message_readable";
+        for (place, message) in [
+            ("drawing", "while it draws"),
+            ("the loop", "between two drawings"),
+            ("a thread", "in another thread"),
+        ] {
+            let line = format!(
+                "stty -a > before; \"$THIS\" {name} --nocapture --test-threads=1; code=$?; \
+                 stty -a > after; exit $code"
+            );
+            let dir = tempfile::tempdir().unwrap();
+            let said = Command::new("script")
+                .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+                .current_dir(dir.path())
+                .env("SHELL", "/bin/sh")
+                .env("TERM", "xterm")
+                .env("THIS", &this)
+                .env(WHERE, place)
+                .stdin(std::process::Stdio::null())
+                .output()
+                .unwrap();
+            let out = String::from_utf8_lossy(&said.stdout).into_owned();
+            assert_eq!(said.status.code(), Some(PANICKED), "{place}: {out:?}");
+            let read = |file| std::fs::read_to_string(dir.path().join(file)).unwrap();
+            assert!(read("before").contains("icanon"), "{}", read("before"));
+            assert_eq!(read("before"), read("after"), "{place}: raw mode is left");
+            let shown = out.find("\x1b[?1049h").and_then(|at| out.get(at..));
+            let shown = shown.unwrap_or_else(|| panic!("{place}: {out:?}"));
+            let (before, _) = shown.split_once(message).unwrap_or_default();
+            for undone in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"] {
+                assert!(before.contains(undone), "{place}, {undone:?}: {out:?}");
+            }
+            assert!(!out.contains("without a screen"), "{place}: {out:?}");
+        }
+    }
 }
