@@ -1,9 +1,82 @@
-//! What `doctor` and `status` look at, and what they do not: a long history, large folders.
+//! What `doctor` and `status` look at, and what they do not: locks that do not hold, a long history, large folders.
 
 use crate::project;
 
-use project::Project;
+use std::os::unix::process::CommandExt as _;
+
+use project::{Project, Said};
 use rusqlite::Connection;
+
+/// The lines of a filter for system calls: `fcntl` takes no record lock, and answers with this error; with 0, it says
+/// that it took one.
+fn without_record_locks(error: u32) -> Vec<libc::sock_filter> {
+    let line = |code: u32, jt, jf, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt,
+        jf,
+        k,
+    };
+    let load = |offset| line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let equal =
+        |value: u32, jt, jf| line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
+    let answer = |value: u32| line(libc::BPF_RET | libc::BPF_K, 0, 0, value);
+    let number = |command: i32| u32::try_from(command).unwrap();
+    vec![
+        // The number of the system call; then its second argument, the command.
+        load(0),
+        equal(u32::try_from(libc::SYS_fcntl).unwrap(), 0, 4),
+        load(24),
+        equal(number(libc::F_SETLK), 3, 0),
+        equal(number(libc::F_SETLKW), 2, 0),
+        equal(number(libc::F_OFD_SETLK), 1, 0),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_ERRNO | error),
+    ]
+}
+
+/// Runs `tenure doctor` where record locks answer like this. `flock` works as ever.
+#[allow(unsafe_code, reason = "a filter is set between fork and exec")]
+fn doctor_without_record_locks(project: &Project, error: u32) -> Said {
+    let mut doctor = project.program(project::TENURE);
+    doctor.args(["doctor", "--json"]);
+    let mut lines = without_record_locks(error);
+    // SAFETY: two system calls between fork and exec; the filter lives in the closure.
+    unsafe {
+        doctor.pre_exec(move || {
+            let filter = libc::sock_fprog {
+                len: u16::try_from(lines.len()).unwrap_or_default(),
+                filter: lines.as_mut_ptr(),
+            };
+            let set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const filter,
+                ) == 0;
+            set.then_some(()).ok_or_else(std::io::Error::last_os_error)
+        });
+    }
+    project.prepare(doctor).end()
+}
+
+#[test]
+fn the_doctor_finds_that_the_locks_which_sqlite_uses_do_not_hold() {
+    let project = Project::new();
+    project.acquire("k --as a");
+    project.tenure("doctor").exits(0);
+    let unsupported = u32::try_from(libc::EOPNOTSUPP).unwrap();
+    for (error, words) in [
+        (0, "was granted beside the first"),
+        (unsupported, "as SQLite takes them, fails"),
+    ] {
+        let said = doctor_without_record_locks(&project, error).exits(1).json();
+        let found = said["data"]["problems"].as_array().unwrap();
+        let is_it = |one: &&serde_json::Value| one["code"] == "no_locks";
+        let finding = found.iter().find(is_it);
+        let finding = finding.unwrap_or_else(|| panic!("{error}: {said}"));
+        assert!(finding.to_string().contains(words), "{finding}");
+    }
+}
 
 /// Makes an index of the database wrong: it is said to be of another column than the one it was made from.
 fn damage(project: &Project, index: &str, table: &str) {

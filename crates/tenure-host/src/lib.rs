@@ -22,6 +22,7 @@
 //! | [`bell`] | [`Bell`]: wakes one process, or waits to be woken |
 //! | [`watch`] | calls a function when another process exits |
 //! | [`presence`] | [`LocalPresence`]: a process at a local store: its liveness lock, doorbell and watches |
+//! | [`record_lock`] | tries whether the record locks that SQLite uses hold on a file system |
 //! | [`signal`] | blocks signals for one call, tests for ignored ones, turns limits into errors |
 //! | [`time_limit`] | [`TimeLimit`](time_limit::TimeLimit): a deadline for one wait |
 //! | [`tied`] | [`Tied`]: a command that does not outlive this process |
@@ -55,6 +56,7 @@ pub mod liveness;
 pub mod liveness_lock;
 pub mod pidfd;
 pub mod presence;
+pub mod record_lock;
 pub mod signal;
 pub mod tied;
 pub mod time_limit;

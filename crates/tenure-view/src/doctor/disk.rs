@@ -1,18 +1,18 @@
 //! The file systems of the project, tried out; who may write there; and temporary files that killed processes left.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags};
 use tenure::{Project, StoreUrl};
 use tenure_host::identity;
+use tenure_host::record_lock::{RecordLocks, try_record_lock};
 
 use super::{Finding, Remedy};
 use crate::overview::Overview;
-
-/// How many entries of a folder are looked at for temporary files.
-const MOST_ENTRIES: usize = 4096;
+use crate::scan;
 
 pub(super) fn examine(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
     let folders = folders(project, overview);
@@ -62,23 +62,50 @@ fn folders(project: &Project, overview: &Overview) -> Vec<PathBuf> {
     folders
 }
 
-/// What a lock is tried on: a file of ours that no process locks, or else the folder.
-fn lockable(folder: &Path) -> Option<(File, File)> {
-    let path = folder.join(".gitignore");
-    let path = if path.is_file() { &path } else { folder };
-    // On NFS, a lock needs a file that is open for writing. A folder can't be.
-    for write in [true, false] {
-        let open = || OpenOptions::new().read(true).write(write).open(path);
-        if let (Ok(first), Ok(second)) = (open(), open()) {
-            return Some((first, second));
-        }
-    }
-    None
+/// What a lock is tried on.
+struct Lockable {
+    /// Open twice, because the locks of one open file do not conflict.
+    first: File,
+    second: File,
+    /// On NFS, a lock needs a file that is open for writing, and so do record locks everywhere.
+    is_writable: bool,
 }
 
-/// Tries whether a kernel lock keeps a second one out.
+impl Lockable {
+    /// A file of ours that no process locks; or else a new one without a name; or else the folder.
+    fn at(folder: &Path) -> Option<Self> {
+        let ours = folder.join(".gitignore");
+        let twice = |path: &Path, write| {
+            let open = || OpenOptions::new().read(true).write(write).open(path);
+            Some(Self {
+                first: open().ok()?,
+                second: open().ok()?,
+                is_writable: write,
+            })
+        };
+        let nameless = || {
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR, mode).ok()?;
+            twice(
+                Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())),
+                true,
+            )
+        };
+        twice(&ours, true)
+            .or_else(nameless)
+            .or_else(|| twice(&ours, false))
+            .or_else(|| twice(folder, false))
+    }
+}
+
+/// Tries whether a kernel lock keeps a second one out: `flock`, which tenure uses, and then a record lock, which SQLite
+/// uses.
 fn try_lock(folder: &Path) -> Option<Finding> {
-    let (first, second) = lockable(folder)?;
+    let Lockable {
+        first,
+        second,
+        is_writable,
+    } = Lockable::at(folder)?;
     let is_folder = first.metadata().is_ok_and(|at| at.is_dir());
     let failed = |why: String| {
         Finding::problem(
@@ -105,12 +132,29 @@ fn try_lock(folder: &Path) -> Option<Finding> {
         }
     }
     match second.try_lock() {
-        Ok(()) => Some(failed(
-            "a second lock on what was locked already was granted".to_owned(),
+        Ok(()) => {
+            return Some(failed(
+                "a second lock on what was locked already was granted".to_owned(),
+            ));
+        }
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => {
+            return Some(failed(format!(
+                "a second lock fails in another way: {error}"
+            )));
+        }
+    }
+    if !is_writable {
+        return None;
+    }
+    match try_record_lock(&first, &second) {
+        RecordLocks::Hold => None,
+        RecordLocks::DoNotExclude => Some(failed(
+            "a second record lock (fcntl), as SQLite takes them, was granted beside the first"
+                .to_owned(),
         )),
-        Err(TryLockError::WouldBlock) => None,
-        Err(TryLockError::Error(error)) => Some(failed(format!(
-            "a second lock fails in another way: {error}"
+        RecordLocks::Fail(error) => Some(failed(format!(
+            "a record lock (fcntl), as SQLite takes them, fails: {error}"
         ))),
     }
 }
@@ -183,8 +227,14 @@ fn leftovers(project: &Project, overview: &Overview, found: &mut Vec<Finding>) {
         _ => None,
     }));
     for folder in folders {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in entries.take(MOST_ENTRIES) {
+        let mut left_out = Vec::new();
+        let entries = scan::entries(&folder, "temporary files", &mut left_out);
+        found.extend(
+            left_out
+                .into_iter()
+                .map(|what| Finding::note("left_out", what)),
+        );
+        for entry in entries {
             let pid = entry.file_name().to_str().and_then(writer);
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
             let Some(pid) = pid.filter(|_| is_file) else {
