@@ -33,7 +33,7 @@ fn a_wait_that_ended_with_a_grant_is_in_the_history_and_in_the_timeline() {
     assert!(first["at"].as_str().unwrap() < since, "{json}");
     assert!(since < second["at"].as_str().unwrap(), "{json}");
     let text = project.tenure("locks history k").exits(0).out;
-    assert_eq!(text.matches(", after a wait of ").count(), 1, "{text}");
+    assert_eq!(text.matches("  after a wait of ").count(), 1, "{text}");
 
     let text = project.tenure("timeline").exits(0).out;
     let waits = |line: &&str| line.contains("░█") || line.contains("░▒");

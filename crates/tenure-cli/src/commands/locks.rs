@@ -9,7 +9,7 @@ use tenure::wire::{CleanupJson, ErrorCode, ForcedJson, HistoryJson, LockJson, Lo
 use tenure::{Tenure, call_deadline};
 use tenure_core::{
     Event, EventKind, Forced, HistoryQuery, Holder, HolderId, Key, KeyKind, Lease, Mode, Moment,
-    Presence, Reap, Snapshot, Verdict,
+    Presence, Reap, Reason, Snapshot, Verdict,
 };
 use tenure_host::identity;
 
@@ -368,9 +368,16 @@ fn history(tenure: &Tenure, query: &HistoryQuery) -> Result<Answer, Failure> {
 /// What is known of an event besides its kind.
 pub(crate) fn detail(event: &Event) -> String {
     let known = reason_or_count(event);
-    match event.waited {
-        Some(waited) => format!("{known}, after a wait of {}", words::elapsed(waited)),
-        None => known,
+    let Some(waited) = event.waited else {
+        return known;
+    };
+    let waited = format!("after a wait of {}", words::elapsed(waited));
+    let is_new = event.reason.as_deref() == Some(Reason::AcquiredNew.word());
+    // It was not free before.
+    if is_new && event.mode.is_exclusive() {
+        waited
+    } else {
+        format!("{known}, {waited}")
     }
 }
 

@@ -128,15 +128,12 @@ fn waits_for_a_slot(run: &Run<'_>, store: &dyn Store) {
     let wait = Measured::queued(&mut three, &slot("three"));
     let lasted = wait.lasts();
     release(store, key, "one");
+    let after_wait = three.served();
     let events = run.history(store);
     for token in at_once {
         assert_eq!(grant(&events, key, token).waited, None, "it did not wait");
     }
-    wait.is_in(
-        run,
-        lasted,
-        &grant(&run.history(store), key, three.served()),
-    );
+    wait.is_in(run, lasted, &grant(&events, key, after_wait));
     release(store, key, "two");
     release(store, key, "three");
 }

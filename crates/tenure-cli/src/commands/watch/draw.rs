@@ -402,7 +402,9 @@ fn question(intent: &Intent) -> Vec<String> {
         lines.push(format!("It runs: {command}"));
     }
     if matches!(intent, Intent::Force(_)) {
-        lines.push("Its holder may go on working, and is not told. It is recorded.".to_owned());
+        lines
+            .push("A command of tenure run is stopped. Any other holder may go on working.".into());
+        lines.push("It is recorded.".into());
     }
     lines.push(String::new());
     lines.push("y: yes   any other key: no".to_owned());

@@ -248,7 +248,7 @@ mod tests {
         let mut terminal = Terminal::enter().unwrap();
         terminal
             .draw(false, |frame| {
-                frame.render_widget("the screen", frame.area())
+                frame.render_widget("the screen", frame.area());
             })
             .unwrap();
         match place {
