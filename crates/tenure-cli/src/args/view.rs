@@ -60,9 +60,9 @@ pub(crate) const TIMELINE: &str = "Examples:
   tenure timeline build deploy --since 2h
   tenure timeline --svg timeline.svg
 
-Made from the history of every store of the project: grants, takeovers, and
-leases that were lost. Waits are not in a history: those that go on now are
-shown, earlier ones are not.";
+Made from the history of every store of the project: each grant with the wait
+before it, takeovers, and leases that were lost. Below them are the waits that
+go on now. A wait that was given up is in no history.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
