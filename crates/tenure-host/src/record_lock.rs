@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// What was found out about the record locks of a file system.
 #[derive(Debug)]
 pub enum RecordLocks {
-    /// A lock keeps another one out.
+    /// A lock keeps another one out. On a kernel without locks of open files, it could only be taken.
     Hold,
     /// A second lock was granted beside the first.
     DoNotExclude,
@@ -33,7 +33,8 @@ pub fn try_record_lock(first: &File, second: &File) -> RecordLocks {
     let tried = match lock_open_file(second) {
         Ok(()) => RecordLocks::DoNotExclude,
         Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::AGAIN | Errno::ACCESS) => RecordLocks::Hold,
+            // A kernel that does not know the second kind says that the argument is invalid.
+            Some(Errno::AGAIN | Errno::ACCESS | Errno::INVAL) => RecordLocks::Hold,
             _ => RecordLocks::Fail(error),
         },
     };
