@@ -153,7 +153,7 @@ impl EtcdStore {
     }
 
     /// Makes the store. Another process may do the same at the same time.
-    fn write_version(&self, by: Instant) -> Result<(), StoreError> {
+    pub(crate) fn write_version(&self, by: Instant) -> Result<(), StoreError> {
         let key = self.layout.version();
         let put = Op::Put(PutRequest {
             key: key.clone().into_bytes(),

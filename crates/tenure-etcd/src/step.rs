@@ -43,7 +43,7 @@ use crate::records::{
     EventRecord, Guard, KeyRecords, LeaseRecord, StoredLease, StoredTicket, json, number,
 };
 use crate::store::EtcdStore;
-use crate::tasks::SeenTasks;
+use crate::tasks::{SeenTasks, all_parts};
 
 /// How many sessions are read at once: a transaction has at most 128 operations.
 const AT_ONCE: usize = 100;
@@ -126,6 +126,8 @@ pub(crate) struct Writes {
     pub(crate) begun: Vec<(String, Life)>,
     /// The leases whose lives it ends.
     pub(crate) ended: Vec<String>,
+    /// Whether it removes the parts of large changes that are not valid.
+    pub(crate) removes_parts: bool,
 }
 
 /// Why a verb did not come to an end.
@@ -238,6 +240,7 @@ impl<'a> EtcdStep<'a> {
         let layout = &self.store.layout;
         let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
         let operations = self.writes.records.iter().map(operation);
+        let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
         let mut failure = vec![
             Op::Range(RangeRequest::one(layout.version())).into(),
             Op::Range(RangeRequest::one(layout.task_guard())).into(),
@@ -251,7 +254,7 @@ impl<'a> EtcdStep<'a> {
             compare: std::iter::once(version)
                 .chain(self.writes.compares.iter().cloned())
                 .collect(),
-            success: operations.collect(),
+            success: operations.chain(removed).collect(),
             failure,
         };
         let operations = transaction.compare.len().max(transaction.success.len());

@@ -26,7 +26,7 @@ mod guard;
 mod records;
 mod step;
 
-pub(crate) use guard::{SeenTasks, Turn};
+pub(crate) use guard::{SeenTasks, Turn, all_parts};
 
 use std::time::Instant;
 

@@ -65,7 +65,7 @@ mod large {
     use tenure_core::task::{Change, Edit, Proof, Shortage, TaskQuery, TaskStore};
     use tenure_core::{Acquired, ErrorKind, Status, TaskError};
     use tenure_testkit::chance::Chance;
-    use tenure_testkit::limit::{LIMIT, soon};
+    use tenure_testkit::limit::{LIMIT, soon, within_limit};
     use tenure_testkit::process::{self, Process};
     use tenure_testkit::task_battery::{new_task, runner};
 
@@ -116,10 +116,7 @@ mod large {
             assert_eq!(importer.report(), "ready");
             std::thread::sleep(chance.time(Duration::from_millis(150)));
             importer.kill();
-            let prefix = fs::read_to_string(place.path().join("address")).unwrap();
-            let staged =
-                Etcd::shared().etcdctl(&["get", "--prefix", "--keys-only", &staged(&prefix)]);
-            cut += usize::from(!staged.stdout.is_empty());
+            cut += usize::from(has_parts(place.path()));
             let store = open(place.path());
             let all = store.tasks(&TaskQuery::default(), soon()).unwrap();
             assert_eq!(all.len() % TASKS, 0, "after {round} kills");
@@ -135,10 +132,50 @@ mod large {
         println!("{imported} imports, 12 kills, {cut} with parts in place");
     }
 
-    /// Where the parts of large changes are.
-    fn staged(address: &str) -> String {
+    /// Whether parts of large changes are there.
+    fn has_parts(place: &Path) -> bool {
+        let address = fs::read_to_string(place.join("address")).unwrap();
         let (_, prefix) = address.rsplit_once('/').unwrap();
-        format!("{prefix}/t/j/")
+        let parts = format!("{prefix}/t/j/");
+        let found = Etcd::shared().etcdctl(&["get", "--prefix", "--keys-only", &parts]);
+        assert!(found.status.success(), "{found:?}");
+        !found.stdout.is_empty()
+    }
+
+    #[test]
+    fn a_large_change_leaves_no_parts_behind() {
+        let place = place();
+        let store = open(place.path());
+        for round in 0..2 {
+            store.import(&lines(round), soon()).unwrap();
+            assert!(!has_parts(place.path()), "after import {round}");
+        }
+    }
+
+    #[test]
+    fn the_next_change_removes_the_parts_of_a_killed_process() {
+        let place = place();
+        let slow = Proxy::to(Etcd::shared().endpoints().next().unwrap());
+        slow.delay_answers(Duration::from_millis(100));
+        let address = fs::read_to_string(place.path().join("address")).unwrap();
+        let (_, prefix) = address.rsplit_once('/').unwrap();
+        let far = place.path().join("far");
+        fs::create_dir(&far).unwrap();
+        fs::write(
+            far.join("address"),
+            format!("etcd://{}/{prefix}", slow.address()),
+        )
+        .unwrap();
+        let mut importer = Process::start("large::importer", &format!("0 {}", far.display()));
+        assert_eq!(importer.report(), "ready");
+        within_limit("the first part", || has_parts(place.path()));
+        importer.kill();
+        assert!(has_parts(place.path()), "it was killed too late");
+        let store = open(place.path());
+        store.add_task(&new_task("Small"), soon()).unwrap();
+        assert!(!has_parts(place.path()));
+        let all = store.tasks(&TaskQuery::default(), soon()).unwrap();
+        assert_eq!(all.len() % TASKS, 1);
     }
 
     #[test]
@@ -267,5 +304,6 @@ mod large {
             stop.store(true, Ordering::Relaxed);
             assert_eq!(done.unwrap().added, u64::try_from(TASKS).unwrap());
         });
+        assert!(!has_parts(place.path()), "of attempts that were overtaken");
     }
 }

@@ -7,6 +7,10 @@
 //! Then one transaction makes it valid: from then on the guard names it, and every process that meets such a
 //! guard carries out the parts before it reads or writes anything. So a large import, too, happens whole or not
 //! at all, and a process that is killed in the middle leaves nothing undone.
+//!
+//! Parts are written, and made valid, only while the guard is as the step has read it. So a transaction that writes the
+//! guard and names no parts ends every attempt to make some valid, and removes all parts that are there: those of a
+//! process that was killed, and those of an attempt that was overtaken.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,8 +20,10 @@ use tenure_core::{ErrorKind, KeyKind, StoreError};
 use super::records::{Redo, TaskGuard};
 use crate::client::Client;
 use crate::cluster::remaining;
+use crate::layout::Layout;
 use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    after,
 };
 use crate::records::json;
 use crate::step::{Again, EtcdStep, MOST_OPERATIONS, Seen, Write};
@@ -31,9 +37,6 @@ const LARGEST: usize = 512 * 1024;
 
 /// How many operations a part has.
 const PART: usize = 100;
-
-/// Parts that are older than this are left over from a process that was killed before it made them valid.
-const LEFT_OVER: Duration = Duration::from_secs(3600);
 
 /// How long a process may keep the others from changing tasks.
 const TURN: i64 = 5;
@@ -173,10 +176,12 @@ impl EtcdStep<'_> {
         if count == 0 && guard.revision == 0 {
             return Ok(None);
         }
-        let fits = self.writes.records.len() + 1 < MOST_OPERATIONS && size < LARGEST;
+        // The guard, and the removal of parts.
+        let fits = self.writes.records.len() + 2 <= MOST_OPERATIONS && size < LARGEST;
         if fits {
             let value = guard.next(&request, None);
             self.writes.records.insert(name, Some((value, 0)));
+            self.writes.removes_parts = true;
             return Ok(None);
         }
         let time = self.now.wall.as_millisecond();
@@ -198,9 +203,6 @@ impl EtcdStep<'_> {
                 )
             })
             .collect();
-        if let Some((last, _)) = parts.last() {
-            self.writes.compares.push(Compare::present(last.clone()));
-        }
         let redo = Redo { name: redo };
         let value = guard.next(&request, Some(redo));
         self.writes.records.insert(name, Some((value, 0)));
@@ -243,6 +245,15 @@ fn part_writes(part: &KeyValue) -> Result<Vec<RequestOp>, StoreError> {
     Ok(writes.collect())
 }
 
+/// The removal of all parts.
+pub(crate) fn all_parts(layout: &Layout) -> Op {
+    let prefix = layout.all('j');
+    Op::Delete(DeleteRangeRequest {
+        range_end: after(&prefix),
+        key: prefix.into_bytes(),
+    })
+}
+
 fn delete(key: String) -> Op {
     Op::Delete(DeleteRangeRequest {
         key: key.into_bytes(),
@@ -260,33 +271,24 @@ fn put(key: String, value: Vec<u8>, lease: i64) -> Op {
 
 impl EtcdStore {
     /// Writes the parts of a large change where nobody looks. `guard` is the revision of the guard that the step has
-    /// read.
+    /// read; if it changes, the rest is not written, and the step's own transaction fails.
     pub(crate) fn stage(
         &self,
         parts: &[StagedPart],
         guard: i64,
         by: Instant,
     ) -> Result<(), StoreError> {
-        let old = self.options.clock.now().wall - LEFT_OVER;
-        let end = format!("{:015}", old.as_millisecond());
-        let left_over = Op::Delete(DeleteRangeRequest {
-            key: self.layout.all('j').into_bytes(),
-            range_end: self.layout.entry('j', &[&end]).into_bytes(),
-        });
-        // Never those of a change that is valid by now, whatever the clocks of two machines say.
-        let unchanged = Compare::unchanged(self.layout.task_guard(), guard);
-        let remove = TxnRequest {
-            compare: vec![unchanged],
-            success: vec![left_over.into()],
-            failure: Vec::new(),
-        };
-        self.txn(remove, by)?;
+        // Otherwise the first change of a store would be staged in vain.
+        self.write_version(by)?;
         for (name, part) in parts {
             let request = TxnRequest {
+                compare: vec![Compare::unchanged(self.layout.task_guard(), guard)],
                 success: vec![put(name.clone(), part.clone(), 0).into()],
-                ..TxnRequest::default()
+                failure: Vec::new(),
             };
-            self.txn(request, by)?;
+            if !self.txn(request, by)?.succeeded {
+                break;
+            }
         }
         Ok(())
     }
@@ -313,7 +315,10 @@ impl EtcdStore {
                     success.push(delete(part.name().to_owned()).into());
                     success
                 }
-                None => vec![put(self.layout.task_guard(), guard.next("", None), 0).into()],
+                None => vec![
+                    put(self.layout.task_guard(), guard.next("", None), 0).into(),
+                    all_parts(&self.layout).into(),
+                ],
             };
             let request = TxnRequest {
                 compare: vec![Compare::unchanged(self.layout.task_guard(), guard.revision)],
