@@ -1,13 +1,18 @@
 //! A connection to one member: [`Client`].
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
+use http_body::Frame;
 use prost::Message;
+use prost::bytes::Bytes;
 use tokio::sync::OnceCell;
 use tokio_stream::StreamExt as _;
-use tonic::client::Grpc;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
@@ -46,7 +51,7 @@ pub(crate) struct TlsFiles {
 #[derive(Clone)]
 pub(crate) struct Client {
     channel: Channel,
-    grpc: Grpc<Channel>,
+    grpc: Grpc<Connection>,
     /// Whether the member must not be asked for several ranges at once, when that is known.
     one_by_one: Arc<OnceCell<bool>>,
     token: Option<MetadataValue<Ascii>>,
@@ -72,9 +77,9 @@ impl Client {
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|error| Status::unavailable(reasons(&error)))?;
         let mut client = Self {
-            channel: channel.clone(),
             one_by_one: Arc::default(),
-            grpc: Grpc::new(channel).max_decoding_message_size(LARGEST),
+            grpc: Grpc::new(Connection(channel.clone())).max_decoding_message_size(LARGEST),
+            channel,
             token: None,
         };
         if let Some((user, password)) = &how.login {
@@ -140,7 +145,7 @@ impl Client {
         A: Message + Default + Send + Sync + 'static,
     {
         let mut grpc = self.grpc.clone();
-        ready(&mut grpc).await?;
+        until_ready(&mut grpc).await?;
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
         let answer = grpc.unary(self.request(message), path, codec).await?;
@@ -248,11 +253,73 @@ impl Client {
         A: Message + Default + Send + Sync + 'static,
     {
         let mut grpc = self.grpc.clone();
-        ready(&mut grpc).await?;
+        until_ready(&mut grpc).await?;
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
         let answers = grpc.streaming(self.request(requests), path, codec).await?;
         Ok(answers.into_inner())
+    }
+}
+
+/// A connection whose requests end with their last frame. tonic ends each by an empty frame more, which is written, sent and
+/// read by itself: a third of the writes of a small request.
+#[derive(Clone)]
+struct Connection(Channel);
+
+impl GrpcService<Body> for Connection {
+    type ResponseBody = Body;
+    type Error = tonic::transport::Error;
+    type Future = <Channel as GrpcService<Body>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        GrpcService::poll_ready(&mut self.0, context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let ending = |body| {
+            Body::new(EndingBody {
+                body,
+                next: None,
+                has_ended: false,
+            })
+        };
+        GrpcService::call(&mut self.0, request.map(ending))
+    }
+}
+
+/// A body that knows with its last frame that it is the last one.
+struct EndingBody<B> {
+    body: B,
+    /// The frame after the one that was asked for, if it is there already.
+    next: Option<Result<Frame<Bytes>, Status>>,
+    has_ended: bool,
+}
+
+impl<B: http_body::Body<Data = Bytes, Error = Status> + Unpin> http_body::Body for EndingBody<B> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match self.next.take() {
+            Some(next) => Some(next),
+            None if self.has_ended => None,
+            None => ready!(Pin::new(&mut self.body).poll_frame(context)),
+        };
+        self.has_ended |= frame.is_none();
+        if !self.has_ended
+            && let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(context)
+        {
+            self.has_ended = next.is_none();
+            self.next = next;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended && self.next.is_none()
     }
 }
 
@@ -276,7 +343,7 @@ fn only_some_versions_of_etcd_crash() {
     }
 }
 
-async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
+async fn until_ready(grpc: &mut Grpc<Connection>) -> Result<(), Status> {
     let ready = grpc.ready().await;
     ready.map_err(|error| Status::unavailable(reasons(&error)))
 }

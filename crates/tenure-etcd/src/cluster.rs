@@ -1,24 +1,23 @@
 //! Talks to the cluster: [`Cluster`].
 //!
-//! The client is asynchronous, the stores of tenure are not. One thread runs everything asynchronous; a call
-//! gives it a job and blocks until the answer or the deadline.
+//! The client is asynchronous, the stores of tenure are not. A call blocks until the answer or the deadline; what runs
+//! meanwhile, and between calls, is the matter of `driver`.
 //!
 //! One member is asked at a time. If it does not answer, the next attempt asks the next one: a member
 //! that is stopped or cut off looks alive to its clients for a long time.
 
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tenure_core::{ErrorKind, StoreError};
 use tenure_host::interrupt::is_interrupted;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
 use crate::address::{Address, Tls};
 use crate::client::{Client, Connecting, LEASE_NOT_FOUND, TlsFiles, reasons};
+use crate::driver::Driver;
 use crate::store::lock;
 
 /// How long one member has for its answer, before the next one is asked.
@@ -58,16 +57,14 @@ impl Failure {
     }
 }
 
-/// A cluster, and the thread that talks to it.
+/// A cluster.
 pub(crate) struct Cluster {
     address: Address,
     connecting: Connecting,
     members: Mutex<Members>,
     /// When a member last answered.
     answered: Mutex<Option<Instant>>,
-    handle: Handle,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    pub(crate) driver: Driver,
 }
 
 /// Which member is asked, and the connection to it.
@@ -84,20 +81,6 @@ impl Cluster {
             login: address.login.clone(),
             tls: address.tls.as_ref().map(tls_files).transpose()?,
         };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(no_thread)?;
-        let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("etcd".into())
-            .spawn(move || {
-                // An error means that the other end was dropped: the same.
-                let _ = runtime.block_on(stopped);
-                runtime.shutdown_background();
-            })
-            .map_err(no_thread)?;
         Ok(Self {
             address,
             connecting,
@@ -106,19 +89,12 @@ impl Cluster {
                 client: None,
             }),
             answered: Mutex::new(None),
-            handle,
-            stop: Some(stop),
-            thread: Some(thread),
+            driver: Driver::new().map_err(no_thread)?,
         })
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
-    }
-
-    /// The thread that runs asynchronous work.
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -224,12 +200,11 @@ impl Cluster {
     {
         let limit = remaining(by).min(ATTEMPT);
         let current = self.current();
-        // Mostly there is a connection: then the thread that talks to the cluster is not asked for it.
         let connected = if let Some(connected) = self.connection() {
             Some(Ok(connected))
         } else {
             let cluster = Arc::clone(self);
-            self.run(limit, async move { cluster.client().await })
+            self.run(limit, async move { cluster.client().await })?
         };
         let (member, client) = match connected {
             Some(Ok(connected)) => connected,
@@ -243,7 +218,7 @@ impl Cluster {
             }
         };
         let limit = remaining(by).min(ATTEMPT);
-        match self.run(limit, job(client)) {
+        match self.run(limit, job(client))? {
             Some(Ok(answer)) => {
                 *lock(&self.answered) = Some(now());
                 Ok(answer)
@@ -262,18 +237,14 @@ impl Cluster {
         }
     }
 
-    /// Runs a job on the thread; `None` if it took longer than `limit`.
+    /// Runs a job; `None` if it took longer than `limit`.
     fn run<T: Send + 'static>(
         &self,
         limit: Duration,
         job: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let (tell, told) = mpsc::sync_channel(1);
-        self.handle.spawn(async move {
-            let answer = tokio::time::timeout(limit, job).await.ok();
-            let _ = tell.send(answer);
-        });
-        told.recv().ok().flatten()
+    ) -> Result<Option<T>, Failure> {
+        let done = self.driver.run(limit, job);
+        done.map_err(|error| Failure::Refused(no_thread(error)))
     }
 
     /// No member answered.
@@ -345,20 +316,6 @@ impl Cluster {
 const CHECK_MEMBERS: &str =
     "check that a majority of its members run and can be reached: tenure store check";
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        // The thread itself may drop the last reference.
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cluster({})", self.address)
@@ -378,7 +335,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-fn no_thread(error: std::io::Error) -> StoreError {
+pub(crate) fn no_thread(error: std::io::Error) -> StoreError {
     StoreError::new(
         ErrorKind::Io,
         "the thread that talks to etcd can't be started",

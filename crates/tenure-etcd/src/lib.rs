@@ -7,7 +7,8 @@
 //! | `address` | [`Address`]: where a cluster is, how to log in |
 //! | `check` | [`check`]: examines a cluster |
 //! | `told` | what a member says of itself outside of etcd's API: its clock, its quota |
-//! | `cluster` | the thread that talks to it, and what its errors mean |
+//! | `cluster` | how its members are asked, and what their errors mean |
+//! | `driver` | what runs on the caller's thread, and what on a thread of its own |
 //! | `client`, `proto` | the connection to one member, and etcd's messages |
 //! | `layout` | the names of the keys in etcd |
 //! | `records` | their values |
@@ -28,6 +29,7 @@ mod client;
 mod cluster;
 mod commit;
 mod comparison;
+mod driver;
 mod history;
 mod layout;
 mod lives;

@@ -205,38 +205,39 @@ impl KeyRecords {
         locks.any(|lock| lock.is_some_and(|lock| lock.0 == session))
     }
 
-    /// Removes one record.
-    fn remove(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Guard => (self.guard, self.request) = (0, None),
-            Record::Lease(name) => self.leases.retain(|one| one.name != *name),
-            Record::Life(name) => {
-                self.alive.remove(*name);
-            }
-            Record::Ticket(name) => self.tickets.retain(|one| one.name != *name),
-        }
+    /// Adds a lease, or changes it.
+    pub(crate) fn put_lease(&mut self, lease: StoredLease) {
+        self.leases.retain(|one| one.name != lease.name);
+        self.leases.push(lease);
     }
 
-    /// These records after a transaction that wrote or removed one of them.
-    pub(crate) fn apply(&mut self, layout: &Layout, name: &str, value: Option<&[u8]>, at: i64) {
-        let Some((_, record)) = layout.parse(name) else {
-            return;
-        };
-        let token = match &record {
-            Record::Lease(name) => self.leases.iter().find(|one| one.name == *name),
-            _ => None,
-        };
-        let created = token.map_or(at, |one| i64::try_from(one.token.0).unwrap_or(at));
-        self.remove(&record);
-        if let Some(value) = value {
-            let written = KeyValue {
-                key: name.as_bytes().to_vec(),
-                create_revision: created,
-                mod_revision: at,
-                value: value.to_vec(),
-                lease: 0,
-            };
-            self.add(&record, &written);
+    /// Removes a lease, with its life.
+    pub(crate) fn remove_lease(&mut self, name: &str) {
+        self.leases.retain(|one| one.name != name);
+        self.alive.remove(name);
+    }
+
+    /// Adds a ticket, or changes it.
+    pub(crate) fn put_ticket(&mut self, ticket: StoredTicket) {
+        self.tickets.retain(|one| one.name != ticket.name);
+        self.tickets.push(ticket);
+    }
+
+    /// A transaction was made at this revision, for which `stand_in` stood.
+    pub(crate) fn set_revision(&mut self, stand_in: u64, revision: u64) {
+        let modified = i64::try_from(stand_in).unwrap_or(i64::MAX);
+        for one in &mut self.leases {
+            if one.token.0 == stand_in {
+                one.token = Token(revision);
+            }
+            if one.modified == modified {
+                one.modified = i64::try_from(revision).unwrap_or(i64::MAX);
+            }
+        }
+        for one in &mut self.tickets {
+            if one.waiter.ticket.0 == stand_in {
+                one.waiter.ticket = Ticket(revision);
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use tenure_core::{Binding, StoreError};
 use tenure_host::clock::since_boot;
 
 use crate::client::{Client, LEASE_NOT_FOUND};
-use crate::cluster::{Cluster, Failure};
+use crate::cluster::{Cluster, Failure, no_thread};
 use crate::layout::Layout;
 use crate::proto::{Op, PutRequest, RangeRequest, TxnRequest};
 use crate::records::{SessionRecord, json};
@@ -61,7 +61,8 @@ impl Session {
             state: Mutex::default(),
         });
         session.begin_again(by)?;
-        cluster.handle().spawn(keep(Arc::downgrade(&session), ttl));
+        let keep = keep(Arc::downgrade(&session), ttl);
+        cluster.driver.spawn(keep).map_err(no_thread)?;
         Ok(session)
     }
 

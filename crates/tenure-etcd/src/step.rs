@@ -23,6 +23,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tenure_core::engine::{Ended, Look, Put, Step, Then};
 use tenure_core::task::{flow, sections};
 use tenure_core::{
@@ -445,32 +446,46 @@ impl<'a> EtcdStep<'a> {
     }
 
     pub(crate) fn put(&mut self, name: String, value: Vec<u8>, etcd_lease: i64) {
-        self.note(&name, Some(&value));
         self.writes.records.insert(name, Some((value, etcd_lease)));
     }
 
     pub(crate) fn delete(&mut self, name: String) {
-        self.note(&name, None);
         self.writes.records.insert(name, None);
     }
 
-    /// What this step writes of a key is what it reads from here on.
-    fn note(&mut self, name: &str, value: Option<&[u8]>) {
-        let layout = &self.store.layout;
-        if !name.starts_with(&layout.keys()) {
-            return;
-        }
-        let Some((key, _)) = layout.parse(name) else {
-            return;
+    /// Puts a record that no step reads back by its name. A verb that runs again for its answer needs no JSON.
+    fn put_record(&mut self, name: String, record: &impl Serialize) {
+        let value = match self.committed {
+            None => json(record),
+            Some(_) => Vec::new(),
         };
-        let at = i64::try_from(self.committed.unwrap_or(NOT_YET)).unwrap_or(i64::MAX);
-        let seen = self.seen.keys.get(&key);
-        let after = self
-            .writes
-            .after
-            .entry(key)
-            .or_insert_with(|| seen.cloned().unwrap_or_default());
-        after.apply(layout, name, value, at);
+        self.put(name, value, 0);
+    }
+
+    /// What this step writes of a key is what it reads from here on.
+    fn written(&mut self, key: &Key) -> &mut KeyRecords {
+        let seen = self.seen.keys.get(key);
+        let after = self.writes.after.entry(key.clone());
+        after.or_insert_with(|| seen.cloned().unwrap_or_default())
+    }
+
+    /// The revision of this step's transaction.
+    fn revision(&self) -> u64 {
+        self.committed.unwrap_or(NOT_YET)
+    }
+
+    /// The records of a key that was read, as they are after the transaction.
+    pub(crate) fn left(&self, key: &Key, revision: i64) -> KeyRecords {
+        let mut records = self.known(key).cloned().unwrap_or_default();
+        records.set_revision(NOT_YET, number(revision));
+        match self.writes.records.get(&self.store.layout.guard(key)) {
+            None => {}
+            Some(None) => (records.guard, records.request) = (0, None),
+            Some(Some(_)) => {
+                (records.guard, records.request) = (revision, Some(self.writes.request.clone()));
+            }
+        }
+        records
     }
 
     pub(crate) fn record(&mut self, event: Event, own_token: bool) {
@@ -488,7 +503,7 @@ impl<'a> EtcdStep<'a> {
         let number = self.writes.events.len();
         let layout = &self.store.layout;
         let name = layout.event(self.now.wall, &self.writes.request, number);
-        self.put(name.clone(), json(&record), 0);
+        self.put_record(name.clone(), &record);
         self.writes.events.push(name);
     }
 
@@ -500,6 +515,7 @@ impl<'a> EtcdStep<'a> {
         let life = self.store.new_life(lease.ttl, self.by)?;
         let key = self.store.layout.life(&lease.key, name);
         self.put(key.clone(), Vec::new(), life.etcd_lease);
+        self.written(&lease.key).alive.insert(name.to_owned());
         self.writes.begun.push((key, life));
         Ok(())
     }
@@ -530,7 +546,11 @@ impl<'a> EtcdStep<'a> {
             ticket: Ticket(0),
             ..waiter.clone()
         };
-        self.put(self.store.layout.ticket(key, name), json(&stored), 0);
+        self.put_record(self.store.layout.ticket(key, name), &stored);
+        self.written(key).put_ticket(StoredTicket {
+            name: name.to_owned(),
+            waiter: waiter.clone(),
+        });
         for entry in self.index(key, waiter, name) {
             self.put(entry, Vec::new(), 0);
         }
@@ -674,7 +694,7 @@ impl Look for EtcdStep<'_> {
 impl Step for EtcdStep<'_> {
     fn mint(&mut self, _key: &Key) -> Result<Token, TaskError> {
         self.writes.numbered = true;
-        Ok(Token(self.committed.unwrap_or(NOT_YET)))
+        Ok(Token(self.revision()))
     }
 
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
@@ -694,7 +714,16 @@ impl Step for EtcdStep<'_> {
             mode: lease.mode.clone(),
             slot: lease.slot,
         };
-        self.put(self.store.layout.lease(key, &name), json(&record), 0);
+        self.put_record(self.store.layout.lease(key, &name), &record);
+        let revision = self.revision();
+        self.written(key).put_lease(StoredLease {
+            name,
+            token: stored
+                .as_ref()
+                .map_or(Token(revision), |stored| stored.token),
+            modified: i64::try_from(revision).unwrap_or(i64::MAX),
+            record,
+        });
         match (put, stored) {
             (Put::Granted { reason, waited }, _) => {
                 self.writes.guarded.insert(key.clone());
@@ -738,6 +767,7 @@ impl Step for EtcdStep<'_> {
             self.writes.ended.push(life);
         }
         self.delete(self.store.layout.lease(key, &stored.name));
+        self.written(key).remove_lease(&stored.name);
         let (kind, evidence) = match how {
             Ended::Released => (EventKind::Released, None),
             Ended::Proven(evidence) => (EventKind::of(evidence), Some(evidence.clone())),
@@ -756,8 +786,13 @@ impl Step for EtcdStep<'_> {
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TaskError> {
         self.writes.numbered = true;
         let name = self.writes.request.clone();
-        self.put_ticket(key, waiter, &name)?;
-        Ok(Ticket(self.committed.unwrap_or(NOT_YET)))
+        let ticket = Ticket(self.revision());
+        let waiter = Waiter {
+            ticket,
+            ..waiter.clone()
+        };
+        self.put_ticket(key, &waiter, &name)?;
+        Ok(ticket)
     }
 
     fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TaskError> {
@@ -785,6 +820,8 @@ impl Step for EtcdStep<'_> {
         }
         self.writes.guarded.insert(key.clone());
         self.delete(self.store.layout.ticket(key, &stored.name));
+        let tickets = &mut self.written(key).tickets;
+        tickets.retain(|one| one.name != stored.name);
         for entry in self.index(key, &stored.waiter, &stored.name) {
             self.delete(entry);
         }
@@ -852,15 +889,15 @@ impl Step for EtcdStep<'_> {
                         ticket: Ticket(0),
                         ..one.waiter.clone()
                     };
-                    touched.push((key.clone(), name, json(&stored)));
+                    touched.push((key.clone(), name, stored));
                 }
             }
         }
-        for (key, name, value) in touched {
+        for (key, name, stored) in touched {
             // A waiter that is served wakes the next one, if a key has room for many.
             if self.writes.records.len() < ENOUGH {
                 self.writes.guarded.insert(key);
-                self.put(name, value, 0);
+                self.put_record(name, &stored);
             }
         }
     }

@@ -202,15 +202,8 @@ impl EtcdStore {
         if known.len() > MOST_KNOWN {
             known.clear();
         }
-        for (key, records) in &step.seen.keys {
-            let mut records = records.clone();
-            let prefix = self.layout.key(key);
-            for (name, value) in &step.writes.records {
-                if name.starts_with(&prefix) {
-                    let value = value.as_ref().map(|(value, _)| value.as_slice());
-                    records.apply(&self.layout, name, value, revision);
-                }
-            }
+        for key in step.seen.keys.keys() {
+            let records = step.left(key, revision);
             let mut sessions = step.seen.sessions.clone();
             sessions.retain(|name, _| records.has_waiter(name));
             known.insert(

@@ -7,7 +7,7 @@ use tenure_core::{ErrorKind, Holder, Key, Presence, StoreError, Waited, Watched}
 use tenure_host::identity;
 
 use crate::client::Client;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, no_thread};
 use crate::proto::{KeyValue, NO_PUT, RangeRequest, WatchCreateRequest, after};
 use crate::store::{EtcdStore, WAKE_UP_BITS, lock};
 
@@ -30,10 +30,13 @@ impl EtcdStore {
         let ring = self.presence.ringer().map_err(no_wait)?;
         let (tickets, keys) = self.watched_keys(watched, seen);
         let cluster = Arc::clone(&self.cluster);
-        let watching = self.cluster.handle().spawn(async move {
+        let driver = &self.cluster.driver;
+        let watch = async move {
             watch(&cluster, tickets, keys, seen).await;
             ring();
-        });
+        };
+        let watching = driver.spawn(watch).map_err(no_thread)?;
+        let _driven = driver.driven().map_err(no_thread)?;
         let here = |holder: &&Holder| {
             let process = holder.binding.process();
             process.is_some_and(|process| process.boot.same(identity::boot()))

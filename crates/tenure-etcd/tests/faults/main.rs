@@ -6,6 +6,7 @@
 //! | `client` | such a client, and the log that it writes |
 //! | `checker` | reads the logs, and shares no code with the store |
 //! | `answers` | answers that are lost or late |
+//! | `callers` | on which threads calls run |
 //! | `members` | a leader that is deposed, no cluster at all |
 //! | `waiters` | sessions that end, and what is compacted or trimmed under a waiter |
 #![allow(
@@ -16,6 +17,7 @@
 )]
 
 mod answers;
+mod callers;
 mod chaos;
 mod checker;
 mod client;
