@@ -21,15 +21,16 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::Line;
 use crate::stopwatch::{millis, now, percentile, ratio, time};
 use crate::tasks::next_and_complete;
+use crate::{Line, Measure};
 
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const PARTNER: &str = "TENURE_BENCH_ETCD";
 
-/// How long clients take turns.
-const PLAY: Duration = Duration::from_secs(2);
+/// How long clients take turns, and how often.
+const PLAY: Duration = Duration::from_millis(700);
+const ROUNDS: u32 = 5;
 /// How long each holds the key when hand-overs are measured, so that the other is really waiting.
 const MOMENT: Duration = Duration::from_millis(1);
 /// How often a command is run, and the end of a holder measured.
@@ -37,23 +38,40 @@ const COMMANDS: usize = 40;
 const ENDS: usize = 5;
 const IMPORTED_AT_ONCE: usize = 5000;
 
-pub(crate) fn measure() -> Vec<Line> {
-    if Command::new("etcd").arg("--version").output().is_err() {
-        eprintln!("etcd is not measured: it is not installed");
-        return Vec::new();
+/// What is measured, each on a cluster of its own.
+pub(crate) const MEASURES: [(&str, Measure); 4] = [
+    ("etcd-locks", || on_a_cluster(pairs)),
+    ("etcd-runs", || on_a_cluster(commands)),
+    ("etcd-next", || on_a_cluster(next_of_many)),
+    ("etcd-leader", || {
+        if is_installed() {
+            vec![leader_lost()]
+        } else {
+            Vec::new()
+        }
+    }),
+];
+
+fn on_a_cluster(measure: fn(&Etcd) -> Vec<Line>) -> Vec<Line> {
+    if is_installed() {
+        measure(&Etcd::start(1))
+    } else {
+        Vec::new()
     }
-    let cluster = Etcd::start(1);
-    let mut lines = pairs(&cluster);
-    lines.extend(commands(&cluster));
-    lines.push(next_of_many(&cluster));
-    lines.push(leader_lost());
-    lines
+}
+
+fn is_installed() -> bool {
+    let found = Command::new("etcd").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("etcd is not measured: it is not installed");
+    }
+    found
 }
 
 /// Acquire and release, with one client and with eight.
 fn pairs(cluster: &Etcd) -> Vec<Line> {
     let mut lines = Vec::new();
-    let (ours, theirs) = (play(cluster, "tenure own", 1), play(cluster, "lock own", 1));
+    let (ours, theirs) = in_turns(cluster, "own", 1);
     lines.push(latency(
         "etcd: pair / its lock call, p50",
         &ours,
@@ -94,14 +112,13 @@ fn pairs(cluster: &Etcd) -> Vec<Line> {
             ],
         ),
     ] {
-        let ours = play(cluster, &format!("tenure {keys}"), 8);
-        let theirs = play(cluster, &format!("lock {keys}"), 8);
+        let (ours, theirs) = in_turns(cluster, keys, 8);
         lines.push(rate(all, &ours, &theirs, aim));
         lines.push(latency(p50, &ours, &theirs, 50, ""));
         lines.push(latency(p99, &ours, &theirs, 99, ""));
     }
-    let mut ours = hand_overs(play(cluster, "tenure hold", 2));
-    let mut theirs = hand_overs(play(cluster, "lock hold", 2));
+    let (ours, theirs) = in_turns(cluster, "hold", 2);
+    let (mut ours, mut theirs) = (hand_overs(ours), hand_overs(theirs));
     for (what, percent) in [
         ("etcd: hand-over / its lock call, p50", 50),
         ("etcd: hand-over / its lock call, p99", 99),
@@ -113,6 +130,16 @@ fn pairs(cluster: &Etcd) -> Vec<Line> {
         lines.push(line(what, ours, theirs, ""));
     }
     lines
+}
+
+/// Our turns and theirs. They alternate, so that what else the machine does meets both.
+fn in_turns(cluster: &Etcd, game: &str, clients: usize) -> (Vec<Turn>, Vec<Turn>) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        ours.extend(play(cluster, &format!("tenure {game}"), clients));
+        theirs.extend(play(cluster, &format!("lock {game}"), clients));
+    }
+    (ours, theirs)
 }
 
 /// `tenure run` and `etcdctl lock`.
@@ -157,8 +184,8 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
 }
 
 /// `tasks next` and the end of the task, beside many tasks and beside few.
-fn next_of_many(cluster: &Etcd) -> Line {
-    let pair = |count: usize| {
+fn next_of_many(cluster: &Etcd) -> Vec<Line> {
+    let with = |count: usize| {
         let url = StoreUrl::parse(&cluster.address(&format!("tasks-{count}"))).unwrap();
         let tenure = Tenure::open(&url, Config::default()).unwrap();
         let numbers: Vec<usize> = (0..count).collect();
@@ -168,14 +195,17 @@ fn next_of_many(cluster: &Etcd) -> Line {
             let tasks = tenure.tasks().unwrap();
             tasks.import(&lines, call_deadline()).unwrap();
         }
-        let mut times: Vec<Duration> = (0..COMMANDS)
-            .map(|_| time(|| next_and_complete(&tenure)))
-            .collect();
-        percentile(&mut times, 50)
+        tenure
     };
-    let (few, many) = (pair(100), pair(100_000));
+    let stores = (with(100), with(100_000));
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    for _ in 0..COMMANDS {
+        few.push(time(|| next_and_complete(&stores.0)));
+        many.push(time(|| next_and_complete(&stores.1)));
+    }
+    let (few, many) = (percentile(&mut few, 50), percentile(&mut many, 50));
     let what = "etcd: next and completed, 100k tasks / 100";
-    line(what, many, few, "about 1x")
+    vec![line(what, many, few, "about 1x")]
 }
 
 /// From the kill of the leader of three members to the next grant.
@@ -235,7 +265,8 @@ fn latency(
 }
 
 fn rate(what: &'static str, ours: &[Turn], theirs: &[Turn], aim: &'static str) -> Line {
-    let per_second = |turns: &[Turn]| format!("{:.0} /s", turns.len() as f64 / PLAY.as_secs_f64());
+    let all = PLAY * ROUNDS;
+    let per_second = |turns: &[Turn]| format!("{:.0} /s", turns.len() as f64 / all.as_secs_f64());
     Line {
         what,
         ours: per_second(ours),

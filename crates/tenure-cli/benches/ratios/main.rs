@@ -1,4 +1,5 @@
-//! `make bench`: every number is a ratio to something else measured in the same run.
+//! `make bench`: every number is a ratio to something else measured in the same run. Words on the command line choose
+//! what is measured, by any part of its name: `cargo bench -p tenure-cli --bench ratios -- etcd`.
 //!
 //! | module | what is measured | against what |
 //! |---|---|---|
@@ -10,7 +11,7 @@
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `sync` | share one changed task of 100,000 | of a hundred |
-//! | `etcd` | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader; tasks of 100,000 | `etcdctl lock`, and etcd's own lock call; of a hundred |
+//! | `etcd` (four parts: `etcd-locks`, `etcd-runs`, `etcd-next`, `etcd-leader`) | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader; tasks of 100,000 | `etcdctl lock`, and etcd's own lock call; of a hundred |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +45,7 @@ pub(crate) struct Line {
     pub(crate) aim: &'static str,
 }
 
-type Measure = fn() -> Vec<Line>;
+pub(crate) type Measure = fn() -> Vec<Line>;
 
 fn main() {
     // A second process of a measurement is this program again.
@@ -75,9 +76,9 @@ fn main() {
         ("tasks", tasks::measure),
         ("sync", sync::measure),
         ("board", board::measure),
-        #[cfg(feature = "etcd")]
-        ("etcd", etcd::measure),
     ];
+    #[cfg(feature = "etcd")]
+    let measures = [measures, &etcd::MEASURES].concat();
     for (name, measure) in measures {
         if wanted(name) {
             for line in measure() {
