@@ -143,7 +143,7 @@ impl From<StoreError> for Failure {
             StoreErrorKind::Unsupported => ErrorCode::Unsupported,
             StoreErrorKind::OtherMode => ErrorCode::OtherMode,
             StoreErrorKind::OutcomeUnknown => ErrorCode::OutcomeUnknown,
-            // `Io`, and kinds that a later version of the library adds.
+            // `Io`, `Unreachable`, and kinds that a later version of the library adds.
             _ => ErrorCode::Io,
         };
         Self::new(code, error.to_string())

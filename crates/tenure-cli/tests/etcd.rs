@@ -4,6 +4,7 @@ use crate::project;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
 
 use project::{Call, Project, Running, Said, process, until};
 use rustix::process::Signal;
@@ -304,6 +305,33 @@ fn a_wait_ends_soon_after_its_limit_although_the_cluster_is_silent() {
     until("it waits", || waiter.err().contains("1st in the queue"));
     cluster.stop(0);
     waiter.ended().fails(1, &["does not answer"]);
+}
+
+#[test]
+fn a_wait_survives_a_cluster_that_is_away_for_longer_than_a_call_may_take() {
+    let mut cluster = Etcd::start(1);
+    let place = Place::on(&cluster, "away");
+    place.tenure("acquire build --as other --ttl 1h").exits(0);
+    let waiter = place.call("run build --wait 30m").sh("echo got").start();
+    until("it waits", || waiter.err().contains("1st in the queue"));
+    cluster.kill(0);
+    // As long as a call without a limit of its own may take.
+    std::thread::sleep(Duration::from_secs(60));
+    until("it says that the cluster is away", || {
+        waiter.err().contains("the wait goes on until its limit")
+    });
+    cluster.restart(0);
+    cluster.until_it_answers();
+    // One that comes now is behind it.
+    let later = place.call("run build --wait 30m").sh("echo later").start();
+    until("the other one waits", || {
+        later.err().contains("2nd in the queue")
+    });
+    place.tenure("release build --as other").exits(0);
+    let said = waiter.ended().exits(0);
+    assert_eq!(said.out, "got\n");
+    assert!(said.err.contains("the store answers again"), "{said:?}");
+    assert_eq!(later.ended().exits(0).out, "later\n");
 }
 
 #[test]

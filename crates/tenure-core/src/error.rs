@@ -30,6 +30,8 @@ pub enum ErrorKind {
     OtherMode,
     /// The write may or may not have happened.
     OutcomeUnknown,
+    /// The servers of the store can't be reached, or do not answer. Nothing has happened. A retry may succeed.
+    Unreachable,
     /// Any other failure that the operating system reports.
     Io,
 }

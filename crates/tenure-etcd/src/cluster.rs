@@ -250,8 +250,11 @@ impl Cluster {
     /// No member answered.
     fn silent(&self) -> Failure {
         Failure::NoAnswer(
-            StoreError::new(ErrorKind::Io, format!("{} does not answer", self.address))
-                .fix(CHECK_MEMBERS),
+            StoreError::new(
+                ErrorKind::Unreachable,
+                format!("{} does not answer", self.address),
+            )
+            .fix(CHECK_MEMBERS),
         )
     }
 
@@ -307,7 +310,8 @@ impl Cluster {
         } else {
             CHECK_MEMBERS
         };
-        StoreError::new(ErrorKind::Io, format!("{} can't be reached", self.address))
+        let what = format!("{} can't be reached", self.address);
+        StoreError::new(ErrorKind::Unreachable, what)
             .because(why)
             .fix(fix)
     }

@@ -262,7 +262,8 @@ impl EtcdStore {
         verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), TaskError> {
         self.retried(key, seen, by, verb).map_err(|error| {
-            let no_answer = matches!(&error, TaskError::Store(it) if it.kind == ErrorKind::Io);
+            let no_answer =
+                matches!(&error, TaskError::Store(it) if it.kind == ErrorKind::Unreachable);
             // The time is up, but not because the cluster is silent.
             if no_answer && remaining(by).is_zero() && self.cluster.answers() {
                 return starved(key).into();

@@ -7,6 +7,9 @@
 //! blocks until something happens that could let the waiter proceed: the holder exits or releases, the
 //! waiter ahead leaves, another process wakes it. A lease that expires wakes no waiter, so the round ends
 //! at the latest when the lease does, and in any case after the poll interval (the safety net).
+//!
+//! A wait that has begun goes on until its own limit although the servers of its store can't be reached: they may come back.
+//! The ticket is still there then, or the request queues again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -137,6 +140,8 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// How long it may last.
     pub limit: Duration,
+    /// Why the store could not be asked just now. The conflict is that of the last answer then.
+    pub unreachable: Option<&'a StoreError>,
 }
 
 /// A request that is retried until it is granted.
@@ -246,7 +251,8 @@ pub(crate) fn acquire<R: Request>(
 ) -> Result<Acquired<(R::Granted, Moment)>, Error> {
     let began = context.clock.now();
     let mut resumed = false;
-    let mut waited = false;
+    // The last answer, while waiting.
+    let mut last: Option<Box<Busy>> = None;
     if context.waiting.is_some() {
         context.cancel.register(context.store);
     }
@@ -270,8 +276,22 @@ pub(crate) fn acquire<R: Request>(
                 return cancelled(request, context);
             }
             Err(error) => {
+                let elapsed = context.clock.now().ticks.saturating_sub(began.ticks);
+                if let (Error::Store(error), Some(busy), Some(waiting)) =
+                    (&error, &last, &context.waiting)
+                    && error.kind == ErrorKind::Unreachable
+                    && elapsed < waiting.limit
+                {
+                    (context.observer)(Progress {
+                        busy,
+                        elapsed,
+                        limit: waiting.limit,
+                        unreachable: Some(error),
+                    });
+                    continue;
+                }
                 // The ticket would delay other waiters for a while: withdraw it, if the store still works.
-                if waited {
+                if last.is_some() {
                     let limit = match &error {
                         Error::Store(_) => LEAVE_LIMIT,
                         _ => CALL_LIMIT,
@@ -293,7 +313,6 @@ pub(crate) fn acquire<R: Request>(
         let Some(waiting) = context.waiting else {
             return Ok(Acquired::Busy(busy));
         };
-        waited = true;
         if let Some(position) = &mut busy.position {
             // Only the first answer reports that the ticket was resumed; pass that on to the observer.
             resumed |= position.resumed;
@@ -305,7 +324,7 @@ pub(crate) fn acquire<R: Request>(
             return Ok(Acquired::Busy(busy));
         }
         match round(context, waiting, &busy, patience, &asked, &began) {
-            Ok(Round::LookAgain) => {}
+            Ok(Round::LookAgain) => last = Some(busy),
             Ok(Round::TimeUp) => {
                 request.withdraw(waiting.on_timeout, deadline_in(OVERTIME))?;
                 return Ok(Acquired::Busy(busy));
@@ -385,6 +404,7 @@ fn round(
             busy,
             elapsed,
             limit: waiting.limit,
+            unreachable: None,
         });
         let left = waiting.limit.saturating_sub(elapsed);
         if left.is_zero() {

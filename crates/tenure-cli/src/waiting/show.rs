@@ -214,6 +214,8 @@ pub(crate) struct WaitDisplay<'a, W> {
     bar: Option<ProgressBar>,
     began: Option<Duration>,
     next_line: Duration,
+    /// Whether the store could not be reached when it was asked last.
+    is_unreachable: bool,
 }
 
 impl<'a, W: WaitText> WaitDisplay<'a, W> {
@@ -226,6 +228,7 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
             bar: None,
             began: None,
             next_line: Duration::ZERO,
+            is_unreachable: false,
         }
     }
 
@@ -244,6 +247,14 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
 
     pub(super) fn update(&mut self, progress: &Progress<'_>) {
         let now = self.clock.now();
+        if let Some(error) = progress.unreachable {
+            self.is_unreachable = true;
+            self.say(&format!("{}: the wait goes on until its limit", error.what));
+            return;
+        }
+        if std::mem::take(&mut self.is_unreachable) {
+            self.say("the store answers again");
+        }
         if self.began.is_none() {
             self.began = Some(now.ticks.saturating_sub(progress.elapsed));
             self.next_line = REMINDER;
@@ -299,6 +310,14 @@ impl<'a, W: WaitText> WaitDisplay<'a, W> {
                 bar.set_style(style.progress_chars("=> "));
             }
             self.bar = Some(bar);
+        }
+    }
+
+    /// Prints a line above the bar, if there is one.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.print(line)),
+            None => self.print(line),
         }
     }
 
