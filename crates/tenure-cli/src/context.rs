@@ -247,6 +247,18 @@ pub(crate) fn open_existing_for_locks(global: &Global) -> Result<Tenure, Failure
 
 /// Opens the store that the command works on, to read it; `None` if nothing was stored yet.
 pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure> {
+    open_to_read(global, Tenure::open_read_only)
+}
+
+/// The same for a command that looks once.
+pub(crate) fn open_to_look(global: &Global) -> Result<Option<Tenure>, Failure> {
+    open_to_read(global, Tenure::open_to_look)
+}
+
+fn open_to_read(
+    global: &Global,
+    open: fn(&StoreUrl, Config) -> Result<Tenure, StoreError>,
+) -> Result<Option<Tenure>, Failure> {
     refuse_missing_store(global)?;
     let (url, config) = if let Some(url) = chosen_url(global)? {
         (url, config(find_project().unwrap_or_default().as_ref())?)
@@ -259,7 +271,7 @@ pub(crate) fn open_read_only(global: &Global) -> Result<Option<Tenure>, Failure>
     {
         return Ok(None);
     }
-    Ok(Some(Tenure::open_read_only(&url, config)?))
+    Ok(Some(open(&url, config)?))
 }
 
 /// Refuses a store that the caller chose and that does not exist.

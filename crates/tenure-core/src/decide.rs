@@ -47,6 +47,8 @@ use crate::verdict::{Evidence, Liveness, Verdict};
 pub struct View {
     /// Every lease that conflicts with the claim, and whether its holder is alive.
     pub leases: Vec<(Lease, Liveness)>,
+    /// The slots of leases in the claim's mode that are not in `leases`. They count as taken: there are others.
+    pub other_slots: Vec<u32>,
     /// The tickets, in order: all of them, or those that the claim depends on.
     pub queue: Vec<Waiter>,
     /// How many tickets are not in `queue`.
@@ -299,7 +301,7 @@ fn decide(
             _ => wait,
         };
     }
-    let slot = beside.take_slot(&claim.mode, &mut reason, &mut ended);
+    let slot = beside.take_slot(&claim.mode, &view.other_slots, &mut reason, &mut ended);
     match own {
         // No other holder has a larger token, so it can keep its own.
         Some(lease) if lease.mode.is_exclusive() => Decision::Extend {
@@ -332,6 +334,7 @@ impl Beside<'_> {
     fn take_slot(
         mut self,
         mode: &Mode,
+        others: &[u32],
         reason: &mut Reason,
         ended: &mut Vec<(Lease, Evidence)>,
     ) -> Option<u32> {
@@ -345,6 +348,7 @@ impl Beside<'_> {
             .copied()
             .chain(expired)
             .filter_map(|lease| lease.slot)
+            .chain(others.iter().copied())
             .collect();
         (0..slots.get())
             .find(|slot| !taken.contains(slot))
@@ -428,22 +432,22 @@ fn has_turn(
     let (alike, mut conflicting): (Vec<_>, Vec<_>) = others(view, ticket)
         .into_iter()
         .partition(|waiter| claimant.fits(Claimant::waiting(waiter)));
-    conflicting.retain(|waiter| !waits_for(waiter, claimant, &standing));
+    conflicting.retain(|waiter| !waits_for(Claimant::waiting(waiter), claimant, &standing));
     let beside = standing.iter().filter(|lease| fits(lease, claimant));
-    // Waiters that share the key take nothing from a shared claim.
-    (view.left_out.ahead == 0 || claim.mode == Mode::Shared)
-        && queue::ahead(&conflicting, rank) == 0
-        && beside.count().saturating_add(queue::ahead(&alike, rank)) < claim.mode.room()
+    let holders = beside.count() + view.other_slots.len();
+    // Waiters that can hold the key together with the claim take a place from it, if places are counted.
+    let first = queue::ahead(&alike, rank) + view.left_out.ahead;
+    queue::ahead(&conflicting, rank) == 0 && holders + first < claim.mode.room()
 }
 
 /// Whether a waiter waits for paths that the claimant has already, so that it can't go before a claim for more.
-pub fn waits_for(waiter: &Waiter, claimant: Claimant<'_>, standing: &[&Lease]) -> bool {
+pub fn waits_for(waiter: Claimant<'_>, claimant: Claimant<'_>, standing: &[&Lease]) -> bool {
     let is_own = |lease: &&&Lease| claimant.named && lease.holder.id == *claimant.holder;
     claimant.mode.paths().is_some()
         && standing
             .iter()
             .filter(is_own)
-            .any(|lease| !fits(lease, Claimant::waiting(waiter)))
+            .any(|lease| !fits(lease, waiter))
 }
 
 /// The mode of a present waiter that contradicts this claim.

@@ -14,6 +14,7 @@
 //! | `tickets` | [`leave()`], [`park()`], [`take_ticket`], [`wake_next`] |
 //! | `look` | [`fence()`], [`inspect()`], [`queue()`], [`view()`], [`busy()`] |
 //! | `window` | [`view_of`]: the part of a long queue that a claim depends on |
+//! | `path_waits` | which waiters for paths can proceed |
 //! | `deadlock` | [`cycle_of`]: the cycle that a wait would close |
 //! | `store` | [`EngineStore`]: how a store runs them, which makes it a [`Store`](crate::Store) |
 //!
@@ -39,6 +40,7 @@ mod ask;
 mod deadlock;
 mod lease;
 mod look;
+mod path_waits;
 mod several;
 mod store;
 mod tickets;
@@ -59,13 +61,14 @@ pub use window::view_of;
 use std::time::Duration;
 
 use crate::claim::Claim;
-use crate::decide::Rules;
+use crate::decide::{Claimant, Rules};
 use crate::event::Event;
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
 use crate::mode::Mode;
-use crate::queue::{Rank, Ticket, Waiter};
+use crate::places::Places;
+use crate::queue::{Presence, Rank, Ticket, Waiter};
 use crate::store::Reason;
 use crate::time::{Deadline, Moment};
 use crate::verdict::{Evidence, Liveness};
@@ -81,15 +84,19 @@ pub trait Look {
     /// Every lease that conflicts with a claim on this key, and whether its holder is alive.
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Self::Error>;
 
-    /// Those of them whose mode is wanted. A store that can read these without the others does.
+    /// Some of them, by token. A store that can read these without the others does, and probes no other holder.
     fn some_leases(
         &mut self,
         key: &Key,
-        wanted: &dyn Fn(&Mode) -> bool,
+        part: LeasePart<'_>,
     ) -> Result<Vec<(Lease, Liveness)>, Self::Error> {
-        let mut leases = self.leases(key)?;
-        leases.retain(|(lease, _)| wanted(&lease.mode));
-        Ok(leases)
+        Ok(part.of(self.leases(key)?))
+    }
+
+    /// The token and the slot of every lease of this key. A store that can tell without a probe does.
+    fn slots(&mut self, key: &Key) -> Result<Vec<(Token, Option<u32>)>, Self::Error> {
+        let leases = self.leases(key)?.into_iter();
+        Ok(leases.map(|(lease, _)| (lease.token, lease.slot)).collect())
     }
 
     /// Every ticket for this key, in any order, with [`Waiter::presence`] as stored.
@@ -98,6 +105,13 @@ pub trait Look {
     /// Some of the tickets for this key, in order. A store that can read these without the others does.
     fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, Self::Error> {
         Ok(part.of(self.tickets(key)?))
+    }
+
+    /// What each waiter for this key waits for, in order. A store that can tell without the rest of the tickets does.
+    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, Self::Error> {
+        let mut tickets = self.tickets(key)?;
+        tickets.sort_by_key(Waiter::rank);
+        Ok(tickets.into_iter().map(Waiting::from).collect())
     }
 
     /// How many tickets are read at once. A longer queue is read in parts.
@@ -139,6 +153,81 @@ pub trait Look {
     }
 }
 
+/// Some of the leases of a key.
+#[derive(Debug, Clone, Copy)]
+pub enum LeasePart<'a> {
+    /// The one with this token.
+    Token(Token),
+    /// Those of this holder.
+    Of(&'a HolderId),
+    /// Those whose paths are at these places.
+    Near(&'a Places),
+    /// At most this many, the oldest.
+    First(usize),
+    /// What a claim in a mode for several holders has to know of: those in other modes, those of the claimant's name, and
+    /// at most this many others, the oldest.
+    Beside(&'a Claim, usize),
+}
+
+impl LeasePart<'_> {
+    /// These of all the leases of a key.
+    pub fn of<T>(self, mut leases: Vec<(Lease, T)>) -> Vec<(Lease, T)> {
+        leases.sort_by_key(|(lease, _)| lease.token);
+        match self {
+            Self::Token(token) => leases.retain(|(lease, _)| lease.token == token),
+            Self::Of(holder) => leases.retain(|(lease, _)| lease.holder.id == *holder),
+            Self::Near(places) => leases.retain(|(lease, _)| places.meet(&lease.mode)),
+            Self::First(limit) => leases.truncate(limit),
+            Self::Beside(claim, limit) => {
+                let mut number = 0;
+                leases.retain(|(lease, _)| {
+                    number += 1;
+                    let own = lease.holder.id == claim.holder.id;
+                    own || lease.mode != claim.mode || number <= limit
+                });
+            }
+        }
+        leases
+    }
+}
+
+/// What a ticket is for.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// The ticket.
+    pub ticket: Ticket,
+    /// The waiter's name.
+    pub holder: HolderId,
+    /// Whether the name was chosen.
+    pub named: bool,
+    /// How it is to hold the key.
+    pub mode: Mode,
+    /// As stored: [`Presence::Away`] if it gave up its turn.
+    pub presence: Presence,
+}
+
+impl Waiting {
+    pub(super) fn claimant(&self) -> Claimant<'_> {
+        Claimant {
+            mode: &self.mode,
+            holder: &self.holder,
+            named: self.named,
+        }
+    }
+}
+
+impl From<Waiter> for Waiting {
+    fn from(waiter: Waiter) -> Self {
+        Self {
+            ticket: waiter.ticket,
+            holder: waiter.holder.id,
+            named: waiter.named,
+            mode: waiter.mode,
+            presence: waiter.presence,
+        }
+    }
+}
+
 /// A part of a queue.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
@@ -154,10 +243,10 @@ pub enum Part<'a> {
     Ticket(Ticket),
     /// The ticket with the largest number.
     Newest,
-    /// At most this many in other modes than this one, from the front.
-    FirstUnlike(&'a Mode, usize),
-    /// At most this many in other modes than this one, directly before this rank.
-    UnlikeBefore(&'a Mode, Rank, usize),
+    /// At most this many that can't hold the key together with this mode, from the front.
+    FirstAgainst(&'a Mode, usize),
+    /// At most this many that can't hold the key together with this mode, directly before this rank.
+    AgainstBefore(&'a Mode, Rank, usize),
     /// Those whose mode contradicts this one.
     Contradicting(&'a Mode),
 }
@@ -182,12 +271,12 @@ impl Part<'_> {
                 let newest = tickets.iter().map(|waiter| waiter.ticket).max();
                 tickets.retain(|waiter| Some(waiter.ticket) == newest);
             }
-            Self::FirstUnlike(mode, limit) => {
-                tickets.retain(|waiter| waiter.mode != *mode);
+            Self::FirstAgainst(mode, limit) => {
+                tickets.retain(|waiter| !waiter.mode.admits(mode));
                 tickets.truncate(limit);
             }
-            Self::UnlikeBefore(mode, rank, limit) => {
-                tickets.retain(|waiter| waiter.mode != *mode && waiter.rank() < rank);
+            Self::AgainstBefore(mode, rank, limit) => {
+                tickets.retain(|waiter| waiter.rank() < rank && !waiter.mode.admits(mode));
                 tickets.drain(..tickets.len().saturating_sub(limit));
             }
             Self::Contradicting(mode) => tickets.retain(|waiter| waiter.mode.contradicts(mode)),

@@ -158,6 +158,11 @@ impl Key {
         Self("paths".to_owned())
     }
 
+    /// Whether it is the key of all reservations of paths.
+    pub fn is_paths(&self) -> bool {
+        self.0 == "paths"
+    }
+
     /// Parses the key of a new claim, which can be told from every other by looking at it.
     pub fn parse_new(text: impl Into<String>) -> Result<Self, BadName> {
         let key = Self::parse(text)?;

@@ -18,6 +18,7 @@
 //! | [`mode`] | [`Mode`]: alone, together with others, in one of some slots, or some paths each |
 //! | [`path_pattern`] | [`PathPattern`]: patterns of paths, and whether two have a path in common |
 //! | [`path_set`] | [`PathSet`]: the paths of one reservation |
+//! | [`places`] | [`Places`]: where reservations of paths can meet |
 //! | [`cycle`] | [`Cycle`]: a deadlock between waiters |
 //! | [`graph`] | [`graph::Graph`]: cycles of dependencies between tasks |
 //! | [`event`] | [`Event`]: one line of a key's history |
@@ -53,6 +54,7 @@ pub mod lease;
 pub mod mode;
 pub mod path_pattern;
 pub mod path_set;
+pub mod places;
 pub mod queue;
 pub mod several;
 pub mod store;
@@ -70,6 +72,7 @@ pub use lease::{Grant, Lease, Token};
 pub use mode::{BadMode, Mode};
 pub use path_pattern::{BadPattern, PathPattern};
 pub use path_set::{BadPathSet, PathSet};
+pub use places::Places;
 pub use queue::{Presence, Ticket, Waiter};
 pub use store::{
     Acquired, Busy, Capabilities, Fenced, Forced, Granted, HistoryQuery, QueuePosition, Reap,

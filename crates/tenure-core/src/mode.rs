@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::path_pattern::PathPattern;
 use crate::path_set::PathSet;
+use crate::places::TOP;
 
 /// How a key is held.
 ///
@@ -76,6 +78,14 @@ impl Mode {
             Self::Paths(paths) => Some(paths),
             _ => None,
         }
+    }
+
+    /// The places of its patterns, some perhaps twice; without paths, the top of the work tree.
+    pub fn places(&self) -> impl Iterator<Item = &str> {
+        let patterns = self.paths().map(PathSet::patterns);
+        let everywhere = patterns.is_none().then_some(TOP);
+        let patterns = patterns.into_iter().flatten();
+        patterns.map(PathPattern::place).chain(everywhere)
     }
 
     /// The mode as it is shown: without telling which paths are known to be files.

@@ -171,7 +171,7 @@ impl PathPattern {
     }
 
     /// The pattern with this text, as [`PathPattern::as_str`] returned it. It is only parsed if a comparison needs it; if
-    /// it turns out not to be a pattern, it covers every path.
+    /// it turns out not to be a pattern, it covers every path that begins like it.
     pub fn from_normal(text: String) -> Self {
         // Most paths have no special character at all.
         let special = |byte: u8| matches!(byte, b'\\' | b'*' | b'?' | b'[' | b'{');
@@ -200,8 +200,10 @@ impl PathPattern {
         self.steps.get_or_init(|| {
             let compiled = alternatives(&self.text).and_then(|all| compile(&all));
             compiled.unwrap_or_else(|_| {
-                let mut anything = Vec::new();
-                path(&mut anything, &[Name::Folders]);
+                let literal = self.prefix.chars().map(|c| Step::One(Set::one(c)));
+                let mut anything: Vec<Step> = literal.collect();
+                many(&mut anything, Set::any());
+                anything.push(Step::Accept);
                 anything
             })
         })
@@ -259,6 +261,16 @@ impl PathPattern {
     /// The characters that every path begins with that it covers. If the pattern has no wildcards, this is the path.
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// The path itself if the pattern has no wildcards, or else the folder that all wildcards are in. It is above every path
+    /// that the pattern covers, or is that path. Empty at the top.
+    pub fn place(&self) -> &str {
+        if self.is_path {
+            return &self.prefix;
+        }
+        let folder = self.prefix.rsplit_once('/');
+        folder.map_or("", |(folder, _)| folder)
     }
 
     /// Whether it has no wildcards.

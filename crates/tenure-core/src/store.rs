@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::cycle::Cycle;
+use crate::engine::LeasePart;
 use crate::error::StoreError;
 use crate::event::{Event, EventKind};
 use crate::holder::{Binding, Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Grant, Lease, Token};
-use crate::mode::Mode;
 use crate::queue::{Ticket, Waiter};
 use crate::task::Shortage;
 use crate::time::Deadline;
@@ -473,16 +473,14 @@ pub trait Store: Send + Sync {
     /// The store's records of one key.
     fn inspect(&self, key: &Key, by: Instant) -> Result<Snapshot, StoreError>;
 
-    /// The leases of one key whose mode is wanted. A store that can read these without the others does.
-    fn leases_if(
+    /// Some of the leases of one key, by token. A store that can read these without the others does.
+    fn some_leases(
         &self,
         key: &Key,
-        wanted: &dyn Fn(&Mode) -> bool,
+        part: LeasePart<'_>,
         by: Instant,
     ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
-        let mut leases = self.inspect(key, by)?.leases;
-        leases.retain(|(lease, _)| wanted(&lease.mode));
-        Ok(leases)
+        Ok(part.of(self.inspect(key, by)?.leases))
     }
 
     /// Every key that is held or waited for, by name.

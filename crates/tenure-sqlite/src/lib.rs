@@ -43,6 +43,7 @@ mod integrity;
 mod lock_tables;
 mod log;
 mod read_only;
+mod reserved;
 mod rows;
 mod schema;
 pub mod store;

@@ -82,6 +82,27 @@ impl From<&Metadata> for FileState {
 
 /// Checks that there is a database at this path that can be read, and returns its real path.
 pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
+    let real = find_file(path)?;
+    let _nothing_is_opened = connection::OPENING
+        .write()
+        .unwrap_or_else(PoisonError::into_inner);
+    let db = connect(path, &real)?;
+    // In one transaction: another process may be making the database at this moment.
+    let tx = db.unchecked_transaction();
+    let tx = tx.map_err(|error| explain(path, error))?;
+    begin(&tx).map_err(|error| explain(path, error))?;
+    check(path, &real, &tx)?;
+    Ok(real)
+}
+
+/// Refuses a database that can't be read as it is.
+pub(crate) fn check(path: &Path, real: &Path, tx: &Connection) -> Result<(), StoreError> {
+    let owner = schema::owner(tx).map_err(|error| explain(path, error))?;
+    schema::check(path, real, tx, &owner)
+}
+
+/// The real path of a database, which is not opened.
+pub(crate) fn find_file(path: &Path) -> Result<PathBuf, StoreError> {
     let real = path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             not_found(path, "there is no such file")
@@ -91,17 +112,6 @@ pub(crate) fn find(path: &Path) -> Result<PathBuf, StoreError> {
     if real.is_dir() {
         return Err(connection::is_a_folder(path));
     }
-    let _nothing_is_opened = connection::OPENING
-        .write()
-        .unwrap_or_else(PoisonError::into_inner);
-    let db = connect(path, &real)?;
-    // In one transaction: another process may be making the database at this moment.
-    let looked = db.unchecked_transaction().and_then(|tx| {
-        begin(&tx)?;
-        schema::owner(&tx)
-    });
-    let owner = looked.map_err(|error| explain(path, error))?;
-    schema::check(path, &real, &db, &owner)?;
     Ok(real)
 }
 

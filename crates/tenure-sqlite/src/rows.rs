@@ -10,6 +10,7 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenure_core::engine::Waiting;
 use tenure_core::queue::Rank;
 use tenure_core::{
     Deadline, Epoch, Event, EventKind, Holder, HolderId, Key, Lease, Presence, Priority, Ticket,
@@ -197,17 +198,32 @@ pub(crate) fn waiter(row: &Row<'_>) -> rusqlite::Result<Waiter> {
         epoch: Epoch(row.get(8)?),
         arrived: Duration::from_nanos(unsigned(row, 9)?),
         seen: Duration::from_nanos(unsigned(row, 10)?),
-        presence: if row.get(11)? {
-            Presence::Away
-        } else {
-            Presence::Here
-        },
+        presence: presence(row, 11)?,
         within: row
             .get::<_, String>(12)?
             .split(',')
             .filter_map(|token| token.parse().ok().map(Token))
             .collect(),
         with: row.get::<_, Json<_>>(14)?.0,
+    })
+}
+
+pub(crate) fn waiting(row: &Row<'_>) -> rusqlite::Result<Waiting> {
+    Ok(Waiting {
+        ticket: Ticket(unsigned(row, 0)?),
+        holder: holder_id(row, 1)?,
+        named: row.get(2)?,
+        mode: parsed(row, 3)?,
+        presence: presence(row, 4)?,
+    })
+}
+
+fn presence(row: &Row<'_>, column: usize) -> rusqlite::Result<Presence> {
+    let is_parked: bool = row.get(column)?;
+    Ok(if is_parked {
+        Presence::Away
+    } else {
+        Presence::Here
     })
 }
 

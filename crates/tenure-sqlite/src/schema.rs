@@ -8,7 +8,7 @@
 //! SQLite parses all of it whenever a process opens the database, which takes longer than to acquire and
 //! release a key, and most of it is for tasks. So a database that is made for locks ([`Purpose::Locks`]) has the tables
 //! of `schema.sql` only, until it is opened for tasks or a task is written. Until then, reading tasks finds none
-//! ([`without_tasks`]).
+//! ([`without_tasks`]). In the same way, the index of reservations ([`crate::reserved`]) is made with the first one.
 //!
 //! # Invariants
 //!
@@ -34,6 +34,7 @@ use crate::connection::PATIENCE;
 use crate::fault::explain;
 use crate::foreign;
 use crate::read_only;
+use crate::reserved;
 
 /// The version this code reads and writes.
 pub const VERSION: i32 = 8;
@@ -340,7 +341,7 @@ fn rebuild(db: &Connection, version: i32, purpose: Purpose) -> rusqlite::Result<
     if keeps_tasks && version < 5 {
         db.execute_batch(UNSETTLE)?;
     }
-    Ok(())
+    reserved::rebuild(db)
 }
 
 /// The columns of a table; none if there is no such table.

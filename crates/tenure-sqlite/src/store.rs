@@ -83,6 +83,8 @@ pub struct SqliteStore {
 enum Access {
     ReadWrite,
     ReadOnly,
+    /// The same, and every verb checks that the database can be read.
+    LookOnly,
 }
 
 /// How long a writer stays in the queue although nobody commits.
@@ -152,12 +154,27 @@ impl SqliteStore {
     /// assert_eq!(store.this_process().unwrap_err().kind, ErrorKind::ReadOnly);
     /// ```
     pub fn open_read_only(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
-        let real = read_only::find(path)?;
-        connection::refuse_second_name(&real)?;
+        Self::assemble_read_only(path, &read_only::find(path)?, Access::ReadOnly, options)
+    }
+
+    /// The same for a caller that runs one verb: only the verb opens the database, and fails where
+    /// [`Self::open_read_only`] would.
+    pub fn open_to_look(path: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
+        let real = read_only::find_file(path)?;
+        Self::assemble_read_only(path, &real, Access::LookOnly, options)
+    }
+
+    fn assemble_read_only(
+        path: &Path,
+        real: &Path,
+        access: Access,
+        options: SqliteOptions,
+    ) -> Result<Self, StoreError> {
+        connection::refuse_second_name(real)?;
         // Each verb opens the database anew.
         let unused = Connection::open_in_memory().map_err(|error| explain(path, error))?;
-        let mut store = Self::assemble(unused, path, &real, None, options)?;
-        store.access = Access::ReadOnly;
+        let mut store = Self::assemble(unused, path, real, None, options)?;
+        store.access = access;
         Ok(store)
     }
 
@@ -214,7 +231,9 @@ impl SqliteStore {
     pub(crate) fn check_access(&self) -> Result<(), StoreError> {
         match self.access {
             Access::ReadWrite => Ok(()),
-            Access::ReadOnly => Err(StoreError::opened_read_only(self.path.display())),
+            Access::ReadOnly | Access::LookOnly => {
+                Err(StoreError::opened_read_only(self.path.display()))
+            }
         }
     }
 
@@ -468,7 +487,7 @@ impl SqliteStore {
                     }
                 }
             }
-            Access::ReadOnly => {
+            Access::ReadOnly | Access::LookOnly => {
                 let _nothing_is_opened = connection::OPENING
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
@@ -478,10 +497,13 @@ impl SqliteStore {
                         read_only::connect_both(&self.path, foreign.path(), &self.real)?
                     }
                 };
-                db.transaction().and_then(|tx| {
-                    read_only::begin(&tx)?;
-                    self.look_at(&tx, 0, verb)
-                })
+                let explained = |error| explain(&self.path, error);
+                let tx = db.transaction().map_err(explained)?;
+                read_only::begin(&tx).map_err(explained)?;
+                if self.access == Access::LookOnly {
+                    read_only::check(&self.path, &self.real, &tx)?;
+                }
+                self.look_at(&tx, 0, verb)
             }
         }
         .map_err(|error| explain(&self.path, error))

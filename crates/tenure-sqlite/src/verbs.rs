@@ -145,7 +145,7 @@ impl LocalStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Whether the leases that a waiter waits for are on record no more, as far as this can be told from
+    /// Whether one of the leases that a waiter waits for is on record no more, as far as this can be told from
     /// the key alone.
     fn was_released(&self, watched: &Watched<'_>) -> Result<bool, StoreError> {
         let (Some(held), None) = (&watched.held, &self.foreign) else {
@@ -155,7 +155,7 @@ impl SqliteStore {
         let keys: Vec<_> = std::iter::once((watched.key, held)).chain(others).collect();
         let look = |reader: ReadTransaction<'_>| {
             for (key, held) in &keys {
-                if held.is_empty() || reader.tokens_of(key)? != **held {
+                if held.is_empty() || !reader.has_all(key, held)? {
                     return Ok(true);
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rusqlite::{Connection, ToSql};
-use tenure_core::engine::{self, Look, Part};
+use tenure_core::engine::{self, LeasePart, Look, Part, Waiting};
 use tenure_core::queue::Rank;
 use tenure_core::{
     Claim, Epoch, Evidence, Holder, Key, Lease, Liveness, Mode, Moment, Snapshot, Token, Verdict,
@@ -14,6 +14,7 @@ use tenure_host::LocalPresence;
 
 use crate::foreign;
 use crate::lock_tables::{self, LockTable, LockTables};
+use crate::reserved;
 use crate::rows::{self, select_lease, select_ticket};
 
 /// A transaction that reads.
@@ -47,30 +48,59 @@ impl Look for ReadTransaction<'_> {
     fn some_leases(
         &mut self,
         key: &Key,
-        wanted: &dyn Fn(&Mode) -> bool,
+        part: LeasePart<'_>,
     ) -> rusqlite::Result<Vec<(Lease, Liveness)>> {
         if LockTable::of(key).is_some() {
-            let mut leases = self.leases(key)?;
-            leases.retain(|(lease, _)| wanted(&lease.mode));
-            return Ok(leases);
+            return Ok(part.of(self.leases(key)?));
         }
-        // Most of a row's cost is to read and parse its other columns.
-        let mut modes = self
-            .db
-            .prepare_cached("SELECT token, mode FROM leases WHERE key = ?1 ORDER BY token")?;
-        let mut found = modes.query([key.as_str()])?;
-        let mut one = self
-            .db
-            .prepare_cached(select_lease!("WHERE key = ?1 AND token = ?2"))?;
-        let mut some = Vec::new();
-        while let Some(row) = found.next()? {
-            if wanted(&rows::parsed(row, 1)?) {
-                let token: i64 = row.get(0)?;
-                let lease = one.query_row((key.as_str(), token), rows::lease)?;
-                some.push(self.judge(lease, None));
+        let found = match part {
+            LeasePart::Token(token) => self.leases_with(key, [rows::number(token.0)])?,
+            LeasePart::Near(places) if key.is_paths() => {
+                self.leases_with(key, reserved::near(self.db, places)?)?
             }
-        }
-        Ok(some)
+            LeasePart::Near(_) => return Ok(part.of(self.leases(key)?)),
+            LeasePart::Of(holder) if key.is_paths() => {
+                self.leases_with(key, reserved::of(self.db, holder)?)?
+            }
+            LeasePart::Of(holder) => self.select_leases(
+                select_lease!("WHERE key = ?1 AND holder = ?2 ORDER BY token"),
+                &[&key.as_str(), &holder.as_str()],
+            )?,
+            LeasePart::First(limit) => self.leases_from(key, i64::MIN, limit)?,
+            LeasePart::Beside(claim, limit) => self.select_leases(
+                select_lease!(
+                    "WHERE key = ?1 AND (mode <> ?2 OR holder = ?3 OR token IN
+                         (SELECT token FROM leases WHERE key = ?1 ORDER BY token LIMIT ?4))
+                     ORDER BY token"
+                ),
+                &[
+                    &key.as_str(),
+                    &claim.mode.to_string(),
+                    &claim.holder.id.as_str(),
+                    &rows::limit(limit),
+                ],
+            )?,
+        };
+        let judge = |lease| self.judge(lease, None);
+        Ok(found.into_iter().map(judge).collect())
+    }
+
+    fn slots(&mut self, key: &Key) -> rusqlite::Result<Vec<(Token, Option<u32>)>> {
+        self.db
+            .prepare_cached("SELECT token, slot FROM leases WHERE key = ?1 ORDER BY token")?
+            .query_map([key.as_str()], |row| {
+                Ok((Token(rows::unsigned(row, 0)?), row.get(1)?))
+            })?
+            .collect()
+    }
+
+    fn waiting(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiting>> {
+        self.db
+            .prepare_cached(
+                "SELECT ticket, holder, named, mode, parked FROM tickets WHERE key = ?1 ORDER BY rank, ticket",
+            )?
+            .query_map([key.as_str()], rows::waiting)?
+            .collect()
     }
 
     fn tickets(&mut self, key: &Key) -> rusqlite::Result<Vec<Waiter>> {
@@ -125,11 +155,20 @@ impl Look for ReadTransaction<'_> {
                 select_ticket!("WHERE ticket = (SELECT max(ticket) FROM tickets WHERE key = ?1)"),
                 &[&key],
             ),
-            Part::FirstUnlike(mode, limit) => tickets(
+            Part::FirstAgainst(mode @ Mode::Paths(_), limit) => {
+                let against = self.against(key, mode, None, limit)?;
+                self.tickets_with(key, &against)
+            }
+            Part::AgainstBefore(mode @ Mode::Paths(_), rank, limit) => {
+                let mut against = self.against(key, mode, Some(rank), usize::MAX)?;
+                against.drain(..against.len().saturating_sub(limit));
+                self.tickets_with(key, &against)
+            }
+            Part::FirstAgainst(mode, limit) => tickets(
                 select_ticket!("WHERE key = ?1 AND mode <> ?2 ORDER BY rank, ticket LIMIT ?3"),
                 &[&key, &mode.to_string(), &rows::limit(limit)],
             ),
-            Part::UnlikeBefore(mode, rank, limit) => {
+            Part::AgainstBefore(mode, rank, limit) => {
                 let (order, ticket) = rows::rank(rank);
                 tickets(
                     select_ticket!(
@@ -148,8 +187,11 @@ impl Look for ReadTransaction<'_> {
             // Only the exclusive mode contradicts no other one; paths do not contradict each other.
             Part::Contradicting(mode) => {
                 let mut tickets: Vec<Waiter> = tickets(
-                    select_ticket!("WHERE key = ?1 AND mode NOT IN ('exclusive', ?2)"),
-                    &[&key, &mode.to_string()],
+                    select_ticket!(
+                        "WHERE key = ?1 AND mode NOT IN ('exclusive', ?2)
+                         AND NOT (?3 AND (mode LIKE 'paths:%' OR mode LIKE 'shared-paths:%'))"
+                    ),
+                    &[&key, &mode.to_string(), &mode.paths().is_some()],
                 )?;
                 tickets.retain(|waiter| waiter.mode.contradicts(mode));
                 Ok(tickets)
@@ -210,13 +252,70 @@ impl ReadTransaction<'_> {
         }
     }
 
+    fn select_leases(&self, select: &str, values: &[&dyn ToSql]) -> rusqlite::Result<Vec<Lease>> {
+        self.db
+            .prepare_cached(select)?
+            .query_map(values, rows::lease)?
+            .collect()
+    }
+
+    /// The leases of a key with these tokens, as far as there are such.
+    fn leases_with(
+        &self,
+        key: &Key,
+        tokens: impl IntoIterator<Item = i64>,
+    ) -> rusqlite::Result<Vec<Lease>> {
+        let mut leases = Vec::new();
+        for token in tokens {
+            let mut found = self.leases_from(key, token, 1)?;
+            found.retain(|lease| rows::number(lease.token.0) == token);
+            leases.append(&mut found);
+        }
+        Ok(leases)
+    }
+
+    /// At most this many leases of a key, from this token on. One statement for most reads: a process that acquires and
+    /// releases one key spends more on the preparation of a statement than on what it reads.
+    fn leases_from(&self, key: &Key, token: i64, limit: usize) -> rusqlite::Result<Vec<Lease>> {
+        self.select_leases(
+            select_lease!("WHERE key = ?1 AND token >= ?2 ORDER BY token LIMIT ?3"),
+            &[&key.as_str(), &token, &rows::limit(limit)],
+        )
+    }
+
+    /// The first tickets for a key that conflict with these paths and rank before this one, in order. Only modes are read.
+    fn against(
+        &self,
+        key: &str,
+        mode: &Mode,
+        before: Option<Rank>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<i64>> {
+        let (order, ticket) = before.map_or((i64::MAX, i64::MAX), rows::rank);
+        let mut modes = self.db.prepare_cached(
+            "SELECT ticket, mode FROM tickets WHERE key = ?1 AND (rank, ticket) < (?2, ?3) ORDER BY rank, ticket",
+        )?;
+        let mut found = modes.query((key, order, ticket))?;
+        let mut against = Vec::new();
+        while let Some(row) = found.next()?.filter(|_| against.len() < limit) {
+            if !rows::parsed::<Mode>(row, 1)?.admits(mode) {
+                against.push(row.get(0)?);
+            }
+        }
+        Ok(against)
+    }
+
+    fn tickets_with(&self, key: &str, tickets: &[i64]) -> rusqlite::Result<Vec<Waiter>> {
+        let mut one = self
+            .db
+            .prepare_cached(select_ticket!("WHERE ticket = ?2 AND key = ?1"))?;
+        let read = |ticket: &i64| one.query_row((key, ticket), rows::waiter);
+        tickets.iter().map(read).collect()
+    }
+
     /// The leases of one key, and what is known of their holders.
     pub(crate) fn key(&self, key: &Key) -> rusqlite::Result<KeyLeases> {
-        let mut ours = self
-            .db
-            .prepare_cached(select_lease!("WHERE key = ?1 ORDER BY token"))?
-            .query_map([key.as_str()], rows::lease)?
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut ours = self.leases_from(key, i64::MIN, usize::MAX)?;
         let Some((table, id)) = LockTable::of(key) else {
             let judged = ours.into_iter().map(|lease| self.judge(lease, None));
             return Ok(KeyLeases {
@@ -239,16 +338,22 @@ impl ReadTransaction<'_> {
         })
     }
 
-    /// The tokens of the leases of one key. Unlike [`Self::key`], it probes no holder.
-    pub(crate) fn tokens_of(&self, key: &Key) -> rusqlite::Result<Vec<Token>> {
+    /// Whether leases with all of these tokens are on record. Unlike [`Self::key`], it probes no holder.
+    pub(crate) fn has_all(&self, key: &Key, tokens: &[Token]) -> rusqlite::Result<bool> {
         if LockTable::of(key).is_some() {
             let leases = self.key(key)?.leases;
-            return Ok(leases.iter().map(|(lease, _)| lease.token).collect());
+            let has = |token: &Token| leases.iter().any(|(lease, _)| lease.token == *token);
+            return Ok(tokens.iter().all(has));
         }
-        self.db
-            .prepare_cached("SELECT token FROM leases WHERE key = ?1 ORDER BY token")?
-            .query_map([key.as_str()], |row| Ok(Token(rows::unsigned(row, 0)?)))?
-            .collect()
+        let mut one = self
+            .db
+            .prepare_cached("SELECT 1 FROM leases WHERE key = ?1 AND token = ?2")?;
+        for token in tokens {
+            if !one.exists((key.as_str(), rows::number(token.0)))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Beside another program it is nothing unusual that a lease which has ended was removed or taken

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 use tenure_core::decide::View;
-use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
+use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
 use tenure_core::queue::Rank;
 use tenure_core::task::{flow, sections};
 use tenure_core::{
@@ -13,7 +13,8 @@ use tenure_core::{
 };
 
 use crate::history::{self, HistoryLimits};
-use crate::lock_tables::{self, LockTables};
+use crate::lock_tables::{self, LockTable, LockTables};
+use crate::reserved;
 use crate::rows;
 use crate::tasks;
 use crate::view::{KeyLeases, ReadTransaction};
@@ -96,8 +97,27 @@ impl Look for WriteTransaction<'_> {
         Ok(leases)
     }
 
+    fn some_leases(
+        &mut self,
+        key: &Key,
+        part: LeasePart<'_>,
+    ) -> Result<Vec<(Lease, Liveness)>, TransactionError> {
+        match LockTable::of(key) {
+            Some(_) => Ok(part.of(self.leases(key)?)),
+            None => Ok(self.reader.some_leases(key, part)?),
+        }
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<Vec<(Token, Option<u32>)>, TransactionError> {
+        Ok(self.reader.slots(key)?)
+    }
+
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, TransactionError> {
         Ok(self.reader.tickets(key)?)
+    }
+
+    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, TransactionError> {
+        Ok(self.reader.waiting(key)?)
     }
 
     fn some_tickets(&mut self, key: &Key, part: Part<'_>) -> Result<Vec<Waiter>, TransactionError> {
@@ -163,6 +183,9 @@ impl Step for WriteTransaction<'_> {
             lease.slot,
         ])?;
         lock_tables::write(self.reader.tables, db, lease)?;
+        if lease.key.is_paths() && put != Put::Renewed {
+            reserved::add(db, lease)?;
+        }
         match put {
             Put::Granted { reason, waited } => {
                 if let Some(id) = self.own_task(&lease.key) {
@@ -192,6 +215,9 @@ impl Step for WriteTransaction<'_> {
             .db
             .prepare_cached("DELETE FROM leases WHERE key = ?1 AND token = ?2")?
             .execute(params![lease.key.as_str(), rows::number(lease.token.0)])?;
+        if lease.key.is_paths() {
+            reserved::remove(self.reader.db, lease)?;
+        }
         if then == Then::Free {
             lock_tables::remove(self.reader.tables, self.reader.db, &lease.key)?;
             flow::wake_seekers_of(self, &lease.key)?;
@@ -293,11 +319,14 @@ impl Step for WriteTransaction<'_> {
         within: &[Token],
     ) -> Result<bool, TransactionError> {
         let (db, tables) = (self.reader.db, self.reader.tables);
-        let any = "SELECT EXISTS (SELECT 1 FROM leases WHERE holder = ?1 OR instr(?2, ',' || token || ','))";
-        let ours: bool = db.prepare_cached(any)?.query_row(
-            params![named.map(HolderId::as_str), rows::tokens(within)],
-            |row| row.get(0),
-        )?;
+        let mut ours: bool = db
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM leases WHERE holder = ?1)")?
+            .query_row([named.map(HolderId::as_str)], |row| row.get(0))?;
+        if !ours && !within.is_empty() {
+            let any = "SELECT EXISTS (SELECT 1 FROM leases WHERE instr(?1, ',' || token || ','))";
+            let mut any = db.prepare_cached(any)?;
+            ours = any.query_row([rows::tokens(within)], |row| row.get(0))?;
+        }
         let named = named.filter(|_| !ours);
         let theirs = named.map(|named| lock_tables::name(tables, db, named));
         Ok(ours || theirs.transpose()?.unwrap_or(false))

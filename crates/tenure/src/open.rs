@@ -281,6 +281,16 @@ impl Tenure {
         }
     }
 
+    /// The same for a caller that looks once: a SQLite database is opened by the first verb, which then fails where
+    /// [`Tenure::open_read_only`] would.
+    pub fn open_to_look(url: &StoreUrl, config: Config) -> Result<Self, StoreError> {
+        match url {
+            #[cfg(feature = "sqlite")]
+            StoreUrl::Sqlite(path) => Self::open_sqlite_to_look(path, config),
+            _ => Self::open_read_only(url, config),
+        }
+    }
+
     #[cfg(any(
         feature = "etcd",
         feature = "file",

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
+use tenure_core::engine::LeasePart;
 use tenure_core::{
-    HolderId, Key, Lease, Mode, Moment, PathPattern, PathSet, StoreError, Verdict, Waiter,
+    HolderId, Key, Lease, Mode, Moment, PathSet, Places, StoreError, Verdict, Waiter,
 };
 
 use crate::acquire::call_deadline;
@@ -42,13 +43,25 @@ impl Tenure {
             .tied_to(Tie::Nothing)
     }
 
-    /// The reservations that some of these files and folders are in, without the waiters. Nothing is written.
+    /// The reservations that some of these files and folders can be in, without the waiters. Nothing is written, and other
+    /// reservations are not read if the store has an index.
     pub fn reservations_of(&self, targets: &[Target]) -> Result<Reservations, StoreError> {
-        let wanted = Wanted::new(targets);
-        let wanted = |mode: &Mode| wanted.is_reserved_by(mode);
+        let mut places = Places::default();
+        for target in targets {
+            target.add_to(&mut places);
+        }
+        self.some_reservations(LeasePart::Near(&places))
+    }
+
+    /// The reservations of a holder, without those of others and the waiters. Nothing is written.
+    pub fn reservations_by(&self, holder: &HolderId) -> Result<Reservations, StoreError> {
+        self.some_reservations(LeasePart::Of(holder))
+    }
+
+    fn some_reservations(&self, part: LeasePart<'_>) -> Result<Reservations, StoreError> {
         let leases = self
             .store
-            .leases_if(&Key::paths(), &wanted, call_deadline())?;
+            .some_leases(&Key::paths(), part, call_deadline())?;
         Ok(Reservations::new(self.clock.now(), leases, Vec::new()))
     }
 
@@ -60,40 +73,6 @@ impl Tenure {
             snapshot.leases,
             snapshot.queue,
         ))
-    }
-}
-
-/// What a caller asks about, to find the reservations that matter among many.
-struct Wanted<'a> {
-    /// In order.
-    files: Vec<&'a str>,
-    folders: Vec<&'a Target>,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(targets: &'a [Target]) -> Self {
-        let (folders, files): (Vec<_>, Vec<_>) = targets.iter().partition(|it| it.is_folder());
-        let mut files: Vec<&str> = files.into_iter().map(Target::name).collect();
-        files.sort_unstable();
-        Self { files, folders }
-    }
-
-    fn is_reserved_by(&self, mode: &Mode) -> bool {
-        let Some(paths) = mode.paths() else {
-            return true;
-        };
-        let covers = |pattern: &PathPattern| {
-            let prefix = pattern.prefix();
-            let first = self.files.partition_point(|file| *file < prefix);
-            let files = self.files.iter().skip(first);
-            let mut may_be = files.take_while(|file| file.starts_with(prefix));
-            may_be.any(|file| pattern.covers(file))
-        };
-        paths.patterns().iter().any(covers)
-            || self
-                .folders
-                .iter()
-                .any(|folder| folder.is_reserved_by(mode))
     }
 }
 
@@ -130,14 +109,13 @@ impl Reservations {
                 continue;
             };
             for pattern in paths.patterns() {
-                let prefix = pattern.prefix();
-                let (map, place) = if pattern.is_path() {
-                    (&mut index.paths, prefix)
+                let map = if pattern.is_path() {
+                    &mut index.paths
                 } else {
-                    let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
-                    (&mut index.folders, folder)
+                    &mut index.folders
                 };
-                map.entry(place.to_owned()).or_default().push(number);
+                let place = pattern.place().to_owned();
+                map.entry(place).or_default().push(number);
             }
         }
         Self {

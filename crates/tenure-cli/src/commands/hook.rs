@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             return Ok(go_on(None));
         }
         let tenure = self.open()?;
-        let own = tenure.reservations()?;
+        let own = tenure.reservations_by(&self.holder)?;
         match &event.what {
             What::BeforeEdit(_) => {
                 if let Some(reason) = self.reserve(&tenure, &own, &files)? {

@@ -77,7 +77,7 @@ pub(crate) fn reservations(global: &Global) -> Result<Answer, Failure> {
 
 /// The reservations that these files and folders are in; `None` if there is no store yet.
 fn read(global: &Global, targets: &[Target]) -> Result<Option<Reservations>, Failure> {
-    match context::open_read_only(global)? {
+    match context::open_to_look(global)? {
         Some(tenure) => Ok(Some(tenure.reservations_of(targets)?)),
         None => Ok(None),
     }

@@ -121,7 +121,7 @@ fn mine(
     me: &HolderId,
     wanted: &[PathPattern],
 ) -> Result<Vec<(Lease, Vec<PathPattern>)>, Failure> {
-    let reservations = tenure.reservations()?;
+    let reservations = tenure.reservations_by(me)?;
     let mut found = Vec::new();
     for lease in reservations.of(me) {
         let Some(paths) = lease.mode.paths() else {

@@ -10,9 +10,9 @@ use crate::mode::Mode;
 use crate::store::{Acquired, Granted, QueuePosition, Reason};
 
 use super::deadlock::{cycle_of, wake_waits_of};
-use super::look::{busy, standing};
+use super::look::busy;
 use super::several::view_past_blocked;
-use super::tickets::{drop_ticket, leave, take_ticket, wake_beside, wake_second};
+use super::tickets::{drop_ticket, leave, take_ticket, wake_others, wake_second};
 use super::{Ended, Put, Step, Then};
 
 /// Claims a key. If the answer is a mode, the key is held or waited for in that mode, which contradicts the claim's.
@@ -87,7 +87,8 @@ pub fn grant<S: Step>(
         }
     };
     step.put_lease(&lease, put)?;
-    if !lease.mode.is_exclusive() {
+    // The end of a lease wakes every waiter for paths that can proceed.
+    if !lease.mode.is_exclusive() && lease.mode.paths().is_none() {
         wake_second(step, &lease)?;
     }
     if claim.named {
@@ -119,7 +120,7 @@ pub fn refuse<S: Step, T>(
         }
     };
     // Another waiter may be first, and may have missed its wake-up.
-    wake_beside(step, &view.queue, &standing(step, &view.leases));
+    wake_others(step, claim, view)?;
     if !queues {
         let busy = busy(step, claim, view, None, None);
         return Ok(Acquired::Busy(Box::new(busy)));

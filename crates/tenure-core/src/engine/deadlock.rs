@@ -12,6 +12,7 @@ use crate::mode::Mode;
 use crate::queue::{Presence, Rank};
 
 use super::look::{is_alive, is_here, standing, view as view_of};
+use super::several::whole_view;
 use super::{Part, Step};
 
 /// The cycle that this wait would close, if it would. A lease that has ended conflicts with no claim.
@@ -20,6 +21,17 @@ pub fn cycle_of<S: Step>(
     claim: &Claim,
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
+    // The leases of a claim for paths, and its queue, were read in part.
+    let whole;
+    let view = if claim.mode.paths().is_some() {
+        if !step.may_hold(Some(&claim.holder.id), &claim.within)? {
+            return Ok(None);
+        }
+        whole = whole_view(step, claim)?;
+        &whole
+    } else {
+        view
+    };
     let rank = decide::position(step.now(), view, claim).0;
     let rank = decide::rank(step.now(), view, claim, rank);
     let wanted: Vec<Holding> = waited_for(step, view, Claimant::of(claim), rank)
@@ -72,7 +84,7 @@ fn waited_for<'a, S: Step>(
             let goes_first = waiter.rank() < rank
                 && !seen.contains(&waiter.ticket)
                 && !claimant.fits(Claimant::waiting(waiter))
-                && !decide::waits_for(waiter, claimant, &standing);
+                && !decide::waits_for(Claimant::waiting(waiter), claimant, &standing);
             if goes_first && is_here(step, waiter) {
                 seen.push(waiter.ticket);
                 asking.push((Claimant::waiting(waiter), waiter.rank()));

@@ -10,21 +10,21 @@ use crate::lease::{Grant, Lease};
 use crate::store::{Forced, Reaped, Released, Renewed};
 use crate::verdict::Evidence;
 
-use super::look::{leases, standing, view};
-use super::tickets::{drop_forgotten, wake_beside, wake_first};
-use super::{Ended, Put, Step, Then};
+use super::look::{lease_of, leases, standing, view};
+use super::tickets::{drop_forgotten, wake_after, wake_beside};
+use super::{Ended, LeasePart, Put, Step, Then};
 
 /// Moves the end of a lease to `ttl` from now.
 pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Renewed, S::Error> {
-    let view = leases(step, &grant.key)?;
-    let Some(lease) = (step.rules().renew)(&view, grant) else {
-        return Ok(Renewed::Lost(on_record(view)));
+    let lease = match find(step, grant, step.rules().renew)? {
+        Ok(lease) => lease,
+        Err(on_record) => return Ok(Renewed::Lost(on_record)),
     };
     let renewed = Lease {
         expires: step.expiry(ttl),
         heartbeat_at: step.now().wall,
         ttl,
-        ..lease.clone()
+        ..lease
     };
     step.put_lease(&renewed, Put::Renewed)?;
     Ok(Renewed::Extended(renewed))
@@ -32,18 +32,33 @@ pub fn renew<S: Step>(step: &mut S, grant: &Grant, ttl: Duration) -> Result<Rene
 
 /// Releases a key.
 pub fn release<S: Step>(step: &mut S, grant: &Grant) -> Result<Released, S::Error> {
-    let mut view = leases(step, &grant.key)?;
-    let Some(lease) = (step.rules().release)(&view, grant).cloned() else {
-        return Ok(Released::AlreadyGone(on_record(view)));
+    let lease = match find(step, grant, step.rules().release)? {
+        Ok(lease) => lease,
+        Err(on_record) => return Ok(Released::AlreadyGone(on_record)),
     };
     step.end_lease(&lease, &Ended::Released, Then::Free)?;
-    view.leases.retain(|(other, _)| other.token != lease.token);
-    wake_first(step, &grant.key, &view.leases)?;
+    wake_after(step, &grant.key, std::slice::from_ref(&lease))?;
     Ok(Released::Freed(lease))
 }
 
-fn on_record(view: View) -> Vec<Lease> {
-    view.leases.into_iter().map(|(lease, _)| lease).collect()
+type MayChange = for<'a> fn(&'a View, &Grant) -> Option<&'a Lease>;
+
+/// The lease that this grant may change by a rule; otherwise all leases on record. The leases of other holders are read,
+/// and their processes probed, only in the second case.
+fn find<S: Step>(
+    step: &mut S,
+    grant: &Grant,
+    may: MayChange,
+) -> Result<Result<Lease, Vec<Lease>>, S::Error> {
+    let view = lease_of(step, &grant.key, grant.token)?;
+    if let Some(lease) = may(&view, grant) {
+        return Ok(Ok(lease.clone()));
+    }
+    let view = leases(step, &grant.key)?;
+    Ok(match may(&view, grant) {
+        Some(lease) => Ok(lease.clone()),
+        None => Err(view.leases.into_iter().map(|(lease, _)| lease).collect()),
+    })
 }
 
 /// Ends the leases of a key by force: all of them, or those of one holder.
@@ -54,10 +69,10 @@ pub fn force<S: Step>(
     by: &HolderId,
     reason: Option<&str>,
 ) -> Result<Forced, S::Error> {
-    let (ending, others): (Vec<_>, Vec<_>) = leases(step, key)?
-        .leases
-        .into_iter()
-        .partition(|(lease, _)| of.is_none_or(|of| lease.holder.id == *of));
+    let ending = match of {
+        Some(of) => step.some_leases(key, LeasePart::Of(of))?,
+        None => step.leases(key)?,
+    };
     if ending.is_empty() {
         return Ok(Forced::NotHeld);
     }
@@ -71,7 +86,7 @@ pub fn force<S: Step>(
         step.wake(&lease.holder);
         freed.push(lease);
     }
-    wake_first(step, key, &others)?;
+    wake_after(step, key, &freed)?;
     Ok(Forced::Freed(freed))
 }
 
@@ -102,7 +117,8 @@ pub fn reap<S: Step>(step: &mut S, key: &Key) -> Result<ReapedKey, S::Error> {
         }
     }
     if !outcome.reaped.is_empty() {
-        wake_beside(step, &view.queue, &standing(step, &others));
+        let standing = standing(step, &others);
+        wake_beside(step, &view.queue, &standing, standing.len());
     }
     drop_forgotten(step, key, &view.queue)?;
     let waiting = view

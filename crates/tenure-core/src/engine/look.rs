@@ -1,16 +1,17 @@
 //! Reads a key: its queue, the view of a claim, snapshots, and the contents of a refusal.
 
 use crate::claim::Claim;
-use crate::decide::{Claimant, LeftOut, View, fits, waits_for};
+use crate::decide::{Claimant, View, fits, waits_for};
 use crate::holder::{Holder, HolderId};
 use crate::key::Key;
 use crate::lease::{Lease, Token};
 use crate::mode::Mode;
+use crate::places::Places;
 use crate::queue::{Presence, Rank, Waiter};
 use crate::store::{Busy, Fenced, QueuePosition, Revision, Snapshot};
 use crate::verdict::{Liveness, Verdict};
 
-use super::Look;
+use super::{LeasePart, Look};
 
 /// Whether a waiter's process may be running.
 pub fn is_alive<L: Look>(look: &mut L, waiter: &Holder) -> bool {
@@ -41,17 +42,27 @@ pub fn queue<L: Look>(
     asker: Option<&HolderId>,
 ) -> Result<Vec<Waiter>, L::Error> {
     let mut queue = look.tickets(key)?;
-    settle(look, &mut queue, asker, &Mode::Exclusive);
+    settle(look, &mut queue, asker, &Mode::Exclusive, Probe::First);
     Ok(queue)
 }
 
+/// Which waiters that conflict with a claim are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// Up to the first that is present: it goes before the claim.
+    First,
+    /// All: the first need not go before the claim, because it may wait for a lease of the claimant.
+    All,
+}
+
 /// Puts tickets in order, each once, and finds out which waiters are present, as far as a claim in this mode depends
-/// on it: up to the first that conflicts with it, or as many as there are slots; for paths, all that conflict.
+/// on it: those that conflict with it, as many as are to be probed, and those alike, up to as many as there are slots.
 pub(super) fn settle<L: Look>(
     look: &mut L,
     queue: &mut Vec<Waiter>,
     asker: Option<&HolderId>,
     mode: &Mode,
+    probe: Probe,
 ) {
     queue.sort_by_key(Waiter::rank);
     queue.dedup_by_key(|waiter| waiter.ticket);
@@ -62,16 +73,18 @@ pub(super) fn settle<L: Look>(
         let depends = if admits {
             mode.room() < usize::MAX && *counted < mode.room()
         } else {
-            *counted == 0 || mode.paths().is_some() || waiter.mode.contradicts(mode)
+            *counted == 0 || probe == Probe::All || waiter.mode.contradicts(mode)
         };
-        let probed = depends || asker == Some(&waiter.holder.id);
+        let own = asker == Some(&waiter.holder.id);
+        let probed = depends || own;
         let here = if probed {
             is_here(look, waiter)
         } else {
             waiter.presence == Presence::Here && waiter.epoch.same(&look.now().epoch)
         };
         waiter.presence = if here { Presence::Here } else { Presence::Away };
-        *counted += usize::from(here);
+        // Reservations of one name do not conflict, so this one does not go first.
+        *counted += usize::from(here && !(own && mode.paths().is_some()));
     }
 }
 
@@ -80,7 +93,7 @@ pub fn view<L: Look>(look: &mut L, key: &Key, asker: Option<&HolderId>) -> Resul
     Ok(View {
         leases: look.leases(key)?,
         queue: queue(look, key, asker)?,
-        left_out: LeftOut::default(),
+        ..View::default()
     })
 }
 
@@ -116,11 +129,16 @@ pub(super) fn standing<'a, L: Look>(look: &L, leases: &'a [(Lease, Liveness)]) -
 
 /// Whether the grant with this token may still write.
 pub fn fence<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<Fenced, L::Error> {
+    let with_token = |view: &View, look: &L| {
+        let lease = (look.rules().fence)(look.now(), view, token);
+        lease.cloned().map(Fenced::Current)
+    };
+    if let Some(current) = with_token(&lease_of(look, key, token)?, look) {
+        return Ok(current);
+    }
     let view = leases(look, key)?;
-    Ok(match (look.rules().fence)(look.now(), &view, token) {
-        Some(lease) => Fenced::Current(lease.clone()),
-        None => Fenced::Stale(judged(look, view.leases)),
-    })
+    let current = with_token(&view, look);
+    Ok(current.unwrap_or_else(|| Fenced::Stale(judged(look, view.leases))))
 }
 
 /// The store's records of a key. The store fills in the revision.
@@ -135,14 +153,41 @@ pub fn inspect<L: Look>(look: &mut L, key: &Key) -> Result<Snapshot, L::Error> {
     })
 }
 
-/// The leases of a key whose mode is wanted.
+/// Some of the leases of a key.
 pub fn some_leases<L: Look>(
     look: &mut L,
     key: &Key,
-    wanted: &dyn Fn(&Mode) -> bool,
+    part: LeasePart<'_>,
 ) -> Result<Vec<(Lease, Verdict)>, L::Error> {
-    let leases = look.some_leases(key, wanted)?;
+    let leases = look.some_leases(key, part)?;
     Ok(judged(look, leases))
+}
+
+/// Adds leases that are not there yet, and keeps the order of the tokens.
+pub(super) fn add_leases(leases: &mut Vec<(Lease, Liveness)>, more: Vec<(Lease, Liveness)>) {
+    leases.extend(more);
+    leases.sort_by_key(|(lease, _)| lease.token);
+    leases.dedup_by_key(|(lease, _)| lease.token);
+}
+
+/// The leases that a holder in this mode can conflict with, and perhaps some more.
+pub(super) fn leases_near<L: Look>(
+    look: &mut L,
+    key: &Key,
+    mode: &Mode,
+) -> Result<Vec<(Lease, Liveness)>, L::Error> {
+    match Places::of(mode) {
+        Some(places) => look.some_leases(key, LeasePart::Near(&places)),
+        None => look.leases(key),
+    }
+}
+
+/// The lease with this token, without the others and the queue.
+pub(super) fn lease_of<L: Look>(look: &mut L, key: &Key, token: Token) -> Result<View, L::Error> {
+    Ok(View {
+        leases: look.some_leases(key, LeasePart::Token(token))?,
+        ..View::default()
+    })
 }
 
 /// The answer to a claim that was not granted. The store fills in the revision.
@@ -165,7 +210,7 @@ pub fn busy<L: Look>(
     let selects = claim.mode.room() == usize::MAX;
     let is_in_the_way = |waiter: &&&Waiter| {
         let fits = selects && claimant.fits(Claimant::waiting(waiter));
-        !fits && !waits_for(waiter, claimant, &standing)
+        !fits && !waits_for(Claimant::waiting(waiter), claimant, &standing)
     };
     let in_the_way: Vec<&Waiter> = present.iter().filter(is_in_the_way).copied().collect();
     // Watching a dead waiter would wake the caller again and again, watching a stopped one never. But the

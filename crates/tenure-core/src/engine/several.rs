@@ -22,8 +22,8 @@ use crate::store::{Acquired, Busy, Granted, QueuePosition, Released, Renewed, Wi
 
 use super::acquire::grant;
 use super::deadlock::cycle_of;
-use super::look::{busy, is_here, settle, standing, view};
-use super::tickets::{drop_ticket, leave, park, take_ticket_with, wake_beside};
+use super::look::{Probe, busy, is_here, settle, standing, view};
+use super::tickets::{drop_ticket, leave, park, take_ticket_with, wake_others};
 use super::window::view_of;
 use super::{Step, release, renew};
 
@@ -93,7 +93,7 @@ fn refuse_all<S: Step>(
         .all(|one| one.claim.patience == Patience::Queue);
     for one in wanted.iter().filter(|one| !one.is_granted()) {
         // Another waiter may be first, and may have missed its wake-up.
-        wake_beside(step, &one.view.queue, &standing(step, &one.view.leases));
+        wake_others(step, one.claim, &one.view)?;
     }
     if !queues {
         return Ok(busy_with(step, wanted, |_| None));
@@ -291,7 +291,11 @@ pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
         return Ok(view);
     }
     // Not only a part of the queue: the order of all waiters counts.
-    let mut whole = view_of_all(step, claim, view)?;
+    let mut whole = View {
+        queue: whole_queue(step, claim)?,
+        left_out: LeftOut::default(),
+        ..view
+    };
     let (ticket, ahead) = decide::position(step.now(), &whole, claim);
     if ahead == 0 {
         return Ok(whole);
@@ -333,15 +337,24 @@ fn may_hold<S: Step>(step: &mut S, claim: &Claim) -> Result<bool, S::Error> {
     step.may_hold(name, &claim.within)
 }
 
-/// The same view with the whole queue.
-fn view_of_all<S: Step>(step: &mut S, claim: &Claim, part: View) -> Result<View, S::Error> {
-    let mut queue = step.tickets(&claim.key)?;
-    settle(step, &mut queue, Some(&claim.holder.id), &claim.mode);
+/// Every lease of the key, and the whole queue as a claim sees it.
+pub(super) fn whole_view<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S::Error> {
     Ok(View {
-        leases: part.leases,
-        queue,
-        left_out: LeftOut::default(),
+        leases: step.leases(&claim.key)?,
+        queue: whole_queue(step, claim)?,
+        ..View::default()
     })
+}
+
+fn whole_queue<S: Step>(step: &mut S, claim: &Claim) -> Result<Vec<Waiter>, S::Error> {
+    let mut queue = step.tickets(&claim.key)?;
+    let asker = Some(&claim.holder.id);
+    let probe = match claim.mode {
+        Mode::Paths(_) => Probe::All,
+        _ => Probe::First,
+    };
+    settle(step, &mut queue, asker, &claim.mode, probe);
+    Ok(queue)
 }
 
 /// The claims that wait for a claimant: for a lease of it, or for a holder or a waiter that does.

@@ -18,8 +18,8 @@ use crate::store::{
 use crate::verdict::Verdict;
 
 use super::{
-    Look, Step, acquire, acquire_all, ask, fence, force, inspect, leave, park, reap, release,
-    release_all, renew, renew_all, some_leases, withdraw_all,
+    LeasePart, Look, Step, acquire, acquire_all, ask, fence, force, inspect, leave, park, reap,
+    release, release_all, renew, renew_all, some_leases, withdraw_all,
 };
 
 /// How many liveness locks [`EngineStore::dead_locks`] tests.
@@ -316,14 +316,14 @@ impl<S: EngineStore> Store for S {
         })
     }
 
-    fn leases_if(
+    fn some_leases(
         &self,
         key: &Key,
-        wanted: &dyn Fn(&Mode) -> bool,
+        part: LeasePart<'_>,
         by: Instant,
     ) -> Result<Vec<(Lease, Verdict)>, StoreError> {
         self.admit(key)?;
-        Ok(self.look(key, by, |look| some_leases(look, key, wanted))?.0)
+        Ok(self.look(key, by, |look| some_leases(look, key, part))?.0)
     }
 
     fn list(&self, by: Instant) -> Result<Vec<Snapshot>, StoreError> {

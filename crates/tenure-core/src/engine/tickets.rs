@@ -9,11 +9,11 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::mode::Mode;
 use crate::queue::{self, Presence, Rank, Ticket, Waiter};
-use crate::verdict::Liveness;
 
 use super::Step;
-use super::look::{heard_now, is_alive, is_here, queue, standing};
-use super::window::{first_waiter, first_waiters, from_ticket};
+use super::look::{heard_now, is_alive, is_here, standing};
+use super::path_waits::WaitsForPaths;
+use super::window::{first_waiter, first_waiters, from_ticket, others};
 
 /// Wakes the first of these waiters that can be woken.
 pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
@@ -23,10 +23,15 @@ pub fn wake_next<S: Step>(step: &mut S, queue: &[Waiter]) {
     }
 }
 
-/// Wakes the waiters that can proceed beside these leases: one that holds the key already, wherever it is in the queue;
-/// otherwise the first that can be woken, and those behind it that can hold the key together with it. Of the waiters for
-/// paths, every one that conflicts neither with a lease nor with a waiter ahead.
-pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&Lease]) {
+/// Wakes the waiters that can proceed beside these leases of so many holders: one that holds the key already, wherever it is
+/// in the queue; otherwise the first that can be woken, and those behind it that can hold the key together with it. Of the
+/// waiters for paths, every one that conflicts neither with a lease nor with a waiter ahead.
+pub(super) fn wake_beside<S: Step>(
+    step: &mut S,
+    queue: &[Waiter],
+    standing: &[&Lease],
+    mut holders: usize,
+) {
     let changes = |waiter: &&Waiter| {
         let (own, others): (Vec<&Lease>, Vec<&Lease>) = standing
             .iter()
@@ -42,7 +47,6 @@ pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&
             }
         }
     }
-    let mut holders = standing.len();
     let mut is_exclusive = standing.iter().any(|lease| lease.mode.is_exclusive());
     let mut ahead: Vec<&Waiter> = Vec::new();
     for waiter in queue {
@@ -68,14 +72,29 @@ pub(super) fn wake_beside<S: Step>(step: &mut S, queue: &[Waiter], standing: &[&
     }
 }
 
-/// Wakes the waiters for a key that can proceed beside these leases.
-pub(super) fn wake_first<S: Step>(
+/// Wakes the waiters for a key that can proceed, now that these leases have ended.
+pub(super) fn wake_after<S: Step>(
     step: &mut S,
     key: &Key,
-    others: &[(Lease, Liveness)],
+    ended: &[Lease],
 ) -> Result<(), S::Error> {
-    let queue = first_waiters(step, key, others)?;
-    wake_beside(step, &queue, &standing(step, others));
+    let front = first_waiter(step, key)?;
+    if front.0.is_empty() {
+        return Ok(());
+    }
+    let ended_paths = ended.iter().any(|lease| lease.mode.paths().is_some());
+    if ended_paths || front.0.iter().any(|waiter| waiter.mode.paths().is_some()) {
+        let waited = |waiter: Claimant<'_>| ended.iter().any(|lease| !fits(lease, waiter));
+        return wake_unblocked(step, key, waited);
+    }
+    let others = others(step, key, &front.0)?;
+    let queue = first_waiters(step, key, front, &others)?;
+    wake_beside(
+        step,
+        &queue,
+        &standing(step, &others.leases),
+        others.holders,
+    );
     Ok(())
 }
 
@@ -83,7 +102,7 @@ pub(super) fn wake_first<S: Step>(
 /// it is first, because it watches the process of the waiter ahead. It wakes the next one in turn.
 pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), S::Error> {
     let key = &granted.key;
-    let mut queue = first_waiter(step, key)?;
+    let (mut queue, _) = first_waiter(step, key)?;
     let Some(next) = queue.iter().position(|waiter| is_here(step, waiter)) else {
         return Ok(());
     };
@@ -93,8 +112,61 @@ pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), 
         step.wake(&next.holder);
         return Ok(());
     }
-    let leases = step.leases(key)?;
-    wake_beside(step, &queue, &standing(step, &leases));
+    let others = others(step, key, &queue)?;
+    wake_beside(
+        step,
+        &queue,
+        &standing(step, &others.leases),
+        others.holders,
+    );
+    Ok(())
+}
+
+/// Wakes waiters that could proceed before a claim that was refused: they may have missed their wake-up. Of the waiters for
+/// paths, only the first that the claim waits for.
+pub(super) fn wake_others<S: Step>(
+    step: &mut S,
+    claim: &Claim,
+    view: &View,
+) -> Result<(), S::Error> {
+    if claim.mode.paths().is_none() {
+        let standing = standing(step, &view.leases);
+        let holders = standing.len() + view.other_slots.len();
+        wake_beside(step, &view.queue, &standing, holders);
+        return Ok(());
+    }
+    let (ticket, _) = decide::position(step.now(), view, claim);
+    let rank = decide::rank(step.now(), view, claim, ticket);
+    let goes_first = |waiter: &&Waiter| {
+        waiter.rank() < rank && !Claimant::of(claim).fits(Claimant::waiting(waiter))
+    };
+    let mut ahead = view.queue.iter().filter(goes_first);
+    let Some(first) = ahead.find(|waiter| is_here(step, waiter)) else {
+        return Ok(());
+    };
+    let mut paths = WaitsForPaths::read(step, &claim.key)?;
+    let at = paths.queue.iter().position(|it| it.ticket == first.ticket);
+    if let Some(at) = at
+        && paths.can_proceed(step, at)?
+    {
+        step.wake(&first.holder);
+    }
+    Ok(())
+}
+
+/// Wakes the waiters for paths that can proceed, of those that waited for something that has ended.
+fn wake_unblocked<S: Step>(
+    step: &mut S,
+    key: &Key,
+    waited: impl Fn(Claimant<'_>) -> bool,
+) -> Result<(), S::Error> {
+    let mut paths = WaitsForPaths::read(step, key)?;
+    for at in 0..paths.queue.len() {
+        let waiter = paths.queue.get(at);
+        if waiter.is_some_and(|waiter| waited(waiter.claimant())) && paths.can_proceed(step, at)? {
+            paths.wake(step, at)?;
+        }
+    }
     Ok(())
 }
 
@@ -142,14 +214,8 @@ fn withdraw<S: Step>(
         wake_next(step, behind);
         return Ok(());
     }
-    // Any of those behind may have waited for these paths.
-    let rank = waiter.rank();
-    for waiter in queue(step, key, None)? {
-        if waiter.rank() > rank && is_here(step, &waiter) {
-            step.wake(&waiter.holder);
-        }
-    }
-    Ok(())
+    wake_unblocked(step, key, |other| !other.fits(Claimant::waiting(waiter)))?;
+    WaitsForPaths::read(step, key)?.wake_watchers(step, waiter)
 }
 
 /// Writes or renews the ticket of a claim that has to wait.

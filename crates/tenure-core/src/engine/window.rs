@@ -10,10 +10,18 @@
 //!
 //! | mode | what it needs |
 //! |---|---|
-//! | shared | the first waiter in another mode that is present, and the last one before the claim |
+//! | shared, paths | the first waiter that conflicts with it and is present, and the last one before the claim |
+//! | paths of a holder that has others | every waiter that conflicts with it |
 //! | slots | the front, up to as many present waiters as there are slots |
-//! | shared, slots | every waiter whose mode contradicts the claim's |
-//! | paths | the whole queue |
+//! | shared, slots, paths | every waiter whose mode contradicts the claim's |
+//!
+//! The leases are read in part as well, so that holders which do not matter are not probed:
+//!
+//! | mode | what it needs |
+//! |---|---|
+//! | shared, or slots while there are more than holders and waiters ahead | leases in other modes, those of the claimant, and the two oldest |
+//! | paths | those at the same [`Places`](crate::Places); those of the claimant, if a waiter conflicts with the claim |
+//! | exclusive, or slots that are all taken | every lease |
 //!
 //! # Invariants
 //!
@@ -31,8 +39,8 @@ use crate::mode::Mode;
 use crate::queue::{Rank, Ticket, Waiter};
 use crate::verdict::Liveness;
 
-use super::look::{is_here, settle};
-use super::{Look, Part};
+use super::look::{Probe, add_leases, is_here, leases_near, settle, standing};
+use super::{LeasePart, Look, Part};
 
 /// How many tickets are read to find the first waiter that is present, who usually is the first one.
 const FIRST: usize = 2;
@@ -44,37 +52,52 @@ fn neighbours<L: Look>(look: &L) -> usize {
 
 /// The view of a claim: every lease that conflicts with it or is in its way, and the part of the queue that it depends on.
 pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
-    let mut leases = look.leases(&claim.key)?;
+    let key = &claim.key;
+    let mode = &claim.mode;
+    let mut leases = match mode {
+        Mode::Exclusive => look.leases(key)?,
+        Mode::Shared => leases_beside(look, claim)?,
+        Mode::Slots(_) => {
+            if let Some(view) = view_of_free_slot(look, claim)? {
+                return Ok(view);
+            }
+            look.leases(key)?
+        }
+        Mode::Paths(_) => leases_near(look, key, mode)?,
+    };
     leases.extend(look.obstacles(claim)?);
     if leases.is_empty()
-        && claim.mode.is_exclusive()
+        && mode.is_exclusive()
         && let Some(view) = view_of_turn(look, claim)?
     {
         return Ok(view);
     }
-    let key = &claim.key;
     let asker = &claim.holder.id;
-    let mode = &claim.mode;
-    let (mut queue, whole) = match mode {
-        Mode::Exclusive | Mode::Shared => front(look, key, look.window() + 1, 1)?,
-        Mode::Slots(_) => front(look, key, look.window() + 1, mode.room())?,
-        Mode::Paths(_) => (look.tickets(key)?, true),
+    let present = if matches!(mode, Mode::Slots(_)) {
+        mode.room()
+    } else {
+        1
     };
+    let (mut queue, whole) = front(look, key, look.window() + 1, present)?;
     if !whole {
         queue.extend(look.some_tickets(key, Part::Of(asker))?);
-        if *mode == Mode::Shared {
-            let unlike = |limit| Part::FirstUnlike(mode, limit);
-            queue.extend(until_present(look, key, FIRST, 1, unlike)?.0);
+        if selects(mode) {
+            queue.extend(first_against(look, claim)?);
         }
         if !mode.is_exclusive() {
             queue.extend(look.some_tickets(key, Part::Contradicting(mode))?);
         }
     }
-    settle(look, &mut queue, Some(asker), &claim.mode);
+    let probe = if mode.paths().is_some() && claim.named {
+        add_own_leases(look, claim, &mut leases, &mut queue, whole)?
+    } else {
+        Probe::First
+    };
+    settle(look, &mut queue, Some(asker), mode, probe);
     let mut view = View {
         leases,
         queue,
-        left_out: LeftOut::default(),
+        ..View::default()
     };
     if !whole {
         let (ticket, _) = decide::position(look.now(), &view, claim);
@@ -86,14 +109,99 @@ pub fn view_of<L: Look>(look: &mut L, claim: &Claim) -> Result<View, L::Error> {
         let before = look.some_tickets(key, Part::Before(rank, limit))?;
         let after = look.some_tickets(key, Part::After(rank, limit))?;
         view.queue.extend(before.into_iter().chain(after));
-        if *mode == Mode::Shared {
-            let unlike = Part::UnlikeBefore(mode, rank, limit);
-            view.queue.extend(look.some_tickets(key, unlike)?);
+        if selects(mode) {
+            let against = Part::AgainstBefore(mode, rank, limit);
+            view.queue.extend(look.some_tickets(key, against)?);
         }
-        settle(look, &mut view.queue, Some(asker), &claim.mode);
+        settle(look, &mut view.queue, Some(asker), mode, probe);
         view.left_out = left_out(look, key, &view.queue, rank)?;
     }
     Ok(view)
+}
+
+/// Whether a claim in this mode passes the waiters that it can hold the key together with, however many they are.
+fn selects(mode: &Mode) -> bool {
+    mode.room() == usize::MAX
+}
+
+/// The tickets that conflict with a claim's mode, from the front to the first waiter of another name that is present: one
+/// of the same name need not go first.
+fn first_against<L: Look>(look: &mut L, claim: &Claim) -> Result<Vec<Waiter>, L::Error> {
+    let against = |limit| Part::FirstAgainst(&claim.mode, limit);
+    let others = |waiter: &Waiter| waiter.holder.id != claim.holder.id;
+    Ok(until_present(look, &claim.key, FIRST, 1, against, others)?.0)
+}
+
+/// The leases in other modes than a claim's, those of the claimant, and the oldest: of two holders that died, one is found.
+fn leases_beside<L: Look>(look: &mut L, claim: &Claim) -> Result<Vec<(Lease, Liveness)>, L::Error> {
+    let key = &claim.key;
+    let mut leases = look.some_leases(key, LeasePart::Beside(claim, FIRST))?;
+    for token in &claim.within {
+        add_leases(
+            &mut leases,
+            look.some_leases(key, LeasePart::Token(*token))?,
+        );
+    }
+    Ok(leases)
+}
+
+/// Adds the claimant's own reservations if a waiter conflicts with the claim: a waiter that waits for one of them does not
+/// go first. Then the next waiter may, so all of them count.
+fn add_own_leases<L: Look>(
+    look: &mut L,
+    claim: &Claim,
+    leases: &mut Vec<(Lease, Liveness)>,
+    queue: &mut Vec<Waiter>,
+    whole: bool,
+) -> Result<Probe, L::Error> {
+    let conflicts = |waiter: &Waiter| !waiter.mode.admits(&claim.mode);
+    if !queue.iter().any(conflicts) {
+        return Ok(Probe::First);
+    }
+    let own = look.some_leases(&claim.key, LeasePart::Of(&claim.holder.id))?;
+    if own.is_empty() {
+        return Ok(Probe::First);
+    }
+    add_leases(leases, own);
+    if !whole {
+        let all = Part::FirstAgainst(&claim.mode, usize::MAX);
+        queue.extend(look.some_tickets(&claim.key, all)?);
+    }
+    Ok(Probe::All)
+}
+
+/// The view of a claim for a slot, if nothing is in another mode, and there is a slot for the claim even if every other
+/// holder lives and every waiter ahead is present: it will be granted, and none of them is probed.
+fn view_of_free_slot<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L::Error> {
+    let (key, mode, asker) = (&claim.key, &claim.mode, &claim.holder.id);
+    let slots = look.slots(key)?;
+    if slots.len() >= mode.room() {
+        return Ok(None);
+    }
+    let mut queue = look.some_tickets(key, Part::FirstAgainst(mode, 1))?;
+    let leases = leases_beside(look, claim)?;
+    if !queue.is_empty() || leases.iter().any(|(lease, _)| lease.mode != *mode) {
+        return Ok(None);
+    }
+    queue.extend(look.some_tickets(key, Part::Of(asker))?);
+    queue.extend(look.some_tickets(key, Part::Newest)?);
+    settle(look, &mut queue, Some(asker), mode, Probe::First);
+    let mut view = View {
+        leases,
+        queue,
+        ..View::default()
+    };
+    let (ticket, _) = decide::position(look.now(), &view, claim);
+    let rank = decide::rank(look.now(), &view, claim, ticket);
+    let (before, _) = look.count_tickets(key, rank)?;
+    if slots.len() + before >= mode.room() {
+        return Ok(None);
+    }
+    view.left_out = left_out(look, key, &view.queue, rank)?;
+    let is_read = |token| view.leases.iter().any(|(lease, _)| lease.token == token);
+    let others = slots.into_iter().filter(|(token, _)| !is_read(*token));
+    view.other_slots = others.filter_map(|(_, slot)| slot).collect();
+    Ok(Some(view))
 }
 
 /// The view of a claim on a key that is free, if no waiter goes first: it will be granted, so nothing depends on the
@@ -104,7 +212,7 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     if !whole {
         queue.extend(look.some_tickets(&claim.key, Part::Of(asker))?);
     }
-    settle(look, &mut queue, Some(asker), &claim.mode);
+    settle(look, &mut queue, Some(asker), &claim.mode, Probe::First);
     let view = View {
         queue,
         ..View::default()
@@ -115,35 +223,76 @@ fn view_of_turn<L: Look>(look: &mut L, claim: &Claim) -> Result<Option<View>, L:
     Ok((whole || has_turn).then_some(view))
 }
 
+/// Some of the leases of a key, enough to tell who can proceed beside them.
+pub(super) struct Others {
+    pub(super) leases: Vec<(Lease, Liveness)>,
+    /// How many holders there are.
+    pub(super) holders: usize,
+    whole: bool,
+}
+
+/// The leases that a key has, up to two holders that are alive: then nobody can have it alone, and the mode of these two is
+/// that of all others. All of them, if they have all the slots that there are for one of these waiters.
+pub(super) fn others<L: Look>(
+    look: &mut L,
+    key: &Key,
+    waiters: &[Waiter],
+) -> Result<Others, L::Error> {
+    let mut limit = FIRST;
+    loop {
+        let leases = look.some_leases(key, LeasePart::First(limit))?;
+        let whole = leases.len() < limit;
+        let standing = standing(look, &leases);
+        let mut ids = standing.iter().map(|lease| &lease.holder.id);
+        let first = ids.next();
+        if whole || ids.any(|id| Some(id) != first) {
+            let holders = if whole {
+                standing.len()
+            } else {
+                look.slots(key)?.len()
+            };
+            let counted = waiters.iter().map(|waiter| waiter.mode.room());
+            if whole || counted.filter(|room| *room > 1).all(|room| holders < room) {
+                return Ok(Others {
+                    leases,
+                    holders,
+                    whole,
+                });
+            }
+            limit = usize::MAX;
+        }
+        limit = limit.saturating_mul(8);
+    }
+}
+
 /// The waiters that may proceed beside these leases, in order: from the front of the queue to the first one that is
 /// present; if that one can hold the key together with others, some more, and each that is granted the key wakes the next
-/// one. All of them, if they wait for paths. And those of the leases' holders, which may change their modes.
+/// one. And those of the leases' holders, which may change their modes.
 pub(super) fn first_waiters<L: Look>(
     look: &mut L,
     key: &Key,
-    beside: &[(Lease, Liveness)],
+    (mut tickets, mut whole): (Vec<Waiter>, bool),
+    beside: &Others,
 ) -> Result<Vec<Waiter>, L::Error> {
-    let (mut tickets, mut whole) = front(look, key, FIRST, 1)?;
-    if !whole {
-        let has = |of: fn(&Mode) -> bool| tickets.iter().any(|waiter| of(&waiter.mode));
-        if has(|mode| mode.paths().is_some()) {
-            (tickets, whole) = (look.tickets(key)?, true);
-        } else if has(|mode| !mode.is_exclusive()) {
-            (tickets, whole) = front(look, key, look.window(), look.window())?;
-        }
+    let several = tickets.iter().any(|waiter| !waiter.mode.is_exclusive());
+    if !whole && several {
+        (tickets, whole) = front(look, key, look.window(), look.window())?;
     }
-    for (lease, _) in beside.iter().filter(|_| !whole) {
+    for (lease, _) in beside.leases.iter().filter(|_| !whole && beside.whole) {
         tickets.extend(look.some_tickets(key, Part::Of(&lease.holder.id))?);
     }
-    settle(look, &mut tickets, None, &Mode::Exclusive);
+    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
     Ok(tickets)
 }
 
-/// The waiters from the front of the queue to the first one that is present, in order.
-pub(super) fn first_waiter<L: Look>(look: &mut L, key: &Key) -> Result<Vec<Waiter>, L::Error> {
-    let (mut tickets, _) = front(look, key, FIRST, 1)?;
-    settle(look, &mut tickets, None, &Mode::Exclusive);
-    Ok(tickets)
+/// The waiters from the front of the queue to the first one that is present, in order, and whether these are all.
+pub(super) fn first_waiter<L: Look>(
+    look: &mut L,
+    key: &Key,
+) -> Result<(Vec<Waiter>, bool), L::Error> {
+    let (mut tickets, whole) = front(look, key, FIRST, 1)?;
+    settle(look, &mut tickets, None, &Mode::Exclusive, Probe::First);
+    Ok((tickets, whole))
 }
 
 /// A ticket and the waiters behind it, in order, up to the first one that is present if the queue is long.
@@ -177,21 +326,23 @@ fn front<L: Look>(
     limit: usize,
     present: usize,
 ) -> Result<(Vec<Waiter>, bool), L::Error> {
-    until_present(look, key, limit, present, Part::First)
+    until_present(look, key, limit, present, Part::First, |_| true)
 }
 
-/// The same for another part of the queue.
+/// The same for another part of the queue, and for some of its waiters.
 fn until_present<'a, L: Look>(
     look: &mut L,
     key: &Key,
     mut limit: usize,
     present: usize,
     part: impl Fn(usize) -> Part<'a>,
+    counts: impl Fn(&Waiter) -> bool,
 ) -> Result<(Vec<Waiter>, bool), L::Error> {
     loop {
         let tickets = look.some_tickets(key, part(limit))?;
         let whole = tickets.len() < limit;
-        let mut here = tickets.iter().filter(|waiter| is_here(look, waiter));
+        let counted = tickets.iter().filter(|waiter| counts(waiter));
+        let mut here = counted.filter(|waiter| is_here(look, waiter));
         if whole || here.by_ref().take(present).count() == present {
             drop(here);
             return Ok((tickets, whole));

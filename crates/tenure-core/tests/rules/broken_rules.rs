@@ -723,6 +723,10 @@ fn a_fence_that_lets_only_the_newest_of_several_tokens_through_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
+    let rules = Rules {
+        shows_all: true,
+        ..rules
+    };
     assert_caught(rules, &[StaleGrantsRefused, Progress]);
 }
 
@@ -743,6 +747,10 @@ fn renewing_the_lease_of_another_shared_holder_is_caught() {
         },
         ..decide::Rules::STANDARD
     });
+    let rules = Rules {
+        shows_all: true,
+        ..rules
+    };
     assert_caught(rules, &[StaleGrantsRefused, OneHolder, ProvenEnds]);
 }
 

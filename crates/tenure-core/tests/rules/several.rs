@@ -15,7 +15,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use tenure_core::engine::{self, Ended, Look, Part, Put, Step, Then};
+use tenure_core::engine::{self, Ended, LeasePart, Look, Part, Put, Step, Then, Waiting};
 use tenure_core::queue::Rank;
 use tenure_core::{
     Acquired, Binding, Claim, Epoch, Evidence, Grant, Granted, Holder, HolderId, Key, Lease,
@@ -40,12 +40,13 @@ fn epoch() -> Epoch {
     Epoch("boot".into())
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Record {
     leases: Vec<Lease>,
     queue: Vec<Waiter>,
 }
 
+#[derive(Clone)]
 struct TestStore {
     rules: decide::Rules,
     records: BTreeMap<Key, Record>,
@@ -55,6 +56,9 @@ struct TestStore {
     dead: BTreeSet<HolderId>,
     /// How many tickets were read.
     read: usize,
+    /// How many leases were read, each with a probe of its holder.
+    looked: usize,
+    woken: BTreeSet<HolderId>,
     /// Whether the store can tell that a claimant holds nothing.
     knows_holders: bool,
 }
@@ -73,12 +77,32 @@ impl Look for TestStore {
     }
 
     fn leases(&mut self, key: &Key) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+        self.some_leases(key, LeasePart::First(usize::MAX))
+    }
+
+    fn some_leases(
+        &mut self,
+        key: &Key,
+        part: LeasePart<'_>,
+    ) -> Result<Vec<(Lease, Liveness)>, Infallible> {
         let leases = self.record(key).leases.clone();
-        let judge = |lease: Lease| {
+        let leases = part.of(leases.into_iter().map(|lease| (lease, ())).collect());
+        self.looked += leases.len();
+        let judge = |(lease, ()): (Lease, ())| {
             let liveness = self.probe(&lease.holder);
             (lease, liveness)
         };
         Ok(leases.into_iter().map(judge).collect())
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<Vec<(Token, Option<u32>)>, Infallible> {
+        let leases = self.record(key).leases.iter();
+        Ok(leases.map(|lease| (lease.token, lease.slot)).collect())
+    }
+
+    fn waiting(&mut self, key: &Key) -> Result<Vec<Waiting>, Infallible> {
+        let queue = Part::First(usize::MAX).of(self.record(key).queue.clone());
+        Ok(queue.into_iter().map(Waiting::from).collect())
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {
@@ -176,7 +200,9 @@ impl Step for TestStore {
         Ok(leases.any(has))
     }
 
-    fn wake(&mut self, _holder: &Holder) {}
+    fn wake(&mut self, holder: &Holder) {
+        self.woken.insert(holder.id.clone());
+    }
 
     fn grace(&self) -> Duration {
         Duration::from_secs(600)
@@ -285,6 +311,8 @@ impl Simulation {
                 now,
                 dead: BTreeSet::new(),
                 read: 0,
+                looked: 0,
+                woken: BTreeSet::new(),
                 knows_holders: true,
             },
             time: 1_000_000,
@@ -765,4 +793,147 @@ fn what_a_claimant_with_a_lease_reads_grows_with_the_queue_and_not_with_its_squa
         let (few, many) = (read(30), read(300));
         assert!(many <= 10 * few, "{few} and {many}");
     }
+}
+
+/// So many actors that hold one key in the modes that `mode` tells.
+fn holders(many: usize, mode: impl Fn(usize) -> Mode) -> Simulation {
+    let mut crowd = Simulation::new(decide::Rules::STANDARD);
+    crowd.held = vec![Vec::new(); many + 6];
+    for number in 0..many {
+        crowd.pass(1);
+        let granted = claim(&mut crowd, number, &[0], &mode(number));
+        assert!(matches!(granted, Acquired::Granted(_)), "{number}");
+    }
+    crowd
+}
+
+fn release(crowd: &mut Simulation, number: usize) {
+    let lease = crowd.store.record(&key(0)).leases[number].clone();
+    let grant = Grant {
+        key: lease.key,
+        holder: lease.holder.id,
+        token: lease.token,
+    };
+    let Ok(freed) = engine::release(&mut crowd.store, &grant);
+    assert!(matches!(freed, Released::Freed(_)));
+}
+
+/// How many leases are read when one of so many holders releases the key, when one more asks for it, and when one releases
+/// it while another actor waits to have the key alone, and some more wait behind it.
+fn leases_read(many: usize, mode: impl Fn(usize) -> Mode) -> [usize; 3] {
+    let mut crowd = holders(many, &mode);
+    let looked = |crowd: &mut Simulation| std::mem::take(&mut crowd.store.looked);
+    looked(&mut crowd);
+    release(&mut crowd, many / 2);
+    let by_release = looked(&mut crowd);
+    let granted = claim(&mut crowd, many, &[0], &mode(many));
+    assert!(matches!(granted, Acquired::Granted(_)));
+    let by_claim = looked(&mut crowd);
+    let waits = claim(&mut crowd, many + 1, &[0], &Mode::Exclusive);
+    assert!(matches!(waits, Acquired::Busy(_)));
+    for number in many + 2..many + 5 {
+        let waits = claim(&mut crowd, number, &[0], &mode(number));
+        assert!(matches!(waits, Acquired::Busy(_)));
+    }
+    looked(&mut crowd);
+    release(&mut crowd, many / 3);
+    assert!(crowd.store.woken.is_empty(), "{:?}", crowd.store.woken);
+    [by_release, by_claim, looked(&mut crowd)]
+}
+
+#[test]
+fn a_claim_and_a_release_read_no_more_of_many_leases_than_of_few() {
+    let slots = Mode::Slots(400.try_into().unwrap());
+    for mode in [Mode::Shared, slots] {
+        let (few, many) = (
+            leases_read(30, |_| mode.clone()),
+            leases_read(300, |_| mode.clone()),
+        );
+        assert_eq!(few, many, "{mode}");
+    }
+    let file = |number| format!("paths:src/m{number}/a.rs").parse().unwrap();
+    let [released, claimed, _] = leases_read(300, file);
+    assert_eq!([released, claimed], [1, 0]);
+}
+
+fn path_mode() -> impl Strategy<Value = Mode> {
+    let paths = prop::sample::select(vec![
+        "src",
+        "src/a",
+        "src/b",
+        "src/a/x",
+        "src/*/x",
+        "docs/*.md",
+        "docs/a.md",
+        "**",
+        "src/a b/**",
+    ]);
+    let shared = prop::bool::weighted(0.2);
+    (paths, shared).prop_map(|(paths, shared)| {
+        let kind = if shared { "shared-paths" } else { "paths" };
+        format!("{kind}:{paths}").parse().unwrap()
+    })
+}
+
+/// The waiters that would be granted what they wait for now, each by itself.
+fn served(crowd: &Simulation, waits: &[(usize, Mode)]) -> BTreeSet<HolderId> {
+    let is_served = |(actor, mode): &&(usize, Mode)| {
+        let mut again = Simulation::new(decide::Rules::STANDARD);
+        again.held.clone_from(&crowd.held);
+        again.time = crowd.time;
+        again.store = crowd.store.clone();
+        matches!(claim(&mut again, *actor, &[0], mode), Acquired::Granted(_))
+    };
+    let alive = |(actor, _): &&(usize, Mode)| !crowd.is_dead(*actor);
+    let served = waits.iter().filter(alive).filter(is_served);
+    served.map(|(actor, _)| name(*actor)).collect()
+}
+
+#[test]
+fn the_end_of_a_reservation_or_a_wait_wakes_exactly_the_waiters_that_can_proceed() {
+    let actors = vec((0..12_usize, path_mode()), 2..14);
+    let stories = (actors, 0..20_usize, 0..12_usize, prop::bool::ANY);
+    let woke = Cell::new(0);
+    let mut runner = TestRunner::new_with_rng(config(12), fixed_rng());
+    let ran = runner.run(&stories, |(claims, ends, dead, leaves)| {
+        let mut crowd = Simulation::new(decide::Rules::STANDARD);
+        crowd.held = vec![Vec::new(); 12];
+        let mut waits: Vec<(usize, Mode)> = Vec::new();
+        for (actor, mode) in claims {
+            if waits.iter().any(|(waiter, _)| *waiter == actor) {
+                continue;
+            }
+            crowd.pass(1);
+            if let Acquired::Busy(_) = claim(&mut crowd, actor, &[0], &mode) {
+                waits.push((actor, mode));
+            }
+        }
+        crowd.store.dead.insert(name(dead));
+        let before = served(&crowd, &waits);
+        crowd.store.woken.clear();
+        if leaves && !waits.is_empty() {
+            let (gone, _) = waits.remove(ends % waits.len());
+            let queue = &crowd.store.record(&key(0)).queue;
+            let ticket = queue.iter().find(|waiter| waiter.holder.id == name(gone));
+            let ticket = ticket.unwrap().ticket;
+            let Ok(()) = engine::leave(&mut crowd.store, &key(0), ticket);
+        } else {
+            let leases = crowd.store.record(&key(0)).leases.len();
+            release(&mut crowd, ends % leases);
+        }
+        let now = served(&crowd, &waits);
+        let woken = &crowd.store.woken;
+        let missed: Vec<_> = now
+            .difference(&before)
+            .filter(|it| !woken.contains(it))
+            .collect();
+        prop_assert!(missed.is_empty(), "{missed:?} were not woken: {waits:?}");
+        // A waiter that watched one that left has another to watch.
+        let idle: Vec<_> = woken.difference(&now).filter(|_| !leaves).collect();
+        prop_assert!(idle.is_empty(), "{idle:?} were woken: {waits:?}");
+        woke.set(woke.get() + woken.len());
+        Ok(())
+    });
+    assert!(ran.is_ok(), "{}", ran.unwrap_err());
+    assert!(woke.get() > 1000, "{}", woke.get());
 }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tenure_core::decide::{self, ClaimTicket, Decision};
-use tenure_core::engine::{self, Ended, Look, Put, Step, Then};
+use tenure_core::engine::{self, Ended, LeasePart, Look, Put, Step, Then};
 use tenure_core::{
     Acquired, Claim, Doubt, Epoch, Evidence, Fenced, Grant, Granted, Holder, HolderId, Key, Lease,
     Liveness, LivenessId, Moment, Reaped, Reason, Released, Renewed, Ticket, Token, Waiter,
@@ -29,6 +29,8 @@ pub(crate) struct Rules {
     pub(crate) mint: fn(Token) -> Token,
     /// How many tickets are read at once.
     pub(crate) window: usize,
+    /// Whether the verbs on one lease see all leases of its key, so that a rule can take the wrong one.
+    pub(crate) shows_all: bool,
 }
 
 impl Rules {
@@ -37,6 +39,7 @@ impl Rules {
         decide: decide::Rules::STANDARD,
         mint: Token::next,
         window: 32,
+        shows_all: false,
     };
 
     /// The same, reading every queue in parts.
@@ -148,6 +151,18 @@ impl Look for TestStep<'_> {
             (lease, liveness)
         };
         Ok(leases.into_iter().map(judge).collect())
+    }
+
+    fn some_leases(
+        &mut self,
+        key: &Key,
+        part: LeasePart<'_>,
+    ) -> Result<Vec<(Lease, Liveness)>, Infallible> {
+        let all = self.leases(key)?;
+        Ok(match part {
+            LeasePart::Token(_) if self.store.rules.shows_all => all,
+            part => part.of(all),
+        })
     }
 
     fn tickets(&mut self, key: &Key) -> Result<Vec<Waiter>, Infallible> {

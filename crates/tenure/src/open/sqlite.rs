@@ -23,6 +23,10 @@ impl Tenure {
         Self::open_database(path, config, Purpose::Tasks, SqliteStore::open_read_only)
     }
 
+    pub(super) fn open_sqlite_to_look(path: &Path, config: Config) -> Result<Self, StoreError> {
+        Self::open_database(path, config, Purpose::Locks, SqliteStore::open_to_look)
+    }
+
     /// The tasks in the database belong to the other program: only its locks are shared.
     pub(super) fn open_steroids(path: &Path, config: Config) -> Result<Self, StoreError> {
         Self::open_other_programs(path, config, SqliteStore::open_foreign)

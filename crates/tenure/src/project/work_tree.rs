@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use tenure_core::{BadPattern, Mode, PathPattern};
+use tenure_core::{BadPattern, Mode, PathPattern, Places};
 
 use super::Project;
 use super::worktree::{Top, ignores_case, top};
@@ -280,6 +280,14 @@ impl Target {
             Some(folder) => paths.overlap(folder).is_some(),
             None => paths.covers(&self.name).is_some(),
         })
+    }
+
+    /// Adds the places of reservations that the file, or something in the folder, can be in.
+    pub fn add_to(&self, places: &mut Places) {
+        match &self.folder {
+            Some(folder) => places.add_pattern(folder),
+            None => places.add_file(&self.name),
+        }
     }
 
     /// Whether it is a folder.

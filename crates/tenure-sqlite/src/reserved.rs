@@ -1,0 +1,133 @@
+//! The index of reservations: the table `reserved`.
+//!
+//! A reservation is found by the places of its patterns ([`tenure_core::Places`]) and by the name of its holder, so that a
+//! claim, a check of some paths and an agent's hook read the few reservations that matter to them, among many thousands.
+//!
+//! # Invariants
+//!
+//! 1. Every lease of the key `paths` has a row for each of its places and one for its holder, or the table is missing and
+//!    there is no such lease. They are written in the lease's own transaction.
+//! 2. A row without a lease means nothing.
+//!
+//! SQLite parses the schema whenever a process opens a database, so the table is made with the first reservation: a
+//! project without reservations does not pay for it. An upgrade makes it anew from the leases.
+
+use rusqlite::{Connection, params};
+use tenure_core::places::TOP;
+use tenure_core::{HolderId, Key, Lease, Mode, Places};
+
+use crate::rows;
+
+/// A place is a path without a slash at its beginning, or empty; `/` and a name is that holder.
+const TABLE: &str = "CREATE TABLE reserved (
+    place TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    PRIMARY KEY (place, token)
+) WITHOUT ROWID";
+
+fn holder_row(holder: &HolderId) -> String {
+    format!("/{holder}")
+}
+
+/// Whether there is an index.
+fn exists(db: &Connection) -> rusqlite::Result<bool> {
+    let any = "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'reserved')";
+    db.prepare_cached(any)?.query_row([], |row| row.get(0))
+}
+
+/// Adds a lease that was granted, or extended in perhaps another mode.
+pub(crate) fn add(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
+    if !exists(db)? {
+        db.execute_batch(TABLE)?;
+    }
+    let token = rows::number(lease.token.0);
+    if lease.mode.paths().is_some() {
+        // Where it was if it had no paths until now.
+        db.prepare_cached("DELETE FROM reserved WHERE place = ?1 AND token = ?2")?
+            .execute(params![TOP, token])?;
+    }
+    insert(db, token, &lease.mode, &lease.holder.id)
+}
+
+fn insert(db: &Connection, token: i64, mode: &Mode, holder: &HolderId) -> rusqlite::Result<()> {
+    let mut insert =
+        db.prepare_cached("INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)")?;
+    insert.execute(params![holder_row(holder), token])?;
+    for place in mode.places() {
+        insert.execute(params![place, token])?;
+    }
+    Ok(())
+}
+
+/// Removes a lease that has ended.
+pub(crate) fn remove(db: &Connection, lease: &Lease) -> rusqlite::Result<()> {
+    if !exists(db)? {
+        return Ok(());
+    }
+    let token = rows::number(lease.token.0);
+    let mut delete = db.prepare_cached("DELETE FROM reserved WHERE place = ?1 AND token = ?2")?;
+    delete.execute(params![holder_row(&lease.holder.id), token])?;
+    for place in lease.mode.places() {
+        delete.execute(params![place, token])?;
+    }
+    Ok(())
+}
+
+/// The tokens of the leases at these places, in order.
+pub(crate) fn near(db: &Connection, places: &Places) -> rusqlite::Result<Vec<i64>> {
+    if !exists(db)? {
+        return Ok(Vec::new());
+    }
+    let mut tokens = Vec::new();
+    let mut at = db.prepare_cached("SELECT token FROM reserved WHERE place = ?1")?;
+    for place in places.at() {
+        let mut found = at.query([place])?;
+        while let Some(row) = found.next()? {
+            tokens.push(row.get(0)?);
+        }
+    }
+    let mut below =
+        db.prepare_cached("SELECT token FROM reserved WHERE place > ?1 AND place < ?2")?;
+    for folder in places.below() {
+        // What begins with the folder and a slash; `0` comes after the slash. At the top, the holders: that is all.
+        let mut found = below.query([format!("{folder}/"), format!("{folder}0")])?;
+        while let Some(row) = found.next()? {
+            tokens.push(row.get(0)?);
+        }
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    Ok(tokens)
+}
+
+/// The tokens of the leases of this holder, in order.
+pub(crate) fn of(db: &Connection, holder: &HolderId) -> rusqlite::Result<Vec<i64>> {
+    if !exists(db)? {
+        return Ok(Vec::new());
+    }
+    db.prepare_cached("SELECT token FROM reserved WHERE place = ?1")?
+        .query_map([holder_row(holder)], |row| row.get(0))?
+        .collect()
+}
+
+/// Makes the index anew, if there are reservations. A lease that can't be read is everywhere, so that it is met and named.
+pub(crate) fn rebuild(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch("DROP TABLE IF EXISTS reserved")?;
+    let mut leases = db.prepare("SELECT token, mode, holder FROM leases WHERE key = ?1")?;
+    let mut found = leases.query([Key::paths().as_str()])?;
+    let mut is_new = true;
+    while let Some(row) = found.next()? {
+        if std::mem::take(&mut is_new) {
+            db.execute_batch(TABLE)?;
+        }
+        let (mode, holder): (String, String) = (row.get(1)?, row.get(2)?);
+        let mode = mode.parse().unwrap_or_default();
+        if let Ok(holder) = HolderId::parse(holder) {
+            insert(db, row.get(0)?, &mode, &holder)?;
+        } else {
+            let everywhere = "INSERT OR IGNORE INTO reserved (place, token) VALUES (?1, ?2)";
+            db.execute(everywhere, params![TOP, row.get::<_, i64>(0)?])?;
+        }
+    }
+    Ok(())
+}
