@@ -333,7 +333,7 @@ pub trait Step: Look {
     /// records the event.
     fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), Self::Error>;
 
-    /// Removes a lease and records how it ended.
+    /// Removes a lease and records how it ended. A store may go on showing it until the step is committed.
     fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), Self::Error>;
 
     /// Writes a new ticket, ignoring [`Waiter::ticket`], and returns its number, which is larger than that

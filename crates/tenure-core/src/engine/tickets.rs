@@ -87,7 +87,7 @@ pub(super) fn wake_after<S: Step>(
         let waited = |waiter: Claimant<'_>| ended.iter().any(|lease| !fits(lease, waiter));
         return wake_unblocked(step, key, waited);
     }
-    let others = others(step, key, &front.0)?;
+    let others = others(step, key, &front.0, ended)?;
     let queue = first_waiters(step, key, front, &others)?;
     wake_beside(
         step,
@@ -112,7 +112,7 @@ pub(super) fn wake_second<S: Step>(step: &mut S, granted: &Lease) -> Result<(), 
         step.wake(&next.holder);
         return Ok(());
     }
-    let others = others(step, key, &queue)?;
+    let others = others(step, key, &queue, &[])?;
     wake_beside(
         step,
         &queue,

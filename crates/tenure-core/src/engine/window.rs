@@ -231,17 +231,20 @@ pub(super) struct Others {
     whole: bool,
 }
 
-/// The leases that a key has, up to two holders that are alive: then nobody can have it alone, and the mode of these two is
-/// that of all others. All of them, if they have all the slots that there are for one of these waiters.
+/// The leases that a key has besides those that end in this step, up to two holders that are alive: then nobody can have
+/// it alone, and the mode of these two is that of all others. All of them, if they have all the slots that there are for
+/// one of these waiters.
 pub(super) fn others<L: Look>(
     look: &mut L,
     key: &Key,
     waiters: &[Waiter],
+    ended: &[Lease],
 ) -> Result<Others, L::Error> {
     let mut limit = FIRST;
     loop {
-        let leases = look.some_leases(key, LeasePart::First(limit))?;
+        let mut leases = look.some_leases(key, LeasePart::First(limit))?;
         let whole = leases.len() < limit;
+        leases.retain(|(lease, _)| !ended.contains(lease));
         let standing = standing(look, &leases);
         let mut ids = standing.iter().map(|lease| &lease.holder.id);
         let first = ids.next();
