@@ -17,10 +17,15 @@ use crate::stopwatch::{millis, now, percentile, ratio, time};
 const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 const PARTNER: &str = "TENURE_BENCH_WAITER";
 
-/// How many commands wait at once for a key, in a crowd of commands and in a large one.
-const COMMANDS: [(usize, &str); 2] = [
-    (200, "200 commands that wait, served / flock(1)"),
-    (1_000, "1,000 commands that wait, served / flock(1)"),
+/// How many commands wait at once for a key, in which mode.
+const COMMANDS: [(usize, Option<&str>, &str); 3] = [
+    (200, None, "200 commands that wait, served / flock(1)"),
+    (1_000, None, "1,000 commands that wait, served / flock(1)"),
+    (
+        1_000,
+        Some("--shared"),
+        "1,000 shared ones, served / flock(1) --shared",
+    ),
 ];
 const FEW: usize = 10;
 const MANY: usize = 1_000;
@@ -32,8 +37,8 @@ const IDLE_AIM: f64 = 1.0;
 pub(crate) fn measure() -> Vec<Line> {
     let mut lines: Vec<Line> = COMMANDS
         .into_iter()
-        .map(|(many, what)| {
-            let (ours, theirs) = (serve_commands(many), serve_flock(many));
+        .map(|(many, mode, what)| {
+            let (ours, theirs) = (serve_commands(many, mode), serve_flock(many, mode));
             Line {
                 what,
                 ours: millis(ours),
@@ -158,15 +163,14 @@ pub(crate) fn is_partner() -> bool {
 }
 
 /// Serves so many times `tenure run build -- true`.
-fn serve_commands(many: usize) -> Duration {
+fn serve_commands(many: usize, mode: Option<&str>) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let (tenure, held) = hold(dir.path());
     let store = format!("sqlite:{}", dir.path().join("tenure.db").display());
     let waiters = start(many, || {
         let mut command = Command::new(TENURE);
-        command.args([
-            "run", "build", "--wait", "10m", "--store", &store, "--", "true",
-        ]);
+        command.args(["run", "build", "--wait", "10m", "--store", &store]);
+        command.args(mode).args(["--", "true"]);
         command
     });
     until(|| queue(&tenure).queue.len() == many);
@@ -177,7 +181,7 @@ fn serve_commands(many: usize) -> Duration {
 }
 
 /// The same with `flock f true`.
-fn serve_flock(many: usize) -> Duration {
+fn serve_flock(many: usize, mode: Option<&str>) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     let file = File::create(&path).unwrap();
@@ -185,7 +189,7 @@ fn serve_flock(many: usize) -> Duration {
     let inode = format!(":{} ", file.metadata().unwrap().ino());
     let waiters = start(many, || {
         let mut command = Command::new("flock");
-        command.arg(&path).arg("true");
+        command.args(mode).arg(&path).arg("true");
         command
     });
     until(|| {

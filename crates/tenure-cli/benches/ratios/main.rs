@@ -8,6 +8,7 @@
 //! | `handoff` | release in one process to held in another | `flock(2)` |
 //! | `crowd` | 200 and 1,000 waiters for one key: served, idle, handed over | flock(1), 1 % of a core, 10 waiters |
 //! | `scale` | the same pair beside 100,000 other locks and a million events | beside ten |
+//! | `reservations` | `check` and `reserve` with 10,000 reservations | start-up, and with ten |
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `sync` | share one changed task of 100,000 | of a hundred |
@@ -31,6 +32,7 @@ mod etcd;
 mod handoff;
 mod ledger;
 mod pairs;
+mod reservations;
 mod scale;
 mod stopwatch;
 mod sync;
@@ -72,6 +74,7 @@ fn main() {
         ("handoff", handoff::measure),
         ("crowd", crowd::measure),
         ("scale", scale::measure),
+        ("reservations", reservations::measure),
         ("ledger", ledger::measure),
         ("tasks", tasks::measure),
         ("sync", sync::measure),

@@ -42,7 +42,9 @@ fn fill(path: &Path, locks: u32, events: u32) {
     {
         let mut lock = tx
             .prepare(
-                "INSERT INTO leases VALUES (?1, ?2, 'holder', 'host', NULL, '{\"kind\":\"detached\"}',
+                "INSERT INTO leases (key, token, holder, host, command, binding, acquired_at, expires_at,
+                                     heartbeat_at, ttl_ms, boot, expires_boot)
+                 VALUES (?1, ?2, 'holder', 'host', NULL, '{\"kind\":\"detached\"}',
                  '2026-11-15T18:49:40.407Z', '2126-11-15T18:49:40.407Z', '2026-11-15T18:49:40.407Z', 60000, '', 0)",
             )
             .unwrap();
