@@ -21,9 +21,10 @@ pub fn cycle_of<S: Step>(
     claim: &Claim,
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
-    // The leases of a claim for paths, and its queue, were read in part.
+    // For these, not all leases were read. A wait that leads through one of the others can end at the claimant only if the
+    // claimant holds something.
     let whole;
-    let view = if claim.mode.paths().is_some() {
+    let view = if matches!(claim.mode, Mode::Shared | Mode::Paths(_)) {
         if !step.may_hold(Some(&claim.holder.id), &claim.within)? {
             return Ok(None);
         }

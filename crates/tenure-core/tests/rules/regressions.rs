@@ -109,3 +109,30 @@ fn a_ticket_of_an_earlier_boot_is_not_resumed() {
         again(4),
     ]);
 }
+
+/// The process of this slot claims the first key in a mode, under a name that it made up.
+fn ask_unnamed(slot: usize, name: usize, patient: bool, mode: Mode) -> Action {
+    Action::Ask {
+        slot,
+        key: 0,
+        binding: RequestedBinding::LivenessLock,
+        name,
+        named: false,
+        patient,
+        priority: 5,
+        ttl: 30_000,
+        mode,
+        within: None,
+    }
+}
+
+#[test]
+fn a_cycle_through_one_of_many_shared_holders_is_found() {
+    assert_sound(&[
+        ask_unnamed(0, 0, ONCE, Mode::Shared),
+        ask_unnamed(1, 1, ONCE, Mode::Shared),
+        ask_unnamed(2, 2, ONCE, Mode::Shared),
+        ask_unnamed(2, 2, PATIENT, Mode::Exclusive),
+        ask_unnamed(0, 0, PATIENT, Mode::Shared),
+    ]);
+}
