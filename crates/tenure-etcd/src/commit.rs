@@ -9,7 +9,7 @@ use crate::cluster::{Failure, now};
 use crate::layout::VERSION;
 use crate::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, TxnRequest, TxnResponse};
 use crate::records::KeyRecords;
-use crate::step::{EtcdStep, Seen};
+use crate::step::{EtcdStep, Seen, is_of_tasks};
 use crate::store::EtcdStore;
 use crate::tasks::SeenTasks;
 
@@ -85,7 +85,10 @@ impl EtcdStore {
         let mut found = answer.found();
         let version = found.next().unwrap_or_default();
         self.check_version(version.first())?;
-        let guard = found.next().unwrap_or_default();
+        let tasks = match is_of_tasks(key).then(|| found.next().unwrap_or_default()) {
+            Some(guard) => SeenTasks::of(guard.first())?,
+            None => SeenTasks::default(),
+        };
         let records = key.map(|key| {
             let records = found.next().unwrap_or_default();
             (key.clone(), KeyRecords::read(&self.layout, &records))
@@ -96,7 +99,7 @@ impl EtcdStore {
         let mut seen = Seen {
             revision,
             keys: records.into_iter().collect(),
-            tasks: SeenTasks::of(guard.first())?,
+            tasks,
             ..Seen::default()
         };
         seen.add_sessions(waiters, found);

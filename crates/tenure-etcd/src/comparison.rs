@@ -15,7 +15,7 @@ use crate::store::EtcdStore;
 /// A condition of an etcd transaction: the revision at which a key of etcd was created. A key that does not exist has
 /// the create revision 0.
 ///
-/// [`fmt::Display`] writes it as `etcdctl txn` reads it: `create("team/k/build/l/5f0c") = "71"`.
+/// [`fmt::Display`] writes it as `etcdctl txn` reads it: `create("team/k/build/l/0") = "71"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Comparison {

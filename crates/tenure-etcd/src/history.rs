@@ -6,7 +6,7 @@ use tenure_core::{Event, HistoryQuery, StoreError};
 
 use crate::client::Client;
 use crate::cluster::Failure;
-use crate::proto::{DeleteRangeRequest, KeyValue, Op, RangeRequest, TxnRequest};
+use crate::proto::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
 use crate::read::whole;
 use crate::records::EventRecord;
 use crate::store::EtcdStore;
@@ -18,13 +18,9 @@ impl EtcdStore {
         query: &HistoryQuery,
         by: Instant,
     ) -> Result<Vec<Event>, StoreError> {
-        let all = RangeRequest::below(self.layout.events());
         // The names sort by time.
-        let since = query.since.map(|since| RangeRequest {
-            key: self.layout.event(since, "", 0).into_bytes(),
-            ..all.clone()
-        });
-        let range = since.unwrap_or(all);
+        let since = query.since.map(|since| self.layout.event(since, "", 0));
+        let range = self.events_from(since.unwrap_or_else(|| self.layout.events()).into_bytes());
         let (found, _) = whole(by, || self.pages(range.clone(), 0, by))?;
         let mut events: Vec<Event> = found.iter().filter_map(EventRecord::read).collect();
         events.sort_by_key(|event| event.id);
@@ -32,11 +28,18 @@ impl EtcdStore {
     }
 
     /// Removes the oldest events, if there are too many or they are too old. Best effort.
-    pub(crate) fn trim_history(&self, by: Instant) -> Result<(), StoreError> {
-        let all = RangeRequest::below(self.layout.events());
+    pub(crate) fn trim_history(&self, extent: Extent, by: Instant) -> Result<(), StoreError> {
+        let begins = self.layout.history_begins();
+        let (mark, _) = self.page(RangeRequest::one(begins.clone()), by)?;
+        let mark = mark.into_iter().next().unwrap_or_default();
+        let first = self.layout.events().into_bytes();
+        let begin = match extent {
+            Extent::SinceLast if mark.value.starts_with(&first) => mark.value,
+            Extent::SinceLast | Extent::Whole => first,
+        };
         let count = RangeRequest {
             count_only: true,
-            ..all.clone()
+            ..self.events_from(begin.clone())
         };
         let job = move |client: Client| {
             let count = count.clone();
@@ -48,30 +51,163 @@ impl EtcdStore {
             .map_err(Failure::into_error)?
             .count;
         let most = i64::try_from(self.options.history_events).unwrap_or(i64::MAX);
-        let mut end = self.layout.event(
-            self.options.clock.now().wall - self.options.history_age,
-            "",
-            0,
-        );
+        let oldest = self.options.clock.now().wall - self.options.history_age;
+        let mut end = self.layout.event(oldest, "", 0).into_bytes();
         if count > most {
             let oldest = RangeRequest {
                 limit: count - most + 1,
                 keys_only: true,
-                ..all
+                ..self.events_from(begin.clone())
             };
             let (oldest, _) = self.page(oldest, by)?;
-            let kept = oldest.last().map_or("", KeyValue::name);
-            end = end.max(kept.to_owned());
+            end = end.max(oldest.into_iter().last().unwrap_or_default().key);
+        }
+        if end <= begin {
+            return Ok(());
         }
         let delete = Op::Delete(DeleteRangeRequest {
-            key: self.layout.events().into_bytes(),
-            range_end: end.into_bytes(),
+            key: begin,
+            range_end: end.clone(),
         });
+        let put = Op::Put(PutRequest {
+            key: begins.clone().into_bytes(),
+            value: end,
+            lease: 0,
+        });
+        // If another process was faster, this one has nothing left to do.
         let request = TxnRequest {
-            success: vec![delete.into()],
-            ..TxnRequest::default()
+            compare: vec![Compare::unchanged(begins, mark.mod_revision)],
+            success: vec![delete.into(), put.into()],
+            failure: Vec::new(),
         };
         self.txn(request, by)?;
         Ok(())
+    }
+
+    fn events_from(&self, key: Vec<u8>) -> RangeRequest {
+        RangeRequest {
+            key,
+            ..RangeRequest::below(self.layout.events())
+        }
+    }
+}
+
+/// What a step trims of the history, now and then, so that it costs nothing.
+///
+/// The cluster walks through the names of all events that were removed since it was last compacted, so a step begins
+/// where the history was trimmed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// From where it was trimmed last.
+    SinceLast,
+    /// All of it: a machine whose clock is slow may have written before that, and one whose clock is fast may have trimmed
+    /// too much.
+    Whole,
+}
+
+impl Extent {
+    /// What the step with this random name trims.
+    pub(crate) fn of(request: &str) -> Option<Self> {
+        if request.starts_with("0000") {
+            return Some(Self::Whole);
+        }
+        request.starts_with("00").then_some(Self::SinceLast)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tenure_core::{Key, Store};
+    use tenure_testkit::{Ask, Etcd, FakeClock, soon};
+
+    use super::*;
+    use crate::address::Address;
+    use crate::store::EtcdOptions;
+
+    const MOST: usize = 10;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    struct Machine {
+        store: EtcdStore,
+        clock: Arc<FakeClock>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Machine {
+        fn new(prefix: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let clock = Arc::new(FakeClock::booted(prefix));
+            let options = EtcdOptions {
+                clock: Arc::clone(&clock) as _,
+                history_events: MOST as u64,
+                ..EtcdOptions::default()
+            };
+            let address = Address::parse(&Etcd::shared().address(prefix)).unwrap();
+            Self {
+                store: EtcdStore::open(address, folder.path(), options).unwrap(),
+                clock,
+                _folder: folder,
+            }
+        }
+
+        /// Makes so many pairs of events, and returns their last token.
+        fn uses_a_key(&self, times: usize) -> u64 {
+            let key = Key::parse("k").unwrap();
+            let mut last = 0;
+            for _ in 0..times {
+                self.clock.pass(Duration::from_millis(1));
+                let lease = Ask::new(&key, "me").granted(&self.store);
+                last = lease.token.0;
+                self.clock.pass(Duration::from_millis(1));
+                self.store.release(&lease.grant(), soon()).unwrap();
+            }
+            last
+        }
+
+        fn trim(&self, extent: Extent) {
+            self.store.trim_history(extent, soon()).unwrap();
+        }
+
+        fn recorded(&self) -> Vec<u64> {
+            let query = HistoryQuery::default();
+            let events = self.store.history(&query, soon()).unwrap();
+            events.iter().map(|event| event.token.0).collect()
+        }
+    }
+
+    #[test]
+    fn events_of_a_slow_clock_are_trimmed_with_the_whole_history() {
+        let [right, slow] = [(); 2].map(|()| Machine::new("slow-clock"));
+        let last = right.uses_a_key(20);
+        right.trim(Extent::SinceLast);
+        assert_eq!(right.recorded().len(), MOST);
+        assert_eq!(right.recorded().last(), Some(&last));
+        slow.clock.jump_back(HOUR);
+        let late = slow.uses_a_key(1);
+        right.trim(Extent::SinceLast);
+        // It began where the history was trimmed last.
+        assert_eq!(right.recorded().len(), MOST + 2);
+        right.trim(Extent::Whole);
+        assert_eq!(right.recorded().len(), MOST);
+        assert!(!right.recorded().contains(&late));
+    }
+
+    #[test]
+    fn a_machine_with_a_fast_clock_hides_no_later_event() {
+        let [right, fast] = [(); 2].map(|()| Machine::new("fast-clock"));
+        right.uses_a_key(3);
+        fast.clock.jump_forward(24 * 60 * HOUR);
+        fast.trim(Extent::SinceLast);
+        let last = right.uses_a_key(20);
+        assert_eq!(right.recorded().last(), Some(&last));
+        right.trim(Extent::Whole);
+        assert_eq!(right.recorded().len(), MOST);
+        right.uses_a_key(20);
+        right.trim(Extent::SinceLast);
+        assert_eq!(right.recorded().len(), MOST);
     }
 }

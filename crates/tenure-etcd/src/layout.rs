@@ -11,6 +11,7 @@
 //! | `w/h/HOLDER/KEY/NAME` | a ticket of this holder |
 //! | `w/g/TOKEN/KEY/NAME` | a ticket of a command that runs under this grant |
 //! | `e/TIME-REQUEST-N` | an event |
+//! | `h` | up to where the history was trimmed last: the name of an event |
 //! | `t/g` | the guard of all tasks: every step that writes a task, or the lock of a task or a section, writes it, and compares that no other step did |
 //! | `t/t/ID` | a task |
 //! | `t/s/ID` | a section |
@@ -28,6 +29,9 @@
 //! | `t/j/TIME-REQUEST/N` | a part of a change that is too large for one transaction |
 //!
 //! Names of keys and holders are percent-encoded, so that none contains a `/`.
+//!
+//! Leases and tickets of a key have the lowest numbers that are free as their names, so that few are ever used: until
+//! the cluster is compacted, it walks through every name that a range has ever had.
 
 use std::fmt::Write;
 
@@ -37,9 +41,11 @@ use tenure_core::{HolderId, Key, Token};
 /// The version of the layout.
 pub(crate) const VERSION: u32 = 1;
 
-/// The names of a store's keys in etcd.
+/// The names of a store's keys in etcd. A step makes many of them, so their parts are joined, which is faster than to
+/// format them.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
+    /// With a `/` at the end.
     prefix: String,
 }
 
@@ -55,39 +61,54 @@ pub(crate) enum Record<'a> {
 impl Layout {
     pub(crate) fn new(prefix: &str) -> Self {
         Self {
-            prefix: prefix.to_owned(),
+            prefix: [prefix, "/"].concat(),
         }
     }
 
+    /// A name below the prefix.
+    fn below(&self, parts: &[&str]) -> String {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut name = String::with_capacity(self.prefix.len() + length);
+        name.push_str(&self.prefix);
+        for part in parts {
+            name.push_str(part);
+        }
+        name
+    }
+
     pub(crate) fn version(&self) -> String {
-        format!("{}/v", self.prefix)
+        self.below(&["v"])
     }
 
     /// All records of all keys.
     pub(crate) fn keys(&self) -> String {
-        format!("{}/k/", self.prefix)
+        self.below(&["k/"])
     }
 
     /// All records of one key.
     pub(crate) fn key(&self, key: &Key) -> String {
-        format!("{}/k/{}/", self.prefix, encoded(key.as_str()))
+        self.below(&["k/", &encoded(key.as_str()), "/"])
+    }
+
+    fn record(&self, key: &Key, kind: &str, name: &str) -> String {
+        self.below(&["k/", &encoded(key.as_str()), "/", kind, name])
     }
 
     pub(crate) fn guard(&self, key: &Key) -> String {
-        self.key(key) + "g"
+        self.record(key, "g", "")
     }
 
     pub(crate) fn lease(&self, key: &Key, name: &str) -> String {
-        format!("{}l/{name}", self.key(key))
+        self.record(key, "l/", name)
     }
 
     /// The life of a lease.
     pub(crate) fn life(&self, key: &Key, name: &str) -> String {
-        format!("{}a/{name}", self.key(key))
+        self.record(key, "a/", name)
     }
 
     pub(crate) fn ticket(&self, key: &Key, name: &str) -> String {
-        format!("{}t/{name}", self.key(key))
+        self.record(key, "t/", name)
     }
 
     /// The key and the record that a name below `k/` stands for.
@@ -103,27 +124,23 @@ impl Layout {
         Some((Key::parse(decoded(key)?).ok()?, record))
     }
 
-    pub(crate) fn sessions(&self) -> String {
-        format!("{}/s/", self.prefix)
-    }
-
     pub(crate) fn session(&self, name: &str) -> String {
-        self.sessions() + name
+        self.below(&["s/", name])
     }
 
     /// Every wait of a holder.
     pub(crate) fn waits_of_holder(&self, holder: &HolderId) -> String {
-        format!("{}/w/h/{}/", self.prefix, encoded(holder.as_str()))
+        self.below(&["w/h/", &encoded(holder.as_str()), "/"])
     }
 
     /// Every wait of a command that runs under a grant.
     pub(crate) fn waits_of_grant(&self, token: Token) -> String {
-        format!("{}/w/g/{token}/", self.prefix)
+        self.below(&["w/g/", &token.to_string(), "/"])
     }
 
     /// One wait, below one of the two prefixes above.
     pub(crate) fn wait(prefix: &str, key: &Key, name: &str) -> String {
-        format!("{prefix}{}/{name}", encoded(key.as_str()))
+        [prefix, &encoded(key.as_str()), "/", name].concat()
     }
 
     /// The key of a wait, below one of the two prefixes above.
@@ -133,20 +150,26 @@ impl Layout {
     }
 
     pub(crate) fn events(&self) -> String {
-        format!("{}/e/", self.prefix)
+        self.below(&["e/"])
     }
 
     /// The names sort by time.
     pub(crate) fn event(&self, at: Timestamp, request: &str, number: usize) -> String {
-        let nanoseconds = at.as_nanosecond().max(0);
+        // Until the year 2554.
+        let nanoseconds = u64::try_from(at.as_nanosecond().max(0)).unwrap_or(u64::MAX);
         format!("{}{nanoseconds:020}-{request}-{number}", self.events())
+    }
+
+    /// Where the history was trimmed last.
+    pub(crate) fn history_begins(&self) -> String {
+        self.below(&["h"])
     }
 }
 
 impl Layout {
     /// Everything about tasks.
     pub(crate) fn tasks(&self) -> String {
-        format!("{}/t/", self.prefix)
+        self.below(&["t/"])
     }
 
     pub(crate) fn task_guard(&self) -> String {

@@ -210,8 +210,8 @@ impl<'a> EtcdStep<'a> {
         self.added = 0;
     }
 
-    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks, all
-    /// records of `key`, and the sessions of its first waiters.
+    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks if the step is
+    /// about them, all records of `key`, and the sessions of its first waiters.
     pub(crate) fn transaction(
         &mut self,
         key: Option<&Key>,
@@ -242,15 +242,13 @@ impl<'a> EtcdStep<'a> {
         let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
         let operations = self.writes.records.iter().map(operation);
         let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
-        let mut failure = vec![
-            Op::Range(RangeRequest::one(layout.version())).into(),
-            Op::Range(RangeRequest::one(layout.task_guard())).into(),
-        ];
-        if let Some(key) = key {
-            failure.push(Op::Range(RangeRequest::below(layout.key(key))).into());
-        }
         let waiters = self.waiters(key);
-        failure.extend(sessions(layout, &waiters).map(|range| Op::Range(range).into()));
+        let failure = std::iter::once(RangeRequest::one(layout.version()))
+            .chain(is_of_tasks(key).then(|| RangeRequest::one(layout.task_guard())))
+            .chain(key.map(|key| RangeRequest::below(layout.key(key))))
+            .chain(sessions(layout, &waiters))
+            .map(|range| Op::Range(range).into())
+            .collect();
         let transaction = TxnRequest {
             compare: std::iter::once(version)
                 .chain(self.writes.compares.iter().cloned())
@@ -367,7 +365,10 @@ impl<'a> EtcdStep<'a> {
     }
 
     /// Reads sessions that are not known yet.
-    fn read_sessions(&mut self, names: impl IntoIterator<Item = String>) -> Result<(), StoreError> {
+    pub(crate) fn read_sessions(
+        &mut self,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<(), StoreError> {
         let unknown: BTreeSet<String> = names
             .into_iter()
             .filter(|name| !self.seen.sessions.contains_key(name))
@@ -453,13 +454,11 @@ impl<'a> EtcdStep<'a> {
         self.writes.records.insert(name, None);
     }
 
-    /// Puts a record that no step reads back by its name. A verb that runs again for its answer needs no JSON.
-    fn put_record(&mut self, name: String, record: &impl Serialize) {
-        let value = match self.committed {
-            None => json(record),
-            Some(_) => Vec::new(),
-        };
-        self.put(name, value, 0);
+    /// Puts a record that no step reads back by its name: a verb that runs again for its answer need not write it.
+    fn put_record(&mut self, name: impl FnOnce(&Layout) -> String, record: &impl Serialize) {
+        if self.committed.is_none() {
+            self.put(name(&self.store.layout), json(record), 0);
+        }
     }
 
     /// What this step writes of a key is what it reads from here on.
@@ -489,6 +488,9 @@ impl<'a> EtcdStep<'a> {
     }
 
     pub(crate) fn record(&mut self, event: Event, own_token: bool) {
+        if self.committed.is_some() {
+            return;
+        }
         let record = EventRecord {
             at: event.at,
             key: event.key,
@@ -503,7 +505,7 @@ impl<'a> EtcdStep<'a> {
         let number = self.writes.events.len();
         let layout = &self.store.layout;
         let name = layout.event(self.now.wall, &self.writes.request, number);
-        self.put_record(name.clone(), &record);
+        self.put(name.clone(), json(&record), 0);
         self.writes.events.push(name);
     }
 
@@ -546,7 +548,7 @@ impl<'a> EtcdStep<'a> {
             ticket: Ticket(0),
             ..waiter.clone()
         };
-        self.put_record(self.store.layout.ticket(key, name), &stored);
+        self.put_record(|layout| layout.ticket(key, name), &stored);
         self.written(key).put_ticket(StoredTicket {
             name: name.to_owned(),
             waiter: waiter.clone(),
@@ -565,11 +567,26 @@ impl<'a> EtcdStep<'a> {
         self.known(&lease.key)?.lease(lease.token).cloned()
     }
 
+    /// The lowest number that is no name of a lease, or of a ticket: neither when the step began nor now. A name that is
+    /// removed and put in one step would not be new.
+    fn free_name(&self, key: &Key, names: impl Fn(&KeyRecords) -> Vec<&str>) -> String {
+        let records = [self.seen.keys.get(key), self.writes.after.get(key)];
+        let names = records.into_iter().flatten().flat_map(names);
+        let taken: BTreeSet<usize> = names.filter_map(|name| name.parse().ok()).collect();
+        let free = (0..taken.len()).find(|number| !taken.contains(number));
+        free.unwrap_or(taken.len()).to_string()
+    }
+
     /// The records of a key that was read, with what this step has written.
     fn known(&self, key: &Key) -> Option<&KeyRecords> {
         let written = self.writes.after.get(key);
         written.or_else(|| self.seen.keys.get(key))
     }
+}
+
+/// Whether a step is about tasks: it is not about one key, or about that of a task or a section.
+pub(crate) fn is_of_tasks(key: Option<&Key>) -> bool {
+    key.is_none_or(|key| matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_)))
 }
 
 /// The id of the task whose key this is.
@@ -702,7 +719,10 @@ impl Step for EtcdStep<'_> {
         let stored = self.stored(lease);
         let name = match &stored {
             Some(stored) => stored.name.clone(),
-            None => self.writes.request.clone(),
+            None => self.free_name(key, |records| {
+                let names = records.leases.iter().map(|one| one.name.as_str());
+                names.collect()
+            }),
         };
         self.begin_life(lease, &name)?;
         let record = LeaseRecord {
@@ -714,7 +734,7 @@ impl Step for EtcdStep<'_> {
             mode: lease.mode.clone(),
             slot: lease.slot,
         };
-        self.put_record(self.store.layout.lease(key, &name), &record);
+        self.put_record(|layout| layout.lease(key, &name), &record);
         let revision = self.revision();
         self.written(key).put_lease(StoredLease {
             name,
@@ -785,7 +805,10 @@ impl Step for EtcdStep<'_> {
 
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TaskError> {
         self.writes.numbered = true;
-        let name = self.writes.request.clone();
+        let name = self.free_name(key, |records| {
+            let names = records.tickets.iter().map(|one| one.name.as_str());
+            names.collect()
+        });
         let ticket = Ticket(self.revision());
         let waiter = Waiter {
             ticket,
@@ -897,7 +920,7 @@ impl Step for EtcdStep<'_> {
             // A waiter that is served wakes the next one, if a key has room for many.
             if self.writes.records.len() < ENOUGH {
                 self.writes.guarded.insert(key);
-                self.put_record(name, &stored);
+                self.put_record(|_| name, &stored);
             }
         }
     }

@@ -17,13 +17,14 @@ use tenure_host::{HostClock, LivenessFolder, LocalPresence, LocalStore};
 use crate::address::Address;
 use crate::client::Client;
 use crate::cluster::{Cluster, Failure, now, remaining};
+use crate::history::Extent;
 use crate::layout::Layout;
 use crate::lives::{Life, Lives};
 use crate::proto::RangeRequest;
 use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
-use crate::step::{Again, EtcdStep, Seen, first_waiters};
+use crate::step::{Again, EtcdStep, Seen, first_waiters, is_of_tasks};
 use crate::tasks::Turn;
 
 /// How a store is set up.
@@ -339,9 +340,10 @@ impl EtcdStore {
                         lives.begin(name, life);
                     }
                     drop(lives);
-                    // Now and then, so that it costs nothing.
-                    if step.proof().is_some() && step.writes.request.starts_with("00") {
-                        let _ = self.trim_history(by);
+                    if step.proof().is_some()
+                        && let Some(extent) = Extent::of(&step.writes.request)
+                    {
+                        let _ = self.trim_history(extent, by);
                     }
                     if step.writes.numbered {
                         step.answer_at(revision);
@@ -382,7 +384,6 @@ impl EtcdStore {
         let (version, revision) = self.page(RangeRequest::one(self.layout.version()), by)?;
         self.check_version(version.first())?;
         let (records, _) = self.range(&self.layout.keys(), revision, by)?;
-        let (sessions, _) = self.range(&self.layout.sessions(), revision, by)?;
         let mut seen = Seen {
             revision,
             ..Seen::default()
@@ -392,22 +393,13 @@ impl EtcdStore {
                 seen.keys.entry(key).or_default().add(&record, kv);
             }
         }
-        for kv in &sessions {
-            if let Some(name) = kv.name().strip_prefix(&self.layout.sessions()) {
-                seen.sessions.insert(name.to_owned(), true);
-            }
-        }
-        // What was not found has ended.
-        for records in seen.keys.values() {
-            let waiters = records.tickets.iter();
-            let waiters = waiters.filter_map(|one| one.waiter.holder.liveness_lock());
-            for lock in waiters {
-                seen.sessions.entry(lock.0.clone()).or_insert(false);
-            }
-        }
         let mut keys: Vec<Key> = seen.keys.keys().cloned().collect();
         keys.sort();
+        let tickets = seen.keys.values().flat_map(|records| &records.tickets);
+        let waiters = tickets.filter_map(|one| one.waiter.holder.liveness_lock());
+        let waiters: Vec<String> = waiters.map(|lock| lock.0.clone()).collect();
         let mut step = EtcdStep::new(self, by, seen, String::new());
+        step.read_sessions(waiters)?;
         let mut snapshots = Vec::new();
         for key in keys {
             let snapshot = inspect(&mut step, &key).map_err(only_store)?;
@@ -533,10 +525,11 @@ impl EngineStore for EtcdStore {
         by: Instant,
         verb: impl FnMut(&mut EtcdStep<'_>) -> Result<T, TaskError>,
     ) -> Result<(T, Revision), StoreError> {
-        let seen = match key.kind() {
-            // The tasks have to be read in any case.
-            KeyKind::Task(_) | KeyKind::Section(_) => Seen::default(),
-            KeyKind::Node(_) | KeyKind::Named(_) => self.guess(key),
+        // The tasks have to be read in any case.
+        let seen = if is_of_tasks(Some(key)) {
+            Seen::default()
+        } else {
+            self.guess(key)
         };
         self.stepped(Some(key), seen, by, verb).map_err(only_store)
     }
@@ -554,9 +547,9 @@ impl EngineStore for EtcdStore {
             all.keys.extend(guess.keys);
             all
         });
-        let of_tasks = |key: &Key| matches!(key.kind(), KeyKind::Task(_) | KeyKind::Section(_));
         // The tasks have to be read in any case.
-        let seen = all.filter(|all| all.guessed && !keys.iter().any(of_tasks));
+        let of_tasks = keys.iter().any(|key| is_of_tasks(Some(key)));
+        let seen = all.filter(|all| all.guessed && !of_tasks);
         let seen = seen.unwrap_or_default();
         self.stepped(keys.first(), seen, by, |step| {
             step.read_keys(keys)?;

@@ -1,9 +1,11 @@
 //! A request for a key or a task, built step by step: [`Ask`].
 
 use std::cell::{Cell, OnceCell};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::process::Uid;
 use tenure_core::{
     Acquired, Binding, Claim, ErrorKind, Granted, Holder, HolderId, Key, KeyKind, Mode, Moment,
     Patience, Priority, StoreError, Token,
@@ -393,13 +395,25 @@ fn next_generated_name() -> HolderId {
 pub fn generated_name(pid: u32) -> HolderId {
     let named = |name| std::env::var(name).ok().filter(|user| !user.is_empty());
     let user = named("USER").or_else(|| named("LOGNAME"));
-    let user = user.unwrap_or_else(|| {
-        let uid = rustix::process::getuid().as_raw().to_string();
-        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-        user_of(&uid, &passwd).unwrap_or_else(|| format!("uid{uid}"))
-    });
+    let user = user.unwrap_or_else(user_name);
     HolderId::parse(format!("{user}@{}:{pid}", identity::host()))
         .unwrap_or_else(|_| HolderId::unreadable())
+}
+
+/// The name of the user of this process, looked up once.
+fn user_name() -> String {
+    static KNOWN: OnceLock<(Uid, String)> = OnceLock::new();
+    let uid = rustix::process::getuid();
+    let look_up = || {
+        let id = uid.as_raw().to_string();
+        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+        user_of(&id, &passwd).unwrap_or_else(|| format!("uid{id}"))
+    };
+    match KNOWN.get_or_init(|| (uid, look_up())) {
+        (of, name) if *of == uid => name.clone(),
+        // It has become another user since.
+        _ => look_up(),
+    }
 }
 
 /// The name of a user in the lines of `/etc/passwd`. Read by hand: the C library would load plug-ins, which

@@ -8,6 +8,7 @@
 //! | `answers` | answers that are lost or late |
 //! | `callers` | on which threads calls run |
 //! | `members` | a leader that is deposed, no cluster at all |
+//! | `names` | what is left of many leases and tickets |
 //! | `waiters` | sessions that end, and what is compacted or trimmed under a waiter |
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@ mod chaos;
 mod checker;
 mod client;
 mod members;
+mod names;
 mod waiters;
 
 use std::path::Path;
