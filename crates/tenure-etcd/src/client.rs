@@ -9,8 +9,9 @@ use http::uri::PathAndQuery;
 use http_body::Frame;
 use prost::Message;
 use prost::bytes::Bytes;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -229,18 +230,19 @@ impl Client {
         }
     }
 
-    /// Watches these keys.
-    pub(crate) async fn watch(
-        &self,
-        keys: Vec<WatchCreateRequest>,
-    ) -> Result<Streaming<WatchResponse>, Status> {
+    /// Watches these keys, until the answer is dropped.
+    pub(crate) async fn watch(&self, keys: Vec<WatchCreateRequest>) -> Result<Watch, Status> {
         let requests = keys.into_iter().map(|key| WatchRequest {
             request: Some(WatchOp::Create(key)),
         });
-        // The member ends its answers when the requests end.
         let requests: Vec<_> = requests.collect();
-        let requests = tokio_stream::iter(requests).chain(tokio_stream::pending());
-        self.stream("/etcdserverpb.Watch/Watch", requests).await
+        let (open, until_closed) = mpsc::channel(1);
+        let requests = tokio_stream::iter(requests).chain(ReceiverStream::new(until_closed));
+        let answers = self.stream("/etcdserverpb.Watch/Watch", requests).await?;
+        Ok(Watch {
+            answers,
+            _open: open,
+        })
     }
 
     async fn stream<Q, A>(
@@ -258,6 +260,21 @@ impl Client {
         let path = PathAndQuery::from_static(path);
         let answers = grpc.streaming(self.request(requests), path, codec).await?;
         Ok(answers.into_inner())
+    }
+}
+
+/// Keys that are watched. The member stops when the requests end: it would go on if only the answers were dropped, for as long
+/// as the connection lasts.
+pub(crate) struct Watch {
+    answers: Streaming<WatchResponse>,
+    /// No request follows. The stream of requests ends when this is dropped.
+    _open: mpsc::Sender<WatchRequest>,
+}
+
+impl Watch {
+    /// The next answer.
+    pub(crate) async fn message(&mut self) -> Result<Option<WatchResponse>, Status> {
+        self.answers.message().await
     }
 }
 

@@ -155,10 +155,13 @@ pub struct EtcdStep<'a> {
     pub(crate) again: Option<Again>,
     /// The revision of the transaction, when the verb runs again for its answer.
     pub(crate) committed: Option<u64>,
-    /// Whether sessions that are not known count as there, because the transaction compares it.
+    /// Whether sessions that are not known count as there, and holders wait for nothing as far as is known, because the
+    /// transaction compares it.
     pub(crate) assumes: bool,
     /// The sessions of which that was assumed.
     pub(crate) assumed: Vec<String>,
+    /// Whether it was assumed that a holder does not wait.
+    pub(crate) assumes_no_waits: bool,
     /// What was found out about processes of this machine.
     probed: Vec<(Binding, Liveness)>,
     /// The name of the turn that this step has among steps on tasks, if it asked for one.
@@ -195,6 +198,7 @@ impl<'a> EtcdStep<'a> {
             committed: None,
             assumes: false,
             assumed: Vec::new(),
+            assumes_no_waits: false,
             probed: Vec::new(),
             turn: None,
             gives_way: false,
@@ -258,6 +262,10 @@ impl<'a> EtcdStep<'a> {
         };
         let operations = transaction.compare.len().max(transaction.success.len());
         if operations > MOST_OPERATIONS {
+            if self.seen.guessed {
+                // What is read need not be compared one by one.
+                self.again = Some(Again::Guessed);
+            }
             let what = format!(
                 "this changes {operations} locks at once: etcd allows {MOST_OPERATIONS} in one transaction"
             );
@@ -384,7 +392,7 @@ impl<'a> EtcdStep<'a> {
     /// Whether a session has ended, as far as the cluster knows. One that can't be read has not.
     fn has_ended(&mut self, name: &str) -> bool {
         let session = self.store.layout.session(name);
-        if self.assumes && !self.seen.sessions.contains_key(name) {
+        if self.may_assume(1) && !self.seen.sessions.contains_key(name) {
             self.seen.sessions.insert(name.to_owned(), true);
             self.assumed.push(name.to_owned());
             self.writes.compares.push(Compare::present(session));
@@ -400,6 +408,11 @@ impl<'a> EtcdStep<'a> {
             Compare::present(session)
         });
         ended
+    }
+
+    /// Whether something may be assumed that costs so many comparisons.
+    fn may_assume(&self, compares: usize) -> bool {
+        self.assumes && self.writes.compares.len() + compares <= MOST_COMPARES
     }
 
     /// Makes the transaction depend on something that was guessed.
@@ -858,12 +871,15 @@ impl Step for EtcdStep<'_> {
         if token != Token::NONE {
             prefixes.push(layout.waits_of_grant(token));
         }
-        if self.seen.guessed {
+        let is_known = self.seen.waits.contains_key(&asked);
+        if self.seen.guessed || !is_known && self.may_assume(prefixes.len()) {
+            // Holders rarely wait.
             let nothing = prefixes.into_iter().map(Compare::none_below);
             self.writes.compares.extend(nothing);
+            self.assumes_no_waits = true;
             return Ok(Vec::new());
         }
-        if !self.seen.waits.contains_key(&asked) {
+        if !is_known {
             let ranges = prefixes.iter().cloned().map(RangeRequest::below);
             let ranges = ranges.map(|range| RangeRequest {
                 keys_only: true,

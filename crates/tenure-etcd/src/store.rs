@@ -315,7 +315,7 @@ impl EtcdStore {
                     seen = Seen::default();
                     continue;
                 }
-                if !step.assumed.is_empty() {
+                if !step.assumed.is_empty() || step.assumes_no_waits {
                     // Nothing is compared: what was assumed must be read.
                     assumes = false;
                     seen = step.seen;
@@ -367,11 +367,13 @@ impl EtcdStore {
                     let guard = |seen: &Seen, key| {
                         seen.keys.get(key).map(|records: &KeyRecords| records.guard)
                     };
-                    if key.is_none_or(|key| guard(&step.seen, key) == guard(&now, key))
-                        && let Some(session) = &*lock(&self.session)
-                    {
-                        // No other step was faster, as far as can be told: so the session may be gone.
-                        session.doubt();
+                    if key.is_none_or(|key| guard(&step.seen, key) == guard(&now, key)) {
+                        // No other step was faster, as far as can be told: so what was assumed is wrong, or the
+                        // session is gone.
+                        assumes &= key.is_none();
+                        if let Some(session) = &*lock(&self.session) {
+                            session.doubt();
+                        }
                     }
                     seen = now;
                 }
@@ -414,8 +416,9 @@ impl EtcdStore {
     }
 }
 
-/// After so many attempts in vain, sessions are read before anything depends on them.
-const SURE: u32 = 3;
+/// After so many attempts in vain, nothing is assumed. That costs more reads, and the more an attempt reads the rarer
+/// no other process is faster.
+const SURE: u32 = 10;
 
 /// How much time an attempt needs after one that was in vain.
 const LAST_CHANCE: Duration = Duration::from_millis(50);

@@ -90,3 +90,22 @@ fn many_holders_have_different_names() {
     // The guard, and a record and a life for each.
     assert_eq!(names("many").len(), 1 + 2 * leases.len());
 }
+
+#[test]
+fn a_claim_waits_for_more_holders_than_a_transaction_can_compare() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("crowd");
+    let [here, there] = ["here", "there"].map(|folder| open(&address, &place.path().join(folder)));
+    for number in 0..80 {
+        let ask = Ask::new(&key(), &format!("holder-{number}"));
+        ask.ttl(TTL * 100).mode(Mode::Shared).granted(&here);
+    }
+    // The second one begins with what the first one has read.
+    let ask = Ask::new(&key(), "waiter").ttl(TTL);
+    assert!(matches!(ask.once(&there), Acquired::Busy(_)));
+    let Acquired::Busy(busy) = ask.waiting().once(&there) else {
+        panic!("it is held")
+    };
+    assert!(busy.position.is_some(), "{busy:?}");
+    assert_eq!(there.inspect(&key(), soon()).unwrap().queue.len(), 1);
+}

@@ -1,5 +1,7 @@
 //! Sessions that end, and what is compacted or trimmed under a waiter.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -334,4 +336,42 @@ fn a_history_that_is_trimmed_keeps_the_newest_events_and_no_waiter_notices() {
     release(&store, &held);
     assert_eq!(waiter.report(), "granted");
     waiter.wait_for_end();
+}
+
+/// How many keys a cluster of one member watches for its clients.
+fn watched(cluster: &Etcd) -> u64 {
+    let mut stream = TcpStream::connect(cluster.endpoints().next().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let mut lines = page.lines();
+    let line = lines.find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_wait_that_has_ended_leaves_nothing_that_is_watched() {
+    let cluster = Etcd::start(1);
+    let place = tempfile::tempdir().unwrap();
+    let [holder, waiter] = ["holder", "waiter"].map(|folder| {
+        let address = cluster.address("left");
+        open(&address, &place.path().join(folder))
+    });
+    let _held = Ask::new(&key(), "holder").ttl(LONG).granted(&holder);
+    let ask = Ask::new(&key(), "waiter").waiting();
+    let wait = |timeout| {
+        let Acquired::Busy(busy) = ask.once(&waiter) else {
+            panic!("it is held")
+        };
+        waiter.wait(&busy.watched(), timeout).unwrap()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| wait(LONG));
+        within_limit("the wait to begin", || watched(&cluster) > 0);
+        waiter.wake();
+    });
+    for _ in 0..5 {
+        assert_eq!(wait(Duration::from_millis(100)), Waited::TimedOut);
+    }
+    within_limit("nothing to be watched", || watched(&cluster) == 0);
 }
