@@ -163,7 +163,7 @@ mod tests {
                 let lease = Ask::new(&key, "me").granted(&self.store);
                 last = lease.token.0;
                 self.clock.pass(Duration::from_millis(1));
-                self.store.release(&lease.grant(), soon()).unwrap();
+                let _freed = self.store.release(&lease.grant(), soon()).unwrap();
             }
             last
         }

@@ -24,7 +24,7 @@ use crate::proto::RangeRequest;
 use crate::read::whole;
 use crate::records::KeyRecords;
 use crate::session::{Session, seconds};
-use crate::step::{Again, EtcdStep, Seen, first_waiters, is_of_tasks};
+use crate::step::{Again, Assumed, EtcdStep, Seen, first_waiters, is_of_tasks};
 use crate::tasks::Turn;
 
 /// How a store is set up.
@@ -315,11 +315,15 @@ impl EtcdStore {
                     seen = Seen::default();
                     continue;
                 }
-                if !step.assumed.is_empty() || step.assumes_no_waits {
+                if !step.assumed.is_empty() {
                     // Nothing is compared: what was assumed must be read.
                     assumes = false;
                     seen = step.seen;
-                    seen.sessions.retain(|name, _| !step.assumed.contains(name));
+                    for assumed in &step.assumed {
+                        if let Assumed::IsThere(name) = assumed {
+                            seen.sessions.remove(name);
+                        }
+                    }
                     continue;
                 }
                 self.remember(&step, step.seen.revision, since);

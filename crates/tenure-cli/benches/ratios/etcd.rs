@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use prost::Message;
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Acquired, Config, StoreUrl, Tenure, call_deadline};
+use tenure::{Acquired, Config, Key, StoreUrl, Tenure, call_deadline};
 use tenure_testkit::Etcd;
 use tokio::runtime::{Builder, Runtime};
 use tonic::client::Grpc;
@@ -37,10 +37,14 @@ const MOMENT: Duration = Duration::from_millis(1);
 const COMMANDS: usize = 40;
 const ENDS: usize = 5;
 const IMPORTED_AT_ONCE: usize = 5000;
+/// How often a key was used, and how often that is looked at.
+const OFTEN: usize = 20_000;
+const LOOKS: usize = 200;
 
 /// What is measured, each on a cluster of its own.
-pub(crate) const MEASURES: [(&str, Measure); 4] = [
+pub(crate) const MEASURES: [(&str, Measure); 5] = [
     ("etcd-locks", || on_a_cluster(pairs)),
+    ("etcd-often", || on_a_cluster(used_often)),
     ("etcd-runs", || on_a_cluster(commands)),
     ("etcd-next", || on_a_cluster(next_of_many)),
     ("etcd-leader", || {
@@ -86,16 +90,11 @@ fn pairs(cluster: &Etcd) -> Vec<Line> {
         99,
         "",
     ));
-    lines.push(rate(
-        "etcd: pairs/s / its lock call",
-        &ours,
-        &theirs,
-        "at least 1x",
-    ));
+    lines.push(rate("etcd: pairs/s / its lock call", &ours, &theirs, ""));
     for (keys, aim, [all, p50, p99]) in [
         (
             "own",
-            "at least 1x",
+            "",
             [
                 "etcd: 8 clients, own keys / lock call, pairs/s",
                 "etcd: 8 clients, own keys / lock call, p50",
@@ -140,6 +139,37 @@ fn in_turns(cluster: &Etcd, game: &str, clients: usize) -> (Vec<Turn>, Vec<Turn>
         theirs.extend(play(cluster, &format!("lock {game}"), clients));
     }
     (ours, theirs)
+}
+
+/// A key that was used very often, on a cluster that is not compacted, and one that was used once.
+fn used_often(cluster: &Etcd) -> Vec<Line> {
+    let url = StoreUrl::parse(&cluster.address("often")).unwrap();
+    let tenure = Tenure::open(&url, Config::default()).unwrap();
+    let [often, once] = ["often", "once"].map(|key| Key::parse(key).unwrap());
+    let pair = |key: &Key| {
+        let Acquired::Granted(held) = tenure.ask(key.as_str()).unwrap().acquire().unwrap() else {
+            panic!("it is free")
+        };
+        let _freed = held.release().unwrap();
+    };
+    (0..OFTEN).for_each(|_| pair(&often));
+    pair(&once);
+    let look = |key: &Key| time(|| drop(tenure.store().inspect(key, call_deadline()).unwrap()));
+    let (mut looks, mut pairs) = (Vec::new(), Vec::new());
+    for _ in 0..LOOKS {
+        looks.push((look(&often), look(&once)));
+        pairs.push((time(|| pair(&often)), time(|| pair(&once))));
+    }
+    [
+        ("etcd: look at a key, used 20,000 times / once", looks),
+        ("etcd: pair on a key, used 20,000 times / once", pairs),
+    ]
+    .map(|(what, times)| {
+        let (mut often, mut once): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+        let (often, once) = (percentile(&mut often, 50), percentile(&mut once, 50));
+        line(what, often, once, "about 1x")
+    })
+    .into()
 }
 
 /// `tenure run` and `etcdctl lock`.

@@ -12,7 +12,7 @@
 //! | `ledger` | append, 32 writers, replay, claim and release | the bare system calls, and the documented algorithm |
 //! | `tasks` | begin, end and list tasks of a million | of ten thousand |
 //! | `sync` | share one changed task of 100,000 | of a hundred |
-//! | `etcd` (four parts: `etcd-locks`, `etcd-runs`, `etcd-next`, `etcd-leader`) | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader; tasks of 100,000 | `etcdctl lock`, and etcd's own lock call; of a hundred |
+//! | `etcd` (five parts: `etcd-locks`, `etcd-often`, `etcd-runs`, `etcd-next`, `etcd-leader`) | pairs, hand-overs and commands on an etcd cluster, a killed holder, a lost leader; a key used 20,000 times; tasks of 100,000 | `etcdctl lock`, and etcd's own lock call; used once; of a hundred |
 //! | `board` | list, check and index a board of 5,000 tasks | reading its files once |
 #![allow(
     clippy::unwrap_used,

@@ -1,0 +1,327 @@
+//! The changes of the engine's verbs, as records: [`Step`] for [`EtcdStep`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tenure_core::engine::{Ended, Put, Step, Then};
+use tenure_core::task::{flow, sections};
+use tenure_core::{
+    Event, EventKind, Evidence, Holder, HolderId, Key, KeyKind, Lease, Presence, StoreError,
+    TaskError, Ticket, Token, Waiter,
+};
+
+use super::{Assumed, EtcdStep, MOST_COMPARES};
+use crate::layout::Layout;
+use crate::proto::{Compare, KeyValue, RangeRequest};
+use crate::records::{KeyRecords, LeaseRecord, StoredLease, StoredTicket};
+
+/// After so many writes, what can wait for a later step does.
+const ENOUGH: usize = 80;
+
+impl EtcdStep<'_> {
+    /// Gives a lease a new life.
+    fn begin_life(&mut self, lease: &Lease, name: &str) -> Result<(), StoreError> {
+        if self.committed.is_some() {
+            return Ok(());
+        }
+        let life = self.store.new_life(lease.ttl, self.by)?;
+        let key = self.store.layout.life(&lease.key, name);
+        self.put(key.clone(), Vec::new(), life.etcd_lease);
+        self.written(&lease.key).alive.insert(name.to_owned());
+        self.writes.begun.push((key, life));
+        Ok(())
+    }
+
+    fn stored_ticket(&self, key: &Key, ticket: Ticket) -> Option<StoredTicket> {
+        let tickets = &self.known(key)?.tickets;
+        let found = tickets.iter().find(|one| one.waiter.ticket == ticket);
+        found.cloned()
+    }
+
+    /// The two indexes of a ticket.
+    fn index(&self, key: &Key, waiter: &Waiter, name: &str) -> Vec<String> {
+        let layout = &self.store.layout;
+        let by_holder = layout.waits_of_holder(&waiter.holder.id);
+        let by_grant = waiter
+            .within
+            .iter()
+            .map(|token| layout.waits_of_grant(*token));
+        std::iter::once(by_holder)
+            .chain(by_grant)
+            .map(|prefix| Layout::wait(&prefix, key, name))
+            .collect()
+    }
+
+    fn put_ticket(&mut self, key: &Key, waiter: &Waiter, name: &str) -> Result<(), StoreError> {
+        self.writes.guarded.insert(key.clone());
+        let stored = Waiter {
+            ticket: Ticket(0),
+            ..waiter.clone()
+        };
+        self.put_record(|layout| layout.ticket(key, name), &stored);
+        self.written(key).put_ticket(StoredTicket {
+            name: name.to_owned(),
+            waiter: waiter.clone(),
+        });
+        for entry in self.index(key, waiter, name) {
+            self.put(entry, Vec::new(), 0);
+        }
+        if self.is_own(&waiter.holder.binding) && self.committed.is_none() {
+            let session = self.store.session(&waiter.holder.binding, self.by)?;
+            self.writes.compares.push(Compare::present(session));
+        }
+        Ok(())
+    }
+
+    fn stored(&self, lease: &Lease) -> Option<StoredLease> {
+        self.known(&lease.key)?.lease(lease.token).cloned()
+    }
+
+    /// The lowest number that is no name of a lease, or of a ticket: neither when the step began nor now. A name that is
+    /// removed and put in one step would not be new.
+    fn free_name(&self, key: &Key, names: impl Fn(&KeyRecords) -> Vec<&str>) -> String {
+        let records = [self.seen.keys.get(key), self.writes.after.get(key)];
+        let names = records.into_iter().flatten().flat_map(names);
+        let taken: BTreeSet<usize> = names.filter_map(|name| name.parse().ok()).collect();
+        let free = (0..taken.len()).find(|number| !taken.contains(number));
+        free.unwrap_or(taken.len()).to_string()
+    }
+}
+
+impl Step for EtcdStep<'_> {
+    fn mint(&mut self, _key: &Key) -> Result<Token, TaskError> {
+        self.writes.numbered = true;
+        Ok(Token(self.revision()))
+    }
+
+    fn put_lease(&mut self, lease: &Lease, put: Put) -> Result<(), TaskError> {
+        let key = &lease.key;
+        let stored = self.stored(lease);
+        let name = match &stored {
+            Some(stored) => stored.name.clone(),
+            None => self.free_name(key, |records| {
+                let names = records.leases.iter().map(|one| one.name.as_str());
+                names.collect()
+            }),
+        };
+        self.begin_life(lease, &name)?;
+        let record = LeaseRecord {
+            holder: lease.holder.clone(),
+            acquired_at: lease.acquired_at,
+            heartbeat_at: lease.heartbeat_at,
+            expires_at: self.now.deadline(lease.ttl).wall,
+            ttl: lease.ttl,
+            mode: lease.mode.clone(),
+            slot: lease.slot,
+        };
+        self.put_record(|layout| layout.lease(key, &name), &record);
+        let revision = self.revision();
+        self.written(key).put_lease(StoredLease {
+            name,
+            token: stored
+                .as_ref()
+                .map_or(Token(revision), |stored| stored.token),
+            modified: i64::try_from(revision).unwrap_or(i64::MAX),
+            record,
+        });
+        match (put, stored) {
+            (Put::Granted { reason, waited }, _) => {
+                self.writes.guarded.insert(key.clone());
+                let event = Event::granted(lease, reason, waited, self.now.wall);
+                self.record(event, true);
+                if let Some(id) = task_of(key) {
+                    self.task_granted(id, &lease.holder.id)?;
+                }
+            }
+            (Put::Renewed, Some(stored)) => {
+                let name = self.store.layout.lease(key, &stored.name);
+                let same = Compare::unchanged(name, stored.modified);
+                self.writes.compares.push(same);
+                if let Some(id) = task_of(key) {
+                    sections::renew_section(self, id, lease)?;
+                }
+            }
+            (Put::Extended | Put::Renewed, stored) => {
+                self.writes.guarded.insert(key.clone());
+                // Renewals are not recorded, but the history must say that others may hold the key now.
+                if stored.is_some_and(|stored| stored.record.mode != lease.mode) {
+                    let event = Event::of(lease, EventKind::Renewed, self.now.wall);
+                    self.record(event, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_lease(&mut self, lease: &Lease, how: &Ended, then: Then) -> Result<(), TaskError> {
+        let key = &lease.key;
+        self.writes.guarded.insert(key.clone());
+        let Some(stored) = self.stored(lease) else {
+            return Ok(());
+        };
+        let life = self.store.layout.life(key, &stored.name);
+        if matches!(how, Ended::Proven(Evidence::TimeRanOut { .. })) {
+            self.writes.compares.push(Compare::missing(life));
+        } else {
+            self.delete(life.clone());
+            self.writes.ended.push(life);
+        }
+        self.delete(self.store.layout.lease(key, &stored.name));
+        self.written(key).remove_lease(&stored.name);
+        let (kind, evidence) = match how {
+            Ended::Released => (EventKind::Released, None),
+            Ended::Proven(evidence) => (EventKind::of(evidence), Some(evidence.clone())),
+        };
+        let event = Event::of(lease, kind, self.now.wall);
+        self.record(Event { evidence, ..event }, false);
+        if let Some(id) = task_of(key) {
+            self.task_lease_ended(id, &lease.holder.id, how)?;
+        }
+        if then == Then::Free {
+            flow::wake_seekers_of(self, key)?;
+        }
+        Ok(())
+    }
+
+    fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TaskError> {
+        self.writes.numbered = true;
+        let name = self.free_name(key, |records| {
+            let names = records.tickets.iter().map(|one| one.name.as_str());
+            names.collect()
+        });
+        let ticket = Ticket(self.revision());
+        let waiter = Waiter {
+            ticket,
+            ..waiter.clone()
+        };
+        self.put_ticket(key, &waiter, &name)?;
+        Ok(ticket)
+    }
+
+    fn update_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<(), TaskError> {
+        let Some(stored) = self.stored_ticket(key, waiter.ticket) else {
+            return Ok(());
+        };
+        // A wait that is resumed may run under other grants.
+        for entry in self.index(key, &stored.waiter, &stored.name) {
+            self.delete(entry);
+        }
+        self.put_ticket(key, waiter, &stored.name)?;
+        if waiter.presence == Presence::Away {
+            flow::wake_seekers_of(self, key)?;
+        }
+        Ok(())
+    }
+
+    fn remove_ticket(&mut self, key: &Key, ticket: Ticket) -> Result<(), TaskError> {
+        let Some(stored) = self.stored_ticket(key, ticket) else {
+            return Ok(());
+        };
+        if self.writes.records.len() > ENOUGH {
+            // One of very many forgotten tickets: a later step removes it.
+            return Ok(());
+        }
+        self.writes.guarded.insert(key.clone());
+        self.delete(self.store.layout.ticket(key, &stored.name));
+        let tickets = &mut self.written(key).tickets;
+        tickets.retain(|one| one.name != stored.name);
+        for entry in self.index(key, &stored.waiter, &stored.name) {
+            self.delete(entry);
+        }
+        flow::wake_seekers_of(self, key)
+    }
+
+    fn waits_of(&mut self, holder: &HolderId, token: Token) -> Result<Vec<Key>, TaskError> {
+        let asked = (holder.clone(), token);
+        let layout = &self.store.layout;
+        let mut prefixes = vec![layout.waits_of_holder(holder)];
+        if token != Token::NONE {
+            prefixes.push(layout.waits_of_grant(token));
+        }
+        let is_known = self.seen.waits.contains_key(&asked);
+        if self.seen.guessed || !is_known && self.may_assume(prefixes.len()) {
+            // Holders rarely wait.
+            let nothing = prefixes.into_iter().map(Compare::none_below);
+            self.writes.compares.extend(nothing);
+            self.assumed.push(Assumed::NoWaits);
+            return Ok(Vec::new());
+        }
+        if !is_known {
+            let ranges = prefixes.iter().cloned().map(RangeRequest::below);
+            let ranges = ranges.map(|range| RangeRequest {
+                keys_only: true,
+                ..range
+            });
+            let found = self.read(ranges.collect())?;
+            let mut keys = BTreeSet::new();
+            for (prefix, kvs) in prefixes.iter().zip(found) {
+                let waited = |kv: &KeyValue| Layout::waited_key(prefix, kv.name());
+                keys.extend(kvs.iter().filter_map(waited));
+            }
+            self.seen
+                .waits
+                .insert(asked.clone(), keys.into_iter().collect());
+        }
+        let revision = self.seen.revision;
+        for prefix in prefixes {
+            let nothing_new = Compare::nothing_new_below(prefix, revision);
+            let compares = &mut self.writes.compares;
+            // A chain of more than fifty holders is compared in part.
+            if compares.len() < MOST_COMPARES && !compares.contains(&nothing_new) {
+                compares.push(nothing_new);
+            }
+        }
+        Ok(self.seen.waits.get(&asked).cloned().unwrap_or_default())
+    }
+
+    fn record_request(&mut self, event: &Event) -> Result<bool, TaskError> {
+        self.record(event.clone(), false);
+        Ok(true)
+    }
+
+    /// Touches the waiter's tickets: it watches them.
+    fn wake(&mut self, holder: &Holder) {
+        let Some(lock) = holder.liveness_lock() else {
+            return;
+        };
+        let mut touched = Vec::new();
+        for (key, records) in &self.seen.keys {
+            for one in &records.tickets {
+                let name = self.store.layout.ticket(key, &one.name);
+                if one.waiter.holder.liveness_lock() == Some(lock)
+                    && !self.writes.records.contains_key(&name)
+                {
+                    let stored = Waiter {
+                        ticket: Ticket(0),
+                        ..one.waiter.clone()
+                    };
+                    touched.push((key.clone(), name, stored));
+                }
+            }
+        }
+        for (key, name, stored) in touched {
+            // A waiter that is served wakes the next one, if a key has room for many.
+            if self.writes.records.len() < ENOUGH {
+                self.writes.guarded.insert(key);
+                self.put_record(|_| name, &stored);
+            }
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        self.store.options.queue_grace
+    }
+
+    /// The session says it.
+    fn hear(&mut self, _key: &Key, _waiter: &Waiter) -> Result<(), TaskError> {
+        Ok(())
+    }
+}
+
+/// The id of the task whose key this is.
+fn task_of(key: &Key) -> Option<&str> {
+    match key.kind() {
+        KeyKind::Task(id) if id != tenure_core::task::ANY => Some(id),
+        _ => None,
+    }
+}

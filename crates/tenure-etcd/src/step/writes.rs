@@ -1,0 +1,218 @@
+//! What a step writes, and the transaction that it becomes: [`Writes`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+use tenure_core::{ErrorKind, Event, Key, StoreError};
+
+use super::{Again, EtcdStep, NOT_YET, is_of_tasks, sessions};
+use crate::layout::{Layout, VERSION};
+use crate::lives::Life;
+use crate::proto::{
+    Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use crate::records::{EventRecord, Guard, KeyRecords, json, number};
+use crate::tasks::all_parts;
+
+/// So many operations, or comparisons, a transaction of etcd may have.
+pub(crate) const MOST_OPERATIONS: usize = 128;
+
+/// What is put under a name, and the etcd lease that it is tied to; `None` deletes it.
+pub(crate) type Write = Option<(Vec<u8>, i64)>;
+
+/// What a step writes.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    pub(crate) request: String,
+    pub(crate) records: BTreeMap<String, Write>,
+    pub(crate) compares: Vec<Compare>,
+    /// The records of the keys that it has written, as they are after it.
+    pub(super) after: HashMap<Key, KeyRecords>,
+    /// The keys whose records are added or removed.
+    pub(crate) guarded: BTreeSet<Key>,
+    pub(super) events: Vec<String>,
+    /// Whether a token or a ticket number was needed.
+    pub(crate) numbered: bool,
+    /// The leases whose lives begin in this step.
+    pub(crate) begun: Vec<(String, Life)>,
+    /// The leases whose lives it ends.
+    pub(crate) ended: Vec<String>,
+    /// Whether it removes the parts of large changes that are not valid.
+    pub(crate) removes_parts: bool,
+}
+
+impl EtcdStep<'_> {
+    /// The transaction. If a comparison fails, it reads the version of the layout, the guard of the tasks if the step is
+    /// about them, all records of `key`, and the sessions of its first waiters.
+    pub(crate) fn transaction(
+        &mut self,
+        key: Option<&Key>,
+    ) -> Result<Option<TxnRequest>, StoreError> {
+        if self.writes.records.is_empty() {
+            return Ok(None);
+        }
+        let layout = &self.store.layout;
+        let guard = json(&Guard {
+            request: self.writes.request.clone(),
+        });
+        for key in &self.writes.guarded {
+            let name = layout.guard(key);
+            let seen = self.seen.keys.get(key);
+            let before = seen.map_or(0, |records| records.guard);
+            self.writes
+                .compares
+                .push(Compare::unchanged(name.clone(), before));
+            let value = if is_idle(layout, key, seen, &self.writes.records) {
+                None
+            } else {
+                Some((guard.clone(), 0))
+            };
+            self.writes.records.insert(name, value);
+        }
+        let staged = self.guard_tasks()?;
+        let layout = &self.store.layout;
+        let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
+        let operations = self.writes.records.iter().map(operation);
+        let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
+        let waiters = self.waiters(key);
+        let failure = std::iter::once(RangeRequest::one(layout.version()))
+            .chain(is_of_tasks(key).then(|| RangeRequest::one(layout.task_guard())))
+            .chain(key.map(|key| RangeRequest::below(layout.key(key))))
+            .chain(sessions(layout, &waiters))
+            .map(|range| Op::Range(range).into())
+            .collect();
+        let transaction = TxnRequest {
+            compare: std::iter::once(version)
+                .chain(self.writes.compares.iter().cloned())
+                .collect(),
+            success: operations.chain(removed).collect(),
+            failure,
+        };
+        let operations = transaction.compare.len().max(transaction.success.len());
+        if operations > MOST_OPERATIONS {
+            if self.seen.guessed {
+                // What is read need not be compared one by one.
+                self.again = Some(Again::Guessed);
+            }
+            let what = format!(
+                "this changes {operations} locks at once: etcd allows {MOST_OPERATIONS} in one transaction"
+            );
+            return Err(StoreError::new(ErrorKind::Unsupported, what).fix("do it in parts"));
+        }
+        if let Some(chunks) = staged {
+            self.store.stage(&chunks, self.guard_revision(), self.by)?;
+        }
+        Ok(Some(transaction))
+    }
+
+    /// The first event that this step writes: proof that it was carried out.
+    pub(crate) fn proof(&self) -> Option<&str> {
+        self.writes.events.first().map(String::as_str)
+    }
+
+    pub(crate) fn put(&mut self, name: String, value: Vec<u8>, etcd_lease: i64) {
+        self.writes.records.insert(name, Some((value, etcd_lease)));
+    }
+
+    pub(crate) fn delete(&mut self, name: String) {
+        self.writes.records.insert(name, None);
+    }
+
+    /// Puts a record that no step reads back by its name: a verb that runs again for its answer need not write it.
+    pub(super) fn put_record(
+        &mut self,
+        name: impl FnOnce(&Layout) -> String,
+        record: &impl Serialize,
+    ) {
+        if self.committed.is_none() {
+            self.put(name(&self.store.layout), json(record), 0);
+        }
+    }
+
+    /// What this step writes of a key is what it reads from here on.
+    pub(super) fn written(&mut self, key: &Key) -> &mut KeyRecords {
+        let seen = self.seen.keys.get(key);
+        let after = self.writes.after.entry(key.clone());
+        after.or_insert_with(|| seen.cloned().unwrap_or_default())
+    }
+
+    /// The records of a key that was read, as they are after the transaction.
+    pub(crate) fn left(&self, key: &Key, revision: i64) -> KeyRecords {
+        let mut records = self.known(key).cloned().unwrap_or_default();
+        records.set_revision(NOT_YET, number(revision));
+        match self.writes.records.get(&self.store.layout.guard(key)) {
+            None => {}
+            Some(None) => (records.guard, records.request) = (0, None),
+            Some(Some(_)) => {
+                (records.guard, records.request) = (revision, Some(self.writes.request.clone()));
+            }
+        }
+        records
+    }
+
+    pub(crate) fn record(&mut self, event: Event, own_token: bool) {
+        if self.committed.is_some() {
+            return;
+        }
+        let record = EventRecord {
+            at: event.at,
+            key: event.key,
+            kind: event.kind,
+            token: (!own_token).then_some(event.token),
+            holder: event.holder,
+            reason: event.reason,
+            evidence: event.evidence,
+            mode: event.mode,
+            waited: event.waited,
+        };
+        let number = self.writes.events.len();
+        let layout = &self.store.layout;
+        let name = layout.event(self.now.wall, &self.writes.request, number);
+        self.put(name.clone(), json(&record), 0);
+        self.writes.events.push(name);
+    }
+}
+
+/// One write, as an operation of a transaction.
+fn operation((name, value): (&String, &Write)) -> RequestOp {
+    let key = name.clone().into_bytes();
+    match value {
+        Some((value, lease)) => Op::Put(PutRequest {
+            key,
+            value: value.clone(),
+            lease: *lease,
+        }),
+        None => Op::Delete(DeleteRangeRequest {
+            key,
+            range_end: Vec::new(),
+        }),
+    }
+    .into()
+}
+
+/// Whether a key has neither lease nor ticket after these writes: then it needs no guard.
+fn is_idle(
+    layout: &Layout,
+    key: &Key,
+    seen: Option<&KeyRecords>,
+    writes: &BTreeMap<String, Write>,
+) -> bool {
+    let prefix = layout.key(key);
+    let added = writes
+        .iter()
+        .any(|(name, value)| name.starts_with(&prefix) && value.is_some());
+    let left = seen.is_some_and(|records| {
+        let leases = records
+            .leases
+            .iter()
+            .map(|one| layout.lease(key, &one.name));
+        let tickets = records
+            .tickets
+            .iter()
+            .map(|one| layout.ticket(key, &one.name));
+        leases
+            .chain(tickets)
+            .any(|name| writes.get(&name) != Some(&None))
+    });
+    !added && !left
+}
