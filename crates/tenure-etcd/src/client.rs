@@ -192,7 +192,8 @@ impl Client {
         Ok((found, at))
     }
 
-    async fn reads_one_by_one(&self) -> Result<bool, Status> {
+    /// Whether the member must not be asked for several ranges at once. It is asked for its version once.
+    pub(crate) async fn reads_one_by_one(&self) -> Result<bool, Status> {
         let ask = || async {
             let status: StatusResponse = self
                 .call("/etcdserverpb.Maintenance/Status", Done {})

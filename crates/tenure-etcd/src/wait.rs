@@ -142,6 +142,8 @@ async fn watch(
         cluster.give_up_on(member);
         return tokio::time::sleep(WATCH_AGAIN).await;
     };
+    // It is known then when the wait is over and everything is read.
+    let _ = client.reads_one_by_one().await;
     while let Ok(Some(answer)) = stream.message().await {
         if !answer.events.is_empty() || answer.canceled {
             return;
