@@ -420,8 +420,8 @@ impl EtcdStore {
     }
 }
 
-/// After so many attempts in vain, nothing is assumed. That costs more reads, and the more an attempt reads the rarer
-/// no other process is faster.
+/// After so many attempts in vain, nothing is assumed any more, but read. Not earlier: an attempt that reads more is
+/// overtaken more often.
 const SURE: u32 = 10;
 
 /// How much time an attempt needs after one that was in vain.
