@@ -30,7 +30,7 @@
 //!
 //! Names of keys and holders are percent-encoded, so that none contains a `/`.
 //!
-//! Leases and tickets of a key have the lowest numbers that are free as their names, so that few are ever used: until
+//! Leases and tickets of a key have low numbers that are free as their names, so that few are ever used: until
 //! the cluster is compacted, it walks through every name that a range has ever had.
 
 use std::fmt::Write;

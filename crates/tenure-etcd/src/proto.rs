@@ -174,6 +174,11 @@ impl Compare {
         Self::new(key, GREATER, CREATE, Compared::CreateRevision(0))
     }
 
+    /// The key was created at this revision.
+    pub(crate) fn created_at(key: String, revision: i64) -> Self {
+        Self::new(key, EQUAL, CREATE, Compared::CreateRevision(revision))
+    }
+
     /// The key was last written at this revision; at 0 if it does not exist.
     pub(crate) fn unchanged(key: String, revision: i64) -> Self {
         Self::new(key, EQUAL, MOD, Compared::ModRevision(revision))

@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! 1. Every step that adds or removes a record of a key writes the key's guard, and compares it. A renewal
-//!    changes one lease in place and compares that lease instead.
+//!    changes one lease in place and compares that lease instead. A ticket for a key that is held alone is added while
+//!    that lease is there: as long as it is, every claim has to wait, and a release compares the guard.
 //! 2. A ticket is written only while the session of its process is there.
 //! 3. An expired lease is taken over only while it has not been renewed.
 //! 4. Of two claims that would close a cycle, each compares that the holders which it looked at do not wait for more
@@ -141,6 +142,8 @@ pub struct EtcdStep<'a> {
     probed: Vec<(Binding, Liveness)>,
     /// The name of the turn that this step has among steps on tasks, if it asked for one.
     pub(crate) turn: Option<String>,
+    /// How many earlier attempts were overtaken.
+    pub(crate) attempts: u32,
     /// Whether it waits for the turns of others.
     pub(crate) gives_way: bool,
     /// How many tasks and sections it has added.
@@ -175,6 +178,7 @@ impl<'a> EtcdStep<'a> {
             assumed: Vec::new(),
             probed: Vec::new(),
             turn: None,
+            attempts: 0,
             gives_way: false,
             added: 0,
             is_large: false,

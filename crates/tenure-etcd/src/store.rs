@@ -289,6 +289,7 @@ impl EtcdStore {
             step.assumes = assumes && attempts < SURE;
             step.turn = turn.as_ref().map(Turn::name);
             step.gives_way = key.is_none();
+            step.attempts = attempts;
             let mut answer = match verb(&mut step) {
                 // A probe that could not be made does not fail the verb.
                 Ok(_) if step.again == Some(Again::Guessed) => {

@@ -18,6 +18,9 @@ use crate::records::{KeyRecords, LeaseRecord, StoredLease, StoredTicket};
 /// After so many writes, what can wait for a later step does.
 const ENOUGH: usize = 80;
 
+/// Among how many free names a step that was overtaken chooses, at the least.
+const SPREAD: usize = 32;
+
 impl EtcdStep<'_> {
     /// Gives a lease a new life.
     fn begin_life(&mut self, lease: &Lease, name: &str) -> Result<(), StoreError> {
@@ -77,15 +80,48 @@ impl EtcdStep<'_> {
         self.known(&lease.key)?.lease(lease.token).cloned()
     }
 
-    /// The lowest number that is no name of a lease, or of a ticket: neither when the step began nor now. A name that is
-    /// removed and put in one step would not be new.
-    fn free_name(&self, key: &Key, names: impl Fn(&KeyRecords) -> Vec<&str>) -> String {
-        let records = [self.seen.keys.get(key), self.writes.after.get(key)];
-        let names = records.into_iter().flatten().flat_map(names);
-        let taken: BTreeSet<usize> = names.filter_map(|name| name.parse().ok()).collect();
-        let free = (0..taken.len()).find(|number| !taken.contains(number));
-        free.unwrap_or(taken.len()).to_string()
+    /// The lowest number that is no name of a lease: neither when the step began nor now. A name that is removed and put in one
+    /// step would not be new.
+    fn new_lease_name(&self, key: &Key) -> String {
+        let names = |records: &KeyRecords| names_of(&records.leases, |one| &one.name);
+        let (_, mut free) = self.free_names(key, names);
+        free.next().unwrap_or_default().to_string()
     }
+
+    /// The same for a ticket. If another step was faster, any of the lowest: more may queue at the same time.
+    fn new_ticket_name(&self, key: &Key) -> String {
+        let names = |records: &KeyRecords| names_of(&records.tickets, |one| &one.name);
+        let (taken, mut free) = self.free_names(key, names);
+        let spread = match self.attempts {
+            0 => 1,
+            _ => taken + SPREAD,
+        };
+        // The name of a request is random.
+        let random = self.writes.request.get(..4);
+        let random = random.and_then(|digits| usize::from_str_radix(digits, 16).ok());
+        let chosen = free.nth(random.unwrap_or_default() % spread);
+        chosen.unwrap_or_default().to_string()
+    }
+
+    /// How many numbers are names, and all others.
+    fn free_names(
+        &self,
+        key: &Key,
+        names: impl Fn(&KeyRecords) -> Vec<usize>,
+    ) -> (usize, impl Iterator<Item = usize>) {
+        let records = [self.seen.keys.get(key), self.writes.after.get(key)];
+        let taken: BTreeSet<usize> = records.into_iter().flatten().flat_map(names).collect();
+        (
+            taken.len(),
+            (0..).filter(move |number| !taken.contains(number)),
+        )
+    }
+}
+
+/// The names that are numbers.
+fn names_of<T>(records: &[T], name: impl Fn(&T) -> &String) -> Vec<usize> {
+    let numbers = records.iter().filter_map(|one| name(one).parse().ok());
+    numbers.collect()
 }
 
 impl Step for EtcdStep<'_> {
@@ -99,10 +135,7 @@ impl Step for EtcdStep<'_> {
         let stored = self.stored(lease);
         let name = match &stored {
             Some(stored) => stored.name.clone(),
-            None => self.free_name(key, |records| {
-                let names = records.leases.iter().map(|one| one.name.as_str());
-                names.collect()
-            }),
+            None => self.new_lease_name(key),
         };
         self.begin_life(lease, &name)?;
         let record = LeaseRecord {
@@ -185,16 +218,16 @@ impl Step for EtcdStep<'_> {
 
     fn add_ticket(&mut self, key: &Key, waiter: &Waiter) -> Result<Ticket, TaskError> {
         self.writes.numbered = true;
-        let name = self.free_name(key, |records| {
-            let names = records.tickets.iter().map(|one| one.name.as_str());
-            names.collect()
-        });
+        let name = self.new_ticket_name(key);
         let ticket = Ticket(self.revision());
         let waiter = Waiter {
             ticket,
             ..waiter.clone()
         };
         self.put_ticket(key, &waiter, &name)?;
+        if waiter.mode.is_exclusive() && waiter.with.is_empty() {
+            self.writes.queued = Some((key.clone(), name));
+        }
         Ok(ticket)
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Writes {
     /// The keys whose records are added or removed.
     pub(crate) guarded: BTreeSet<Key>,
     pub(super) events: Vec<String>,
+    /// The key and the name of a new ticket of a claim that wants one key alone, and that only.
+    pub(super) queued: Option<(Key, String)>,
     /// Whether a token or a ticket number was needed.
     pub(crate) numbered: bool,
     /// The leases whose lives begin in this step.
@@ -55,13 +57,16 @@ impl EtcdStep<'_> {
         let guard = json(&Guard {
             request: self.writes.request.clone(),
         });
-        for key in &self.writes.guarded {
+        for key in &self.writes.guarded.clone() {
             let name = layout.guard(key);
             let seen = self.seen.keys.get(key);
             let before = seen.map_or(0, |records| records.guard);
-            self.writes
-                .compares
-                .push(Compare::unchanged(name.clone(), before));
+            if let Some(compares) = self.only_queues(key) {
+                self.writes.compares.extend(compares);
+            } else {
+                let unchanged = Compare::unchanged(name.clone(), before);
+                self.writes.compares.push(unchanged);
+            }
             let value = if is_idle(layout, key, seen, &self.writes.records) {
                 None
             } else {
@@ -103,6 +108,30 @@ impl EtcdStep<'_> {
             self.store.stage(&chunks, self.guard_revision(), self.by)?;
         }
         Ok(Some(transaction))
+    }
+
+    /// What to compare instead of the guard, if all that this step does is to queue for a key that one process holds alone: that
+    /// this lease is there, and that no other step has used the name of the ticket. Others may queue at the same time.
+    fn only_queues(&self, key: &Key) -> Option<[Compare; 2]> {
+        let layout = &self.store.layout;
+        let (queued_for, name) = self.writes.queued.as_ref()?;
+        let [held] = self.seen.keys.get(key)?.leases.as_slice() else {
+            return None;
+        };
+        let prefix = layout.key(key);
+        let written = self.writes.records.keys();
+        let alone = self.writes.guarded.len() == 1
+            && self.writes.events.is_empty()
+            && queued_for == key
+            && held.record.mode.is_exclusive()
+            && written.filter(|name| name.starts_with(&prefix)).count() == 1;
+        let token = i64::try_from(held.token.0).ok()?;
+        alone.then(|| {
+            [
+                Compare::created_at(layout.lease(key, &held.name), token),
+                Compare::missing(layout.ticket(key, name)),
+            ]
+        })
     }
 
     /// The first event that this step writes: proof that it was carried out.

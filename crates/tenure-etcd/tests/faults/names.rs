@@ -24,7 +24,7 @@ fn a_key_that_is_used_often_has_few_names() {
     let [here, there] = ["here", "there"].map(|folder| open(&address, &place.path().join(folder)));
     let mut used = BTreeSet::new();
     let mut tokens = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..40 {
         let held = Ask::new(&key(), "holder").ttl(TTL).granted(&here);
         tokens.push(held.token);
         let waiter = Ask::new(&key(), "waiter").ttl(TTL).waiting();
@@ -39,8 +39,11 @@ fn a_key_that_is_used_often_has_few_names() {
         assert_eq!(names("names"), BTreeSet::new());
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    // Guard, lease, life and ticket.
-    assert_eq!(used.len(), 4, "{used:?}");
+    let (tickets, others): (Vec<_>, Vec<_>) = used.iter().partition(|name| name.contains("/t/"));
+    // Guard, lease and life.
+    assert_eq!(others.len(), 3, "{others:?}");
+    // One of 32 free names, or of 33 if one is taken.
+    assert!(tickets.len() <= 33, "{tickets:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -374,4 +375,43 @@ fn a_wait_that_has_ended_leaves_nothing_that_is_watched() {
         assert_eq!(wait(Duration::from_millis(100)), Waited::TimedOut);
     }
     within_limit("nothing to be watched", || watched(&cluster) == 0);
+}
+
+#[test]
+fn a_crowd_that_queues_at_once_is_served_and_nobody_is_forgotten() {
+    const CROWD: usize = 24;
+    const TURNS: usize = 3;
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("queue-at-once");
+    let (begin, is_held) = (Barrier::new(CROWD), AtomicBool::new(false));
+    let one = |number: usize| {
+        // Each is as on a machine of its own, and none polls.
+        let store = open(&address, &place.path().join(number.to_string()));
+        let ask = Ask::new(&key(), &format!("waiter-{number}"));
+        let ask = ask.ttl(LONG).waiting();
+        begin.wait();
+        let mut tokens = Vec::new();
+        for _ in 0..TURNS {
+            let lease = waiting::acquire(&store, &ask, |_| ()).lease();
+            assert!(!is_held.swap(true, Ordering::SeqCst), "two hold it");
+            tokens.push(lease.token);
+            is_held.store(false, Ordering::SeqCst);
+            release(&store, &lease);
+        }
+        tokens
+    };
+    let mut tokens: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..CROWD)
+            .map(|number| {
+                let one = &one;
+                scope.spawn(move || one(number))
+            })
+            .collect();
+        all.into_iter()
+            .flat_map(|one| one.join().unwrap())
+            .collect()
+    });
+    tokens.sort();
+    tokens.dedup();
+    assert_eq!(tokens.len(), CROWD * TURNS);
 }
