@@ -37,6 +37,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 const COMMANDS: usize = 40;
 const ENDS: usize = 5;
 const IMPORTED_AT_ONCE: usize = 5000;
+/// How many commands want one key at once.
+const CROWD: usize = 50;
 /// How often a key was used, and how often that is looked at.
 const OFTEN: usize = 20_000;
 const LOOKS: usize = 200;
@@ -190,7 +192,21 @@ fn commands(cluster: &Etcd) -> Vec<Line> {
         theirs,
         "at most 1x",
     );
-    let mut lines = vec![runs];
+    let at_once = |command: &dyn Fn() -> Command| {
+        time(|| {
+            let all: Vec<Child> = (0..CROWD)
+                .map(|_| command().arg("true").spawn().unwrap())
+                .collect();
+            all.into_iter().for_each(end);
+        })
+    };
+    let crowd = line(
+        "etcd: 50 runs of one key at once / etcdctl lock",
+        at_once(&|| tenure_run(cluster, "k")),
+        at_once(&|| etcdctl_lock(cluster, "k")),
+        "at most 1x",
+    );
+    let mut lines = vec![runs, crowd];
     for (ending, what) in [
         (
             Ending::OfItsCommand,

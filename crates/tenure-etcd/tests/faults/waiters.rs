@@ -415,3 +415,23 @@ fn a_crowd_that_queues_at_once_is_served_and_nobody_is_forgotten() {
     tokens.dedup();
     assert_eq!(tokens.len(), CROWD * TURNS);
 }
+
+#[test]
+fn a_claim_that_knows_of_an_earlier_holder_still_finds_a_cycle() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("earlier-holder");
+    let [one, two, three] =
+        ["one", "two", "three"].map(|folder| open(&address, &place.path().join(folder)));
+    let [x, y] = ["x", "y"].map(|key| Key::parse(key).unwrap());
+    let ask = |key: &Key, name: &str| Ask::new(key, name).ttl(LONG);
+    ask(&x, "one").granted(&one);
+    let earlier = ask(&y, "two").granted(&two);
+    assert!(matches!(ask(&y, "one").once(&one), Acquired::Busy(_)));
+    // The next lease has the same name in the cluster.
+    release(&two, &earlier);
+    ask(&y, "three").granted(&three);
+    let waits = ask(&x, "three").waiting().once(&three);
+    assert!(matches!(waits, Acquired::Busy(_)), "{waits:?}");
+    let closes = ask(&y, "one").waiting().once(&one);
+    assert!(matches!(closes, Acquired::Deadlock(_)), "{closes:?}");
+}
