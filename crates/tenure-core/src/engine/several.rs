@@ -302,29 +302,19 @@ pub fn view_past_blocked<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
     }
     let rank = decide::rank(step.now(), &whole, claim, ticket);
     let blocked = Blocked::by(step, claim)?;
-    let ahead: Vec<Waiter> = whole
-        .queue
-        .iter()
-        .filter(|waiter| waiter.rank() < rank)
-        .filter(|waiter| may_be_blocked(waiter) && waiter.holder.id != claim.holder.id)
-        .filter(|waiter| blocked.contains(waiter))
-        .cloned()
-        .collect();
-    for waiter in ahead {
-        // Those behind it that conflict with it wait for the claimant, too.
-        let mut passed = vec![waiter.mode.clone()];
-        for other in &mut whole.queue {
-            let behind = other.rank() >= waiter.rank() && Some(other.ticket) != ticket.ticket();
-            let is_there = behind && other.presence == Presence::Here;
-            let conflicts = |before: &Mode| !before.admits(&other.mode);
-            if is_there && (other.ticket == waiter.ticket || passed.iter().any(conflicts)) {
-                if !passed.contains(&other.mode) {
-                    passed.push(other.mode.clone());
-                }
-                other.presence = Presence::Away;
+    let mut passed: Vec<Mode> = Vec::new();
+    let ahead = whole.queue.iter_mut().filter(|waiter| waiter.rank() < rank);
+    for waiter in ahead.filter(|waiter| blocked.contains(waiter)) {
+        let first = may_be_blocked(waiter) && waiter.holder.id != claim.holder.id;
+        if first || passed.iter().any(|before| !before.admits(&waiter.mode)) {
+            waiter.presence = Presence::Away;
+            if !passed.contains(&waiter.mode) {
+                passed.push(waiter.mode.clone());
             }
         }
     }
+    // Waiters were probed up to the first that is present, which may be one of those that are passed.
+    settle_for(step, claim, &mut whole.queue);
     Ok(whole)
 }
 
@@ -348,13 +338,17 @@ pub(super) fn whole_view<S: Step>(step: &mut S, claim: &Claim) -> Result<View, S
 
 fn whole_queue<S: Step>(step: &mut S, claim: &Claim) -> Result<Vec<Waiter>, S::Error> {
     let mut queue = step.tickets(&claim.key)?;
-    let asker = Some(&claim.holder.id);
+    settle_for(step, claim, &mut queue);
+    Ok(queue)
+}
+
+/// Puts the whole queue in order, and finds out which waiters are present, as far as a claim depends on it.
+fn settle_for<S: Step>(step: &mut S, claim: &Claim, queue: &mut Vec<Waiter>) {
     let probe = match claim.mode {
         Mode::Paths(_) => Probe::All,
         _ => Probe::First,
     };
-    settle(step, &mut queue, asker, &claim.mode, probe);
-    Ok(queue)
+    settle(step, queue, Some(&claim.holder.id), &claim.mode, probe);
 }
 
 /// The claims that wait for a claimant: for a lease of it, or for a holder or a waiter that does.

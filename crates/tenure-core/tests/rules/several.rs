@@ -646,6 +646,74 @@ fn no_simulation_of_several_keys_violates_a_guarantee() {
     }
 }
 
+/// The actor asks for these keys, and waits if it has to.
+fn ask(actor: usize, keys: &[usize], mode: &Mode) -> Action {
+    Action::Ask {
+        actor,
+        keys: keys.iter().copied().collect(),
+        shared: *mode == Mode::Shared,
+        patient: true,
+        priority: 5,
+    }
+}
+
+/// The same, with a priority that puts it before the others.
+fn ask_urgently(actor: usize, keys: &[usize], mode: &Mode) -> Action {
+    match ask(actor, keys, mode) {
+        Action::Ask {
+            actor,
+            keys,
+            shared,
+            patient,
+            ..
+        } => Action::Ask {
+            actor,
+            keys,
+            shared,
+            patient,
+            priority: 7,
+        },
+        other => other,
+    }
+}
+
+#[track_caller]
+fn assert_sound(script: &[Action]) {
+    if let Err(how) = Simulation::new(decide::Rules::STANDARD).play(script) {
+        panic!("{how}");
+    }
+}
+
+/// Only the first of the waiters ahead was probed. It was passed, and the dead one behind it held up the claimant.
+#[test]
+fn a_dead_waiter_behind_one_that_is_passed_holds_nobody_up() {
+    assert_sound(&[
+        ask(1, &[3], &Mode::Exclusive),
+        ask(0, &[0, 3], &Mode::Shared),
+        ask(2, &[0], &Mode::Exclusive),
+        Action::Die(0),
+        ask(1, &[0], &Mode::Exclusive),
+        ask_urgently(3, &[0, 3], &Mode::Shared),
+    ]);
+}
+
+/// A dead waiter stands between the one that is passed and another, which waits for neither of them.
+#[test]
+fn a_waiter_behind_a_dead_one_is_not_passed_with_the_waiter_before() {
+    assert_sound(&[
+        ask(3, &[0], &Mode::Exclusive),
+        ask(0, &[0, 3], &Mode::Exclusive),
+        ask(1, &[0, 3], &Mode::Shared),
+        ask(4, &[3], &Mode::Exclusive),
+        Action::Die(4),
+        Action::ReleaseAll(3),
+        ask(2, &[3], &Mode::Shared),
+        Action::GiveUp(0),
+        ask_urgently(0, &[0], &Mode::Exclusive),
+        ask(0, &[3], &Mode::Exclusive),
+    ]);
+}
+
 #[track_caller]
 fn assert_caught(rules: several::Rules, as_one_of: &[&str]) {
     let rules = decide::Rules {
