@@ -5,11 +5,12 @@
 //! other process is woken, asks again, and is refused.
 
 use crate::claim::Claim;
-use crate::cycle::{self, Cycle, Holding};
+use crate::cycle::{self, Cycle, Holding, Wanted};
 use crate::decide::{self, Claimant, View};
 use crate::lease::{Lease, Token};
 use crate::mode::Mode;
-use crate::queue::{Presence, Rank};
+use crate::queue::{Presence, Rank, Waiter};
+use crate::verdict::Liveness;
 
 use super::look::{is_alive, is_here, standing, view as view_of};
 use super::several::whole_view;
@@ -21,55 +22,49 @@ pub fn cycle_of<S: Step>(
     claim: &Claim,
     view: &View,
 ) -> Result<Option<Cycle>, S::Error> {
-    // For these, not all leases were read. A wait that leads through one of the others can end at the claimant only if the
-    // claimant holds something.
-    let whole;
-    let view = if matches!(claim.mode, Mode::Shared | Mode::Paths(_)) {
-        if !step.may_hold(Some(&claim.holder.id), &claim.within)? {
-            return Ok(None);
+    let mut whole;
+    let view = match &claim.mode {
+        Mode::Exclusive => view,
+        // Not all leases were read. A wait that leads through one of the others can end at the claimant only if the
+        // claimant holds something.
+        Mode::Shared | Mode::Paths(_) => {
+            if !step.may_hold(Some(&claim.holder.id), &claim.within)? {
+                return Ok(None);
+            }
+            whole = whole_view(step, claim)?;
+            &whole
         }
-        whole = whole_view(step, claim)?;
-        &whole
-    } else {
-        view
+        // Not all waiters ahead were read. An exclusive one among them waits for every slot.
+        mode @ Mode::Slots(_) => {
+            whole = view.clone();
+            if view.left_out.ahead > 0 {
+                let against = Part::FirstAgainst(mode, usize::MAX);
+                whole.queue.extend(step.some_tickets(&claim.key, against)?);
+            }
+            &whole
+        }
     };
     let rank = decide::position(step.now(), view, claim).0;
     let rank = decide::rank(step.now(), view, claim, rank);
-    let wanted: Vec<Holding> = waited_for(step, view, Claimant::of(claim), rank)
-        .into_iter()
-        .map(Holding::from)
-        .collect();
+    let ahead: Vec<&Waiter> = view.queue.iter().collect();
+    let wanted = waited_for(step, &view.leases, &ahead, Claimant::of(claim), rank);
     let ours =
         |held: &Holding| held.holder == claim.holder.id || claim.within.contains(&held.token);
-    let mut find = |wanted: &[Holding]| {
-        cycle::find(&claim.holder.id, wanted, ours, |held| waits_of(step, held))
-    };
-    if !waits_for_any(&claim.mode, &wanted) {
-        return find(&wanted);
-    }
-    // Each of the holders could end the wait, so each of them must be part of a cycle.
-    let mut first = None;
-    for holder in &wanted {
-        let Some(cycle) = find(std::slice::from_ref(holder))? else {
-            return Ok(None);
-        };
-        first.get_or_insert(cycle);
-    }
-    Ok(first)
+    cycle::find(&claim.holder.id, &wanted, ours, |held| waits_of(step, held))
 }
 
-/// The leases that a claimant with this rank waits for. For paths, these are the leases that conflict with it, and what a
-/// waiter ahead that conflicts with it waits for.
-fn waited_for<'a, S: Step>(
+/// What a claimant with this rank waits for, in any mode: the leases that conflict with it, and with every present waiter
+/// ahead that conflicts with it, because that one goes first; and if there is no slot left, any of those that are taken.
+/// A waiter that is not present holds nobody up.
+fn waited_for<S: Step>(
     step: &mut S,
-    view: &'a View,
-    claimant: Claimant<'a>,
+    leases: &[(Lease, Liveness)],
+    queue: &[&Waiter],
+    claimant: Claimant<'_>,
     rank: Rank,
-) -> Vec<&'a Lease> {
-    let mut standing = standing(step, &view.leases);
-    if claimant.mode.paths().is_none() {
-        return standing;
-    }
+) -> Wanted {
+    let standing = standing(step, leases);
+    let is_full = standing.len() >= claimant.mode.room();
     let mut asking = vec![(claimant, rank)];
     let mut seen = Vec::new();
     let mut next = 0;
@@ -81,7 +76,7 @@ fn waited_for<'a, S: Step>(
         if others.is_empty() {
             break;
         }
-        for waiter in &view.queue {
+        for waiter in queue {
             let goes_first = waiter.rank() < rank
                 && !seen.contains(&waiter.ticket)
                 && !claimant.fits(Claimant::waiting(waiter))
@@ -92,14 +87,16 @@ fn waited_for<'a, S: Step>(
             }
         }
     }
-    let is_other = |lease: &Lease| others.iter().any(|other| other.token == lease.token);
-    standing.retain(|lease| !is_other(lease));
-    standing
-}
-
-/// Whether the end of any of several leases lets a claim proceed.
-fn waits_for_any(mode: &Mode, held: &[Holding]) -> bool {
-    matches!(mode, Mode::Slots(_)) && held.len() > 1
+    let is_other = |lease: &&Lease| others.iter().any(|other| other.token == lease.token);
+    let (beside, all): (Vec<&Lease>, Vec<&Lease>) = standing.into_iter().partition(is_other);
+    Wanted {
+        all: all.into_iter().map(Holding::from).collect(),
+        any: beside
+            .into_iter()
+            .filter(|_| is_full)
+            .map(Holding::from)
+            .collect(),
+    }
 }
 
 /// Wakes the other processes of a name that was granted a key, if they wait: the grant may have closed a cycle.
@@ -115,7 +112,7 @@ pub(super) fn wake_waits_of<S: Step>(step: &mut S, claim: &Claim) -> Result<(), 
 
 /// What the holder of a grant waits for, by its name or in a command that runs under the grant, and
 /// who holds that.
-fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Error> {
+fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Wanted>, S::Error> {
     let mut waits = Vec::new();
     for key in step.waits_of(&held.holder, held.token)? {
         let view = view_of(step, &key, None)?;
@@ -128,16 +125,14 @@ fn waits_of<S: Step>(step: &mut S, held: &Holding) -> Result<Vec<Holding>, S::Er
                 continue;
             }
             let claimant = Claimant::waiting(waiter);
-            let wanted: Vec<Holding> = waited_for(step, &view, claimant, waiter.rank())
-                .into_iter()
-                // A waiter for several keys has a ticket for each of them, also for those that are free.
-                .filter(|lease| waiter.with.is_empty() || !decide::fits(lease, claimant))
-                .map(Holding::from)
-                .filter(|wanted| wanted.holder != held.holder)
-                .collect();
-            // A wait for any of several slots is not followed: it may end without the others.
-            if !waits_for_any(&waiter.mode, &wanted) {
-                waits.extend(wanted);
+            // A waiter for several keys passes a waiter ahead that waits for it: only leases keep it waiting for ever.
+            let ahead = view.queue.iter().filter(|_| waiter.with.is_empty());
+            let ahead: Vec<&Waiter> = ahead.collect();
+            let mut wanted = waited_for(step, &view.leases, &ahead, claimant, waiter.rank());
+            wanted.all.retain(|it| it.holder != held.holder);
+            wanted.any.retain(|it| it.holder != held.holder);
+            if wanted != Wanted::default() {
+                waits.push(wanted);
             }
         }
     }

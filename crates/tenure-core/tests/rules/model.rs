@@ -403,6 +403,23 @@ impl QueueRank {
     }
 }
 
+/// What a wait is for.
+#[derive(Debug)]
+pub(crate) struct ModelWait<'a> {
+    /// All of these leases have to end.
+    pub(crate) each: Vec<&'a ModelLease>,
+    /// One of these has to, if there are any.
+    pub(crate) one_of: Vec<&'a ModelLease>,
+}
+
+impl ModelWait<'_> {
+    /// Whether it does not end before one of the leases for which `is_stuck` does.
+    pub(crate) fn is_held_up(&self, is_stuck: impl Fn(&ModelLease) -> bool) -> bool {
+        self.each.iter().any(|it| is_stuck(it))
+            || !self.one_of.is_empty() && self.one_of.iter().all(|it| is_stuck(it))
+    }
+}
+
 /// The true state of one key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyModel {
@@ -489,37 +506,47 @@ impl KeyModel {
         !claimant.fits(waiter) && !waits_for_claimant
     }
 
-    /// The leases that a claimant or waiter of this rank waits for. One that wants files waits for those of others, and
-    /// with every waiter that goes first.
+    /// What a claimant or waiter of this rank waits for. Whatever its mode, a waiter that goes first has to be served first.
+    /// So it waits for the leases of others that are in the way of one of them. The end of any of these would not do.
+    ///
+    /// An earlier version said that a shared waiter waits for every lease of the key, because there is an exclusive waiter
+    /// ahead of it. But that one may have died since. It also said that a waiter for a slot waits for any holder of one,
+    /// even if it is behind an exclusive waiter, which needs all of them, or if a slot is free.
     pub(crate) fn wanted<'a>(
         &'a self,
         world: &World,
         claimant: Party<'a>,
         rank: QueueRank,
         waits: fn(&ModelTicket, &World) -> bool,
-    ) -> Vec<&'a ModelLease> {
-        let mut live = self.live(world);
-        if !claimant.has_files() {
-            return live;
-        }
-        let mut asking = vec![(claimant, rank)];
+    ) -> ModelWait<'a> {
+        let live = self.live(world);
+        let mut first = vec![(claimant, rank)];
         let mut at = 0;
-        while at < asking.len() {
-            let (party, rank) = asking[at];
+        while at < first.len() {
+            let (party, rank) = first[at];
             at += 1;
             for entry in &self.queue {
-                let known = asking.iter().any(|(_, it)| it.ticket == Some(entry.ticket));
+                let known = first.iter().any(|(_, it)| it.ticket == Some(entry.ticket));
                 if !known
                     && waits(entry, world)
                     && !rank.may_pass(entry)
                     && self.goes_first(world, entry, party)
                 {
-                    asking.push((Party::waiting(entry), entry.rank()));
+                    first.push((Party::waiting(entry), entry.rank()));
                 }
             }
         }
-        live.retain(|it| asking.iter().any(|(party, _)| !party.fits(Party::of(it))));
-        live
+        let in_the_way =
+            |it: &&ModelLease| first.iter().any(|(party, _)| !party.fits(Party::of(it)));
+        let (each, beside): (Vec<_>, Vec<_>) = live.into_iter().partition(in_the_way);
+        let full = match claimant.mode {
+            Mode::Slots(slots) => beside.len() >= slots.get() as usize,
+            _ => false,
+        };
+        ModelWait {
+            each,
+            one_of: if full { beside } else { Vec::new() },
+        }
     }
 
     /// Whether every waiter ahead of a claim waits for a lease of the claimant: it would hold the key beside it.

@@ -46,6 +46,22 @@ fn assert_sound(script: &[Action]) {
     }
 }
 
+/// How many claims of a sound script are refused because they would close a cycle.
+#[track_caller]
+fn refused_for_a_cycle(script: &[Action]) -> u32 {
+    let mut simulation = Simulation::new(Rules::STANDARD);
+    if let Err(failure) = simulation.play(script) {
+        panic!("{failure}");
+    }
+    let case = "a claim that would close a cycle is refused";
+    simulation
+        .oracle
+        .cases
+        .get(case)
+        .copied()
+        .unwrap_or_default()
+}
+
 #[test]
 fn a_name_with_two_tied_processes_is_two_holders() {
     assert_sound(&[
@@ -110,11 +126,11 @@ fn a_ticket_of_an_earlier_boot_is_not_resumed() {
     ]);
 }
 
-/// The process of this slot claims the first key in a mode, under a name that it made up.
-fn ask_unnamed(slot: usize, name: usize, patient: bool, mode: Mode) -> Action {
+/// The process of this slot claims a key in a mode, under a name that it made up.
+fn ask_unnamed(slot: usize, name: usize, key: usize, patient: bool, mode: Mode) -> Action {
     Action::Ask {
         slot,
-        key: 0,
+        key,
         binding: RequestedBinding::LivenessLock,
         name,
         named: false,
@@ -126,13 +142,86 @@ fn ask_unnamed(slot: usize, name: usize, patient: bool, mode: Mode) -> Action {
     }
 }
 
+fn slots(number: u32) -> Mode {
+    Mode::Slots(number.try_into().unwrap())
+}
+
 #[test]
 fn a_cycle_through_one_of_many_shared_holders_is_found() {
     assert_sound(&[
-        ask_unnamed(0, 0, ONCE, Mode::Shared),
-        ask_unnamed(1, 1, ONCE, Mode::Shared),
-        ask_unnamed(2, 2, ONCE, Mode::Shared),
-        ask_unnamed(2, 2, PATIENT, Mode::Exclusive),
-        ask_unnamed(0, 0, PATIENT, Mode::Shared),
+        ask_unnamed(0, 0, 0, ONCE, Mode::Shared),
+        ask_unnamed(1, 1, 0, ONCE, Mode::Shared),
+        ask_unnamed(2, 2, 0, ONCE, Mode::Shared),
+        ask_unnamed(2, 2, 0, PATIENT, Mode::Exclusive),
+        ask_unnamed(0, 0, 0, PATIENT, Mode::Shared),
     ]);
+}
+
+/// An exclusive waiter keeps a shared one from the key of the first holder, which then asks for the key of the shared
+/// waiter.
+fn a_shared_waiter_behind_an_exclusive_one(gone: &[Action]) -> Vec<Action> {
+    let mut script = vec![
+        ask_unnamed(0, 0, 0, ONCE, Mode::Shared),
+        ask_unnamed(1, 1, 1, ONCE, Mode::Exclusive),
+        ask_unnamed(2, 2, 0, PATIENT, Mode::Exclusive),
+        ask_unnamed(1, 1, 0, PATIENT, Mode::Shared),
+    ];
+    script.extend_from_slice(gone);
+    script.push(ask_unnamed(0, 0, 1, PATIENT, Mode::Exclusive));
+    script
+}
+
+#[test]
+fn a_shared_waiter_waits_for_what_the_exclusive_one_ahead_waits_for() {
+    let script = a_shared_waiter_behind_an_exclusive_one(&[]);
+    assert_eq!(refused_for_a_cycle(&script), 1);
+}
+
+#[test]
+fn a_shared_waiter_behind_a_dead_or_parked_one_waits_for_no_shared_holder() {
+    for gone in [Action::Die(2), Action::Park { slot: 2, key: 0 }] {
+        let script = a_shared_waiter_behind_an_exclusive_one(&[gone]);
+        assert_eq!(refused_for_a_cycle(&script), 0);
+    }
+}
+
+#[test]
+fn a_cycle_through_all_holders_of_slots_is_found_when_the_last_of_them_waits() {
+    let script = [
+        ask_unnamed(0, 0, 0, ONCE, slots(2)),
+        ask_unnamed(1, 1, 0, ONCE, slots(2)),
+        ask_unnamed(2, 2, 1, ONCE, Mode::Exclusive),
+        ask_unnamed(0, 0, 1, PATIENT, Mode::Exclusive),
+        ask_unnamed(2, 2, 0, PATIENT, slots(2)),
+        ask_unnamed(1, 1, 1, PATIENT, Mode::Exclusive),
+    ];
+    assert_eq!(refused_for_a_cycle(&script), 1);
+}
+
+/// The exclusive waiter ahead needs the slots of all, not of any.
+#[test]
+fn a_waiter_for_a_slot_behind_an_exclusive_one_waits_for_every_slot() {
+    let script = [
+        ask_unnamed(0, 0, 0, ONCE, slots(2)),
+        ask_unnamed(1, 1, 0, ONCE, slots(2)),
+        ask_unnamed(2, 2, 0, PATIENT, Mode::Exclusive),
+        ask_unnamed(4, 1, 1, ONCE, Mode::Exclusive),
+        ask_unnamed(0, 0, 1, PATIENT, Mode::Exclusive),
+        ask_unnamed(4, 1, 0, PATIENT, slots(2)),
+    ];
+    assert_eq!(refused_for_a_cycle(&script), 1);
+}
+
+#[test]
+fn a_waiter_for_a_slot_does_not_wait_for_a_holder_while_another_slot_is_free() {
+    let script = [
+        ask_unnamed(0, 0, 0, ONCE, slots(2)),
+        ask_unnamed(2, 2, 1, ONCE, Mode::Exclusive),
+        ask_unnamed(4, 1, 0, PATIENT, Mode::Exclusive),
+        ask_unnamed(1, 1, 0, PATIENT, slots(2)),
+        Action::Leave { slot: 4, key: 0 },
+        ask_unnamed(0, 0, 1, PATIENT, Mode::Exclusive),
+        ask_unnamed(2, 2, 0, PATIENT, slots(2)),
+    ];
+    assert_eq!(refused_for_a_cycle(&script), 0);
 }

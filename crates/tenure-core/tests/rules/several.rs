@@ -5,6 +5,9 @@
 //!
 //! - a claim is granted all of its keys or none (G1 for each key);
 //! - no claim passes a present waiter ahead that conflicts with it, except one that waits for the claimant (G8);
+//! - a claim waits only if it is served in the end although nobody gives up, and is refused only if it waits for a holder
+//!   that waits for it (progress). Between the two are waits that end because a waiter in the chain passes the one ahead
+//!   of it: there, both answers are right;
 //! - in the end, every waiter is served, although holders ask for more before they release (progress).
 
 use std::cell::Cell;
@@ -493,6 +496,32 @@ impl Simulation {
         false
     }
 
+    /// Whether an actor that waits is served although nobody gives up: every actor releases all it has once it does not
+    /// wait, and is served once nothing is in its way.
+    fn is_served_in_the_end(&self, actor: usize) -> bool {
+        let mut later = Self::new(decide::Rules::STANDARD);
+        later.held.clone_from(&self.held);
+        later.waits.clone_from(&self.waits);
+        loop {
+            for at in 0..ACTORS {
+                if later.waits[at].is_none() {
+                    later.held[at].clear();
+                }
+            }
+            let can_proceed = |at: &usize| {
+                later.waits[*at].as_ref().is_some_and(|wait| {
+                    let mut ahead = later.ahead(*at, wait).into_iter();
+                    later.conflicts(*at, wait).is_empty()
+                        && ahead.all(|other| later.waits_for(other, *at))
+                })
+            };
+            let Some(served) = (0..ACTORS).find(can_proceed) else {
+                return later.waits[actor].is_none();
+            };
+            later.waits[served] = None;
+        }
+    }
+
     fn ask(&mut self, actor: usize, wait: &Wait, patient: bool) -> Checked {
         let claims = self.claims(actor, wait, patient);
         let conflicts = self.conflicts(actor, wait);
@@ -556,6 +585,9 @@ impl Simulation {
                 self.count("a free key waits for a waiter of several", free);
                 if patient {
                     self.waits[actor] = Some(wait.clone());
+                    if !self.is_served_in_the_end(actor) {
+                        return Err(format!("{actor} waits for ever: {wait:?}"));
+                    }
                 }
                 Ok(())
             }
@@ -682,6 +714,19 @@ fn assert_sound(script: &[Action]) {
     if let Err(how) = Simulation::new(decide::Rules::STANDARD).play(script) {
         panic!("{how}");
     }
+}
+
+/// The shared waiter counted as waiting for the shared holder, with which it does not conflict.
+#[test]
+fn a_shared_waiter_behind_a_dead_one_waits_for_nothing() {
+    assert_sound(&[
+        ask(2, &[2], &Mode::Shared),
+        ask(1, &[0], &Mode::Exclusive),
+        ask(0, &[2], &Mode::Exclusive),
+        ask(1, &[2], &Mode::Shared),
+        Action::Die(0),
+        ask(2, &[0], &Mode::Exclusive),
+    ]);
 }
 
 /// Only the first of the waiters ahead was probed. It was passed, and the dead one behind it held up the claimant.

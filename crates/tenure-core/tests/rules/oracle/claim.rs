@@ -6,7 +6,7 @@ use tenure_core::{Evidence, Lease, Mode, Reason, Ticket};
 use super::Oracle;
 use crate::guarantee::{Checked, Guarantee, ensure};
 use crate::model::{
-    HolderMatch, ModelClaim, ModelLease, ModelTicket, Party, QueueRank, disagree,
+    HolderMatch, ModelClaim, ModelLease, ModelTicket, ModelWait, Party, QueueRank, disagree,
     is_another_reservation, reason_for,
 };
 use crate::store::Answer;
@@ -111,8 +111,7 @@ impl Oracle {
         held || waited
     }
 
-    /// Whether the claimant would wait for a holder that waits, directly or through others, for a lease that the
-    /// claimant holds or runs under. A waiter for a slot waits for all who have one: any of them could end the wait.
+    /// Whether the claimant would wait for a lease that can't end before one that the claimant holds or runs under.
     fn closes_cycle(
         &self,
         world: &World,
@@ -128,47 +127,73 @@ impl Oracle {
             (None, None) => ClaimTicket::New,
         };
         let rank = self.rank(world, claim, ticket);
-        let live = model.wanted(world, Party::claiming(claim), rank, waits);
-        let any = matches!(claim.mode, Mode::Slots(_)) && live.len() > 1;
-        let leads_back = |held: &&ModelLease| {
-            let mut seen = Vec::new();
-            !ours(held) && self.leads_to(world, held, &ours, waits, &mut seen)
-        };
-        if any {
-            live.iter().all(leads_back)
-        } else {
-            live.iter().any(leads_back)
-        }
+        let left = self.left_in_the_end(world, &ours, waits);
+        let wait = model.wanted(world, Party::claiming(claim), rank, waits);
+        // Another process of the name may end a lease of its own.
+        let is_left =
+            |it: &ModelLease| !ours(it) && left.iter().any(|(token, _)| *token == it.token);
+        let leads_to_us = |it: &&ModelLease| left.contains(&(it.token, true)) && !ours(it);
+        let each = wait.each.iter().any(&leads_to_us);
+        let slots = !wait.one_of.is_empty() && wait.one_of.iter().all(|it| is_left(it));
+        each || slots && wait.one_of.iter().any(leads_to_us)
     }
 
-    /// Whether the holder of a lease waits for a lease that is `ours`.
-    fn leads_to(
+    /// The tokens of the leases that never end while those that are `ours` do not, and whether the chain of waits of each
+    /// leads to one of ours. Every holder that waits for nothing that is left releases all it has, again and again. All
+    /// leases of a name are released together.
+    fn left_in_the_end(
         &self,
         world: &World,
-        held: &ModelLease,
         ours: &dyn Fn(&ModelLease) -> bool,
         waits: fn(&ModelTicket, &World) -> bool,
-        seen: &mut Vec<u64>,
-    ) -> bool {
-        if seen.contains(&held.token) {
-            return false;
+    ) -> Vec<(u64, bool)> {
+        let waits_of = |held: &ModelLease| -> Vec<ModelWait<'_>> {
+            let is_its = |entry: &&ModelTicket| {
+                let its = entry.name == held.name || entry.within.contains(&held.token);
+                its && waits(entry, world)
+            };
+            let mut all = Vec::new();
+            for model in &self.keys {
+                for entry in model.queue.iter().filter(is_its) {
+                    let party = Party::waiting(entry);
+                    let mut wait = model.wanted(world, party, entry.rank(), waits);
+                    wait.each.retain(|it| it.name != held.name);
+                    wait.one_of.retain(|it| it.name != held.name);
+                    all.push(wait);
+                }
+            }
+            all
+        };
+        let live = self.keys.iter().flat_map(|model| model.live(world));
+        let mut left: Vec<(&ModelLease, Vec<ModelWait<'_>>)> =
+            live.map(|held| (held, waits_of(held))).collect();
+        loop {
+            let tokens: Vec<u64> = left.iter().map(|(held, _)| held.token).collect();
+            let is_left = |it: &ModelLease| tokens.contains(&it.token);
+            left.retain(|(held, waits)| {
+                ours(held) || waits.iter().any(|wait| wait.is_held_up(is_left))
+            });
+            if left.len() == tokens.len() {
+                break;
+            }
         }
-        seen.push(held.token);
-        self.keys.iter().any(|model| {
-            model.queue.iter().any(|entry| {
-                let party = Party::waiting(entry);
-                let mut wanted = model.wanted(world, party, entry.rank(), waits);
-                wanted.retain(|it| it.name != held.name);
-                let waiting = (entry.name == held.name || entry.within.contains(&held.token))
-                    && waits(entry, world);
-                let any = matches!(entry.mode, Mode::Slots(_)) && wanted.len() > 1;
-                waiting
-                    && !any
-                    && wanted
-                        .iter()
-                        .any(|it| ours(it) || self.leads_to(world, it, ours, waits, seen))
-            })
-        })
+        let tokens: Vec<u64> = left.iter().map(|(held, _)| held.token).collect();
+        let mut to_us: Vec<u64> = Vec::new();
+        for _ in &tokens {
+            for (held, waits) in &left {
+                let leads = waits.iter().any(|wait| {
+                    let slots = wait.one_of.iter().all(|it| tokens.contains(&it.token));
+                    let slots = wait.one_of.iter().filter(|_| slots);
+                    let mut held_up_by = wait.each.iter().chain(slots);
+                    held_up_by.any(|it| to_us.contains(&it.token))
+                });
+                if ours(held) || leads {
+                    to_us.push(held.token);
+                }
+            }
+        }
+        let with_end = |token: u64| (token, to_us.contains(&token));
+        tokens.into_iter().map(with_end).collect()
     }
 
     fn own_ticket(&self, claim: &ModelClaim) -> Option<&ModelTicket> {
