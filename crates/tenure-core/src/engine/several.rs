@@ -487,13 +487,16 @@ impl Blocked {
         let mut ahead: Vec<&Mode> = Vec::new();
         for (waiter, claim) in &key.queue {
             let leads_on = |held: &HeldLease| {
-                !held.lease.mode.admits(&waiter.mode)
-                    && held.lease.holder.id != waiter.holder.id
+                held.lease.holder.id != waiter.holder.id
                     && (ours(&held.lease) || held.claims.iter().any(|it| self.is_blocked(*it)))
             };
+            let conflicts = |held: &&HeldLease| !held.lease.mode.admits(&waiter.mode);
+            // Any holder of a slot could end the wait for one.
+            let is_full = key.leases.len() >= waiter.mode.room();
             let is_blocked = self.is_blocked(*claim)
                 || ahead.iter().any(|before| !before.admits(&waiter.mode))
-                || key.leases.iter().any(leads_on);
+                || key.leases.iter().filter(conflicts).any(leads_on)
+                || is_full && key.leases.iter().all(leads_on);
             if !is_blocked {
                 continue;
             }

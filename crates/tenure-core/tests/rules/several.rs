@@ -908,6 +908,34 @@ fn what_a_claimant_with_a_lease_reads_grows_with_the_queue_and_not_with_its_squa
     }
 }
 
+/// Two actors have the slots of the first key, and wait for the third one. A waiter for a slot and the second key waits for
+/// any of them, so it waits for the holder of the third key.
+#[test]
+fn a_holder_passes_a_waiter_for_a_slot_if_every_holder_of_one_waits_for_it() {
+    let slots = Mode::Slots(2.try_into().unwrap());
+    for both_wait in [true, false] {
+        let mut crowd = Simulation::new(decide::Rules::STANDARD);
+        crowd.held = vec![Vec::new(); 8];
+        for (actor, at) in [(0, 0), (2, 0), (4, 2)] {
+            let granted = claim(&mut crowd, actor, &[at], &slots);
+            assert!(matches!(granted, Acquired::Granted(_)), "{actor}");
+        }
+        let waits: [(usize, &[usize], &Mode); 3] = [
+            (6, &[0, 1], &slots),
+            (0, &[2], &Mode::Exclusive),
+            (2, &[2], &Mode::Exclusive),
+        ];
+        for (actor, keys, mode) in waits.into_iter().take(if both_wait { 3 } else { 2 }) {
+            crowd.pass(1);
+            let busy = claim(&mut crowd, actor, keys, mode);
+            assert!(matches!(busy, Acquired::Busy(_)), "{actor}");
+        }
+        crowd.pass(1);
+        let answer = claim(&mut crowd, 4, &[1], &Mode::Exclusive);
+        assert_eq!(matches!(answer, Acquired::Granted(_)), both_wait);
+    }
+}
+
 /// So many actors that hold one key in the modes that `mode` tells.
 fn holders(many: usize, mode: impl Fn(usize) -> Mode) -> Simulation {
     let mut crowd = Simulation::new(decide::Rules::STANDARD);
