@@ -14,14 +14,15 @@ use crate::store::EtcdStore;
 use crate::tasks::SeenTasks;
 
 impl EtcdStore {
-    /// Makes the transaction of a step. `Ok(Err(_))`: something had changed; what is there now.
+    /// Makes the transaction of a step; its revision, and whether the step was overtaken although it was made. `Ok(Err(_))`:
+    /// something had changed; what is there now.
     pub(crate) fn commit(
         &self,
         step: &mut EtcdStep<'_>,
         key: Option<&Key>,
         transaction: &TxnRequest,
         by: Instant,
-    ) -> Result<Result<i64, Seen>, StoreError> {
+    ) -> Result<Result<(i64, bool), Seen>, StoreError> {
         let began = now();
         let mut unanswered = None;
         loop {
@@ -30,13 +31,16 @@ impl EtcdStore {
                 async move { client.txn(transaction).await }
             };
             match self.cluster.ask_once(by, job) {
-                Ok(answer) if answer.succeeded => return Ok(Ok(answer.revision())),
+                Ok(answer) if answer.succeeded => {
+                    let revision = answer.revision();
+                    return Ok(Ok((revision, step.was_overtaken(Some(answer)))));
+                }
                 Ok(answer) => {
                     let seen = self.after_a_change(key, &step.waiters(key), answer, by)?;
                     if unanswered.is_some()
                         && let Some(revision) = self.was_carried_out(step, key, &seen, by)?
                     {
-                        return Ok(Ok(revision));
+                        return Ok(Ok((revision, step.was_overtaken(None))));
                     }
                     return Ok(Err(seen));
                 }

@@ -11,7 +11,7 @@
 //!
 //! 1. Every step that adds or removes a record of a key writes the key's guard, and compares it. A renewal
 //!    changes one lease in place and compares that lease instead. A ticket for a key that is held alone is added while
-//!    that lease is there: as long as it is, every claim has to wait, and a release compares the guard.
+//!    that lease is there, and if the guard has changed, the verb runs again: it has its ticket then.
 //! 2. A ticket is written only while the session of its process is there.
 //! 3. An expired lease is taken over only while it has not been renewed.
 //! 4. Of two claims that would close a cycle, each compares that the holders which it looked at do not wait for more

@@ -331,7 +331,11 @@ impl EtcdStore {
                 return Ok((answer, self.revision(step.seen.revision)));
             };
             match self.commit(&mut step, key, &transaction, by)? {
-                Ok(revision) => {
+                Ok((_, true)) => {
+                    // It has its ticket. What it waits for is decided on the queue that is there now.
+                    seen = Seen::default();
+                }
+                Ok((revision, false)) => {
                     if step.is_large {
                         // It is valid already: if this fails, the next process that meets it carries it out.
                         let _ = self.finish(by);

@@ -9,7 +9,8 @@ use super::{Again, EtcdStep, NOT_YET, is_of_tasks, sessions};
 use crate::layout::{Layout, VERSION};
 use crate::lives::Life;
 use crate::proto::{
-    Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    Compare, DeleteRangeRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    TxnResponse,
 };
 use crate::records::{EventRecord, Guard, KeyRecords, json, number};
 use crate::tasks::all_parts;
@@ -33,6 +34,8 @@ pub(crate) struct Writes {
     pub(super) events: Vec<String>,
     /// The key and the name of a new ticket of a claim that wants one key alone, and that only.
     pub(super) queued: Option<(Key, String)>,
+    /// A guard that is written and not compared, and the revision at which it was written last as far as the step knows.
+    pub(super) unguarded: Option<(String, i64)>,
     /// Whether a token or a ticket number was needed.
     pub(crate) numbered: bool,
     /// The leases whose lives begin in this step.
@@ -63,6 +66,7 @@ impl EtcdStep<'_> {
             let before = seen.map_or(0, |records| records.guard);
             if let Some(compares) = self.only_queues(key) {
                 self.writes.compares.extend(compares);
+                self.writes.unguarded = Some((name.clone(), before));
             } else {
                 let unchanged = Compare::unchanged(name.clone(), before);
                 self.writes.compares.push(unchanged);
@@ -78,6 +82,13 @@ impl EtcdStep<'_> {
         let layout = &self.store.layout;
         let version = Compare::value(layout.version(), VERSION.to_string().into_bytes());
         let operations = self.writes.records.iter().map(operation);
+        let guard_before = self.writes.unguarded.iter().map(|(name, _)| {
+            let before = RangeRequest {
+                keys_only: true,
+                ..RangeRequest::one(name.clone())
+            };
+            Op::Range(before).into()
+        });
         let removed = self.writes.removes_parts.then(|| all_parts(layout).into());
         let waiters = self.waiters(key);
         let failure = std::iter::once(RangeRequest::one(layout.version()))
@@ -90,7 +101,7 @@ impl EtcdStep<'_> {
             compare: std::iter::once(version)
                 .chain(self.writes.compares.iter().cloned())
                 .collect(),
-            success: operations.chain(removed).collect(),
+            success: guard_before.chain(operations).chain(removed).collect(),
             failure,
         };
         let operations = transaction.compare.len().max(transaction.success.len());
@@ -111,7 +122,8 @@ impl EtcdStep<'_> {
     }
 
     /// What to compare instead of the guard, if all that this step does is to queue for a key that one process holds alone: that
-    /// this lease is there, and that no other step has used the name of the ticket. Others may queue at the same time.
+    /// this lease is there, and that no other step has used the name of the ticket. Others may queue at the same time. The
+    /// transaction reads the guard before it writes it, so the step learns whether they did.
     fn only_queues(&self, key: &Key) -> Option<[Compare; 2]> {
         let layout = &self.store.layout;
         let (queued_for, name) = self.writes.queued.as_ref()?;
@@ -131,6 +143,16 @@ impl EtcdStep<'_> {
                 Compare::created_at(layout.lease(key, &held.name), token),
                 Compare::missing(layout.ticket(key, name)),
             ]
+        })
+    }
+
+    /// Whether another step was made between what this one has read and its transaction, which had this answer; without one,
+    /// it may have been.
+    pub(crate) fn was_overtaken(&self, answer: Option<TxnResponse>) -> bool {
+        self.writes.unguarded.as_ref().is_some_and(|(_, before)| {
+            let found = answer.and_then(|answer| answer.found().next());
+            let revision = |kvs: Vec<KeyValue>| kvs.first().map_or(0, |kv| kv.mod_revision);
+            found.map(revision) != Some(*before)
         })
     }
 

@@ -435,3 +435,24 @@ fn a_claim_that_knows_of_an_earlier_holder_still_finds_a_cycle() {
     let closes = ask(&y, "one").waiting().once(&one);
     assert!(matches!(closes, Acquired::Deadlock(_)), "{closes:?}");
 }
+
+#[test]
+fn a_claim_that_others_overtook_watches_the_last_of_them() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Etcd::shared().address("overtaken");
+    let [one, two, three] =
+        ["one", "two", "three"].map(|folder| open(&address, &place.path().join(folder)));
+    let ask = |name: &str| Ask::new(&key(), name).ttl(LONG);
+    let held = ask("one").granted(&one);
+    // It knows that the key is held, and of no waiter.
+    assert!(matches!(ask("three").once(&three), Acquired::Busy(_)));
+    assert!(matches!(ask("two").waiting().once(&two), Acquired::Busy(_)));
+    let Acquired::Busy(busy) = ask("three").waiting().once(&three) else {
+        panic!("it is held")
+    };
+    assert_eq!(busy.position.unwrap().ahead, 1);
+    let watched: Vec<&str> = busy.watch.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(watched, ["two"]);
+    assert_eq!(queue(&one), ["two", "three"]);
+    release(&one, &held);
+}
